@@ -1,12 +1,12 @@
 """How long records wait where several producers share a topic, in simulated time: the real producers, each in a process
 of its own, on a store that answers as late as an object store does.
 
-    python -m proof.simulation.many_producers 1 2 8 32 [--seconds 20] [--every-ms 50] [--alone] [--old 1]
+    python -m proof.simulation.many_producers 1 2 8 32 [--seconds 20] [--every-ms 50] [--alone] [--old 1] [--warm]
 
 GET and LIST take 20 ms, PUT and create 50 ms, each times U(0.85, 1.25), one of 200 3 to 10 times as long; CPU takes no
 time. Each producer sends one record each ``--every-ms``. Prints the time from ``send`` to the acknowledgement, and the
 requests for each file. The times of the first five seconds stand apart, and their requests aren't counted: group commit
-switches itself on in them.
+switches itself on in them. With ``--warm`` each has sent a record before, alone, and all begin at once.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ __all__ = ["Figures", "SimulatedExecutor", "measure"]
 T = TypeVar("T")
 _READ_MS, _WRITE_MS = 20.0, 50.0
 _START_MS = 5_000.0
+_WARM_EVERY_MS = 500.0
 
 
 class _SleepingStore(WrappedStore):
@@ -159,8 +160,14 @@ def measure(
     read_ms: float = _READ_MS,
     list_ms: float = _READ_MS,
     write_ms: float = _WRITE_MS,
+    warm: bool = False,
 ) -> Figures:
-    """Let ``count`` producers send, the first ``old`` of them without group commit."""
+    """Let ``count`` producers send, the first ``old`` of them without group commit.
+
+    Args:
+        warm: before all begin at once, each has sent a record alone.
+    """
+    begin_ms = count * _WARM_EVERY_MS if warm else 0.0
     world = World(seed, start_ms=1_700_000_000_000)
     memory = MemoryStore(clock=world.process("store").clock)
     takes_ms = {"get": read_ms, "list": list_ms, "put": write_ms, "create": write_ms}
@@ -180,8 +187,13 @@ def measure(
         producer = Producer(cluster, acks=1, linger_ms=0, group_commit=number >= old)
         process.kept.append(producer)
         producer.partitions_for("t")
+        if warm:
+            world.pause(number * _WARM_EVERY_MS)
+            producer.send("t", b"x" * 100)
+            producer.flush()
+            world.pause(begin_ms - world.now)
         at_ms = world.now + every_ms * number / count
-        while at_ms < seconds * 1_000:
+        while at_ms < begin_ms + seconds * 1_000:
             world.pause(at_ms - world.now)
             sent_ms = world.now
             future = producer.send("t", b"x" * 100)
@@ -197,7 +209,7 @@ def measure(
         create_topic(Cluster(cluster_id="c", store=store, clock=clock).topic_log("t"), "t", num_partitions=1)
         for number in range(count):
             send(number)
-        world.pause(_START_MS)
+        world.pause(begin_ms + _START_MS)
         requests.clear()
         while len(ended) < count:
             world.pause(100)
@@ -206,10 +218,10 @@ def measure(
         world.run(world.process("director"), direct)
     for name, error in world.broken:
         raise RuntimeError(f"thread {name} ended") from error
-    later = [(number, ms) for number, sent_ms, ms in waited if sent_ms >= _START_MS]
+    later = [(number, ms) for number, sent_ms, ms in waited if sent_ms >= begin_ms + _START_MS]
     return Figures(
         count=count,
-        first_ms=[ms for _, sent_ms, ms in waited if sent_ms < _START_MS],
+        first_ms=[ms for _, sent_ms, ms in waited if begin_ms <= sent_ms < begin_ms + _START_MS],
         later_ms=[ms for _, ms in later],
         old_ms=[ms for number, ms in later if number < old < count],
         requests=requests,
@@ -236,6 +248,7 @@ def main() -> None:
     parser.add_argument("--write-ms", type=float, default=_WRITE_MS)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--alone", action="store_true", help="all without group commit")
+    parser.add_argument("--warm", action="store_true", help="each has sent a record alone before")
     parser.add_argument("--old", type=int, default=0, help="so many of them without group commit")
     options = parser.parse_args()
     for count in options.producers:
@@ -248,6 +261,7 @@ def main() -> None:
             read_ms=options.read_ms,
             list_ms=options.list_ms,
             write_ms=options.write_ms,
+            warm=options.warm,
         )
         print(figures, flush=True)
 

@@ -51,7 +51,7 @@ FIRST_FOUND = {
     "transactions_are_published_again": 9,
     "trust_never_ends": 7,
     "unknown_is_told_as_failed": 52,
-    "uploads_are_handed_over_as_they_end": 16,
+    "uploads_are_handed_over_as_they_end": 73,
     "what_is_given_up_counts_as_withdrawn": SHARING_SEEDS + 1,
     "whoever_is_slow_is_timed_out": 0,
     "whoever_opened_late_takes_what_it_lists": SHARING_SEEDS,

@@ -332,7 +332,7 @@ class TopicWriter:
         )
         self._state = done.state
         if done.commit is not None:
-            self._group.created_version = done.state.position.version
+            self._group.note_created(done.state.position.version, done.round_trip_ms)
             turns.after_commit(done.round_trip_ms)
         return done
 

@@ -24,6 +24,7 @@ from sparklog.delta.commit import (
 )
 from sparklog.delta.listing import list_log
 from sparklog.delta.log import DeltaLog
+from sparklog.log.announced.turns import LEAST_ROUND_TRIP_MS
 from sparklog.log.catch_up import catch_up_to_tail
 from sparklog.log.data.record_reading import object_path
 from sparklog.log.gaps import ForeignGaps, wait_for_gap
@@ -45,9 +46,7 @@ __all__ = [
 GROUP_COMMIT_INFO = "group_commit"
 """In ``commitInfo.sparklog``: several writers lose races for the topic's next version (rule L14, announced uploads)."""
 LOSSES_BEFORE_ON = 2
-"""A commit that lost so many races says that group commit is worth while …"""
-LEAST_ROUND_TRIP_MS = 4.0
-"""… if its newest create took so long: where a round trip is shorter, races are cheap."""
+"""A commit that lost so many races says that group commit is worth while, if its newest create wasn't quick."""
 _LOSSES_BEFORE_SYNCING_LATE = 4
 """A writer that fsyncs what others wrote before it creates, loses to writers that don't: meanwhile they write more."""
 

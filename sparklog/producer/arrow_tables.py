@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +22,8 @@ from sparklog.producer.typed_values import ValueEncoding
 __all__ = ["check_table", "split_table"]
 
 _KNOWN = ("key", "value", "headers", "timestamp", "partition")
+_LARGEST_PIECE = 1.25
+"""A piece of a table is no larger, by a batch's size, but for its last row."""
 
 
 def check_table(
@@ -84,15 +88,20 @@ def check_table(
 
 
 def split_table(table: pa.Table) -> Iterator[pa.Table]:
-    """The table in pieces of about a batch's size, without copying."""
+    """The table in pieces of about a batch's size, without copying.
+
+    They are about as large as each other, and a piece may be a quarter larger than a batch: what was left over, as a
+    piece of its own, would cost as many requests and as much of a store's time as a whole one.
+    """
     sizes = np.asarray(_row_sizes(table["key"], table["value"]))
     beside = max(0, table.nbytes - int(sizes.sum())) / table.num_rows  # headers and the like: taken as even
     ends = np.cumsum(sizes + beside)
-    start, before = 0, 0.0
-    while start < table.num_rows:
-        end = max(start + 1, int(np.searchsorted(ends, before + MAX_BATCH_BYTES, side="right")))
-        yield table.slice(start, end - start)
-        start, before = end, float(ends[end - 1])
+    count = max(1, math.ceil(float(ends[-1]) / (_LARGEST_PIECE * MAX_BATCH_BYTES)))
+    marks = float(ends[-1]) * np.arange(1, count) / count
+    cuts = [0, *np.unique(np.searchsorted(ends, marks, side="right")), table.num_rows]
+    for start, end in itertools.pairwise(cuts):
+        if end > start:
+            yield table.slice(start, end - start)
 
 
 def _partitions(where: str, table: pa.Table, partition_count: int) -> pa.ChunkedArray | pa.Array:

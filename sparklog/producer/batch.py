@@ -99,7 +99,9 @@ class Batch(ABC):
         self.topic = topic
         self.created_ticks_ms = created_ticks_ms
         self.size_bytes = size_bytes
-        """The size as counted against ``buffer_memory``."""
+        """The size as counted against ``buffer_memory`` until it is encoded."""
+        self.encoded_bytes: int | None = None
+        """What its part of the encoded files takes, with what its futures need; None: it isn't encoded yet."""
         self.numbered: ProducerBatch | None = None
         """How its producer has numbered it (rule L15, numbered batches): it is of one partition, and stored whole."""
         self.is_whole = False
@@ -117,6 +119,11 @@ class Batch(ABC):
         self._watching: list[Callable[[], None]] = []
         self.awaited: tuple[asyncio.AbstractEventLoop, list[Callable[[], object]]] | None = None
         """An event loop, which alone uses this, and its callbacks for when it is settled."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What it takes of ``buffer_memory`` at this moment."""
+        return self.size_bytes if self.encoded_bytes is None else self.encoded_bytes
 
     @property
     @abstractmethod
@@ -236,7 +243,7 @@ class RecordBatch(Batch):
 
     @property
     def size_bytes(self) -> int:
-        """The size as counted against ``buffer_memory``."""
+        """The size as counted against ``buffer_memory`` until it is encoded."""
         return self.records.size_bytes
 
     @size_bytes.setter

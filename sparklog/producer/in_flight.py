@@ -11,7 +11,12 @@ from sparklog.log.data.producer_batch import FileRows
 from sparklog.producer.batch import Batch, Outcome
 from sparklog.producer.prepared_batch import PreparedBatch
 
-__all__ = ["InFlightBatches", "UploadResult", "UploadUnderWay"]
+__all__ = ["SLOW_PUT_MS", "InFlightBatches", "UploadResult", "UploadUnderWay"]
+
+SLOW_PUT_MS = 4.0
+"""Where an upload takes as long, uploads overlap, and a commit waits for one that is about to end."""
+_SHARE_WAITED = 0.25
+"""Of an upload's time: for as long a commit waits for the next upload at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +53,22 @@ class UploadUnderWay:
     batches: Sequence[Batch]
     is_discarded: bool = False
     """Was the transaction that they belong to aborted meanwhile?"""
+    put_ticks_ms: float | None = None
+    """When their files began to be sent; None: they weren't yet."""
 
 
 class InFlightBatches:
     """The batches that a topic's sender has taken from its queue and that aren't settled. Guarded by the buffer's
     lock."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_remote: bool = False) -> None:
+        """``is_remote``: uploads go to another machine, so they are taken to be slow until one has ended."""
         self.count = 0
         """How often batches were taken that aren't settled yet."""
         self.uploads: list[UploadUnderWay] = []
         """The uploads that the sender encodes, sends and hands over at this moment, in the order of sending."""
+        self.put_ms = SLOW_PUT_MS if is_remote else 0.0
+        """How long the newest upload took that succeeded."""
         self.aborted: SparklogError | None = None
         """Why everything that isn't being appended has failed."""
 
@@ -66,6 +76,39 @@ class InFlightBatches:
         """Note that the sender has taken batches. The lock is held."""
         self.uploads.append(UploadUnderWay(batches))
         self.note_taken()
+
+    def begin_put(self, batches: Sequence[Batch], *, now_ticks_ms: float) -> None:
+        """Note that the files of batches begin to be sent. The lock is held."""
+        for upload in self.uploads:  # none after an abort
+            if upload.batches is batches:
+                upload.put_ticks_ms = now_ticks_ms
+
+    @property
+    def is_slow(self) -> bool:
+        """Do uploads take so long that it matters which commit they come into?"""
+        return self.put_ms >= SLOW_PUT_MS
+
+    def wait_for_more_ms(self, *, now_ticks_ms: float, since_ticks_ms: float) -> float:
+        """For how long a commit that might begin is to wait for the next upload; 0: it isn't to.
+
+        An upload that ends just after a commit began waits for the whole of that commit, and with what waits behind
+        it for room in the buffer: a producer that sends as fast as it can would fill each other commit alone. So a
+        commit waits for an upload that is about to end, by the time that the newest one took, and for a quarter of that
+        time at most. What is uploaded is committed in the order of sending, so the first upload under way counts.
+
+        Pure; the lock is held.
+
+        Args:
+            since_ticks_ms: the moment from which on the commit might have begun.
+        """
+        first = self.uploads[0] if self.uploads else None
+        if first is None or first.put_ticks_ms is None or not self.is_slow:
+            return 0.0
+        patience_ms = self.put_ms * _SHARE_WAITED
+        until = since_ticks_ms + patience_ms
+        due = first.put_ticks_ms + self.put_ms
+        is_soon = due <= until and now_ticks_ms <= due + patience_ms
+        return max(0.0, until - now_ticks_ms) if is_soon else 0.0
 
     def note_taken(self) -> None:
         """Count batches that were taken from the queue together. The lock is held."""

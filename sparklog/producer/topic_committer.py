@@ -146,6 +146,7 @@ class TopicCommitter:
             with self._queue.lock:
                 while not (self._uploaded or self._calls or self._is_done()):
                     self._changed.wait()
+                self._wait_for_more()
                 uploaded = list(self._uploaded)
                 self._uploaded.clear()
                 calls = list(self._calls)
@@ -162,6 +163,15 @@ class TopicCommitter:
                     break
         self._topic.close()
         self._queue.close()
+
+    def _wait_for_more(self) -> None:
+        """Wait for uploads that are about to end, with what is uploaded already; not for long. The lock is held."""
+        since = self._clock.ticks_ms()
+        while self._uploaded and not self._calls:
+            wait_ms = self._in_flight.wait_for_more_ms(now_ticks_ms=self._clock.ticks_ms(), since_ticks_ms=since)
+            if wait_ms <= 0.0:
+                return
+            self._changed.wait(wait_ms / 1000)
 
     def _is_done(self) -> bool:
         """Has the sender ended, and is nothing left to do? The lock is held."""

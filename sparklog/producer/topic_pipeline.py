@@ -58,7 +58,7 @@ class TopicPipeline:
             future_type=future_type,
         )
         self.topic = WritableTopic(cluster, writer, self.queue, config, metrics)
-        self._in_flight = InFlightBatches()
+        self._in_flight = InFlightBatches(is_remote=cluster.store.is_remote)
         self._committer = TopicCommitter(
             self.topic,
             self.queue,

@@ -35,6 +35,9 @@ _HEADER_BYTES = 160
 """Memory of a header beside its name and value: a tuple and the objects in it."""
 MAX_BATCH_BYTES = 6_291_456
 """A batch that is larger isn't added to, so that encoding it takes a small part of ``buffer_memory``."""
+_ENCODED_RECORD_BYTES = 40
+"""Memory of a record whose batch is encoded, beside its part of the file: its partition, its place in the file, its
+timestamp, the sizes of its key and value, its offset."""
 _ROOM_BYTES = 65_536
 """Part of the buffer that a batch takes at a time where much is left: to ask for each record would cost too much."""
 
@@ -69,7 +72,7 @@ class Buffer:
     @property
     def used_bytes(self) -> int:
         """The size of all records that aren't finished. The lock is held, or the number is of a moment ago."""
-        return sum(batch.size_bytes for queue in list(self._queues) for batch in queue.unfinished())
+        return sum(batch.held_bytes for queue in list(self._queues) for batch in queue.unfinished())
 
     @property
     def waiting_count(self) -> int:
@@ -165,6 +168,7 @@ class TopicQueue:
         self._max_batch_bytes = max(batch_size, MAX_BATCH_BYTES)
         if gathers:  # a part of the buffer, so that others find room in it meanwhile
             self._max_batch_bytes = max(batch_size, min(MAX_BATCH_BYTES, buffer.limit_bytes // 4))
+        self._whole_batch_bytes = min(self._max_batch_bytes, max(1, buffer.limit_bytes // 4))
         self._batch_size = self._max_batch_bytes if gathers else batch_size
         self._linger_ms = linger_ms
         self._max_block_ms = max_block_ms
@@ -325,6 +329,25 @@ class TopicQueue:
         """Whether something is left to take. The lock is held."""
         return bool(self._waiting)
 
+    @property
+    def has_whole_batch(self) -> bool:
+        """Does as much wait as one upload is to hold, so that waiting longer wouldn't make a larger file? The lock is
+        held."""
+        return sum(batch.size_bytes for batch in self._waiting) >= self._whole_batch_bytes
+
+    def note_encoded(self, batches: Sequence[Batch], file_bytes: int) -> None:
+        """Batches that were taken together are encoded: their records are held no more, and the room that they took
+        beyond the files is free.
+
+        Args:
+            file_bytes: of all files of theirs.
+        """
+        size = sum(batch.size_bytes for batch in batches)
+        for batch in batches:
+            of_files = file_bytes * batch.size_bytes // max(1, size)
+            batch.encoded_bytes = min(batch.size_bytes, of_files + batch.count * _ENCODED_RECORD_BYTES)
+        self._buffer.notify_room()
+
     def unfinished(self) -> list[Batch]:
         """Every batch that isn't settled, with its callbacks run, in their order."""
         return [*self._taken, *self._waiting]
@@ -359,7 +382,7 @@ class TopicQueue:
     def held_bytes(self) -> int:
         """Bytes of the buffer that the batches take, with the room that the open one has ahead. The lock is held."""
         spare = 0 if self._open is None else max(0, self._open.room_bytes - self._open.size_bytes)
-        return spare + sum(batch.size_bytes for batch in self.unfinished())
+        return spare + sum(batch.held_bytes for batch in self.unfinished())
 
     def give_back_room(self) -> None:
         """Let the next record ask for room. The lock is held."""

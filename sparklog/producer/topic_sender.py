@@ -26,8 +26,6 @@ from sparklog.workers import Worker
 __all__ = ["TopicSender"]
 
 _LOGGER = logging.getLogger("sparklog.producer")
-_SLOW_PUT_MS = 4.0
-"""Uploads of a store that takes as long overlap: a thread more costs less than to wait for each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,13 +80,11 @@ class TopicSender:
         self._turn = threading.Lock()
         """Held by the thread that takes batches and stages them."""
         self._workers = [Worker(f"sender-{topic.name}", self._run)]
-        """The threads that were started, and the first. Guarded by the buffer's lock, as are the next four values."""
+        """The threads that were started, and the first. Guarded by the buffer's lock, as are the next three values."""
         self._ended_count = 0
         self._putting_count = 0
         self._newest_put_ticks_ms = float("-inf")
         """When the newest upload began to be sent."""
-        self._put_ms = 0.0
-        """How long the newest upload took that succeeded."""
 
     def start(self) -> None:
         """Start the first thread. Raises ``RuntimeError`` where no thread can be started."""
@@ -136,7 +132,7 @@ class TopicSender:
         with queue.lock:
             while True:
                 wait_ms: float | None = None
-                if in_flight.count < self._config.max_in_flight_requests_per_connection:
+                if self._may_begin():
                     is_idle = not self._committer.has_uploaded
                     wait_ms = queue.wait_ms(
                         now_ticks_ms=self._clock.ticks_ms(), idle=is_idle, not_before_ticks_ms=self._partial_ticks_ms()
@@ -151,6 +147,16 @@ class TopicSender:
                     return []
                 queue.changed.wait(None if wait_ms is None else wait_ms / 1000)
 
+    def _may_begin(self) -> bool:
+        """May one more upload begin? The lock is held.
+
+        As many batches as requests may be in flight may be on their way to the log. Batches beyond these gather until
+        they are as large as they become, and then wait for none of the commits, which take as long as an upload: while
+        memory (``buffer_memory``) lasts, uploads alone bound how much is sent.
+        """
+        in_flight, bound = self._in_flight, self._config.max_in_flight_requests_per_connection
+        return in_flight.count < bound or (len(in_flight.uploads) < bound and self._queue.has_whole_batch)
+
     def _partial_ticks_ms(self) -> float:
         """The moment from which on a batch that isn't full may be sent. The lock is held.
 
@@ -159,7 +165,7 @@ class TopicSender:
         """
         if not self._putting_count:
             return float("-inf")
-        return self._newest_put_ticks_ms + self._put_ms
+        return self._newest_put_ticks_ms + self._in_flight.put_ms
 
     def _stage(self, batches: Sequence[Batch]) -> _Upload:
         """Encode and number batches; an error is part of the result: the batches fail when it is their turn."""
@@ -183,6 +189,7 @@ class TopicSender:
                 renew=lambda: self._topic.newest_encoding(deadline),
             )
             staged = self._topic.stage_parts(prepared.parts, prepared.part_batches) if prepared.parts else None
+            self._queue.note_encoded(batches, 0 if staged is None else staged.size_bytes)
             return replace(upload, prepared=prepared.without_records(), staged=staged)
         except BaseException as error:
             return replace(upload, error=self._failure(error))
@@ -195,7 +202,7 @@ class TopicSender:
         files: Sequence[StagedFile] = ()
         try:
             if staged is not None:
-                files = self._send(staged, upload.deadline)
+                files = self._send(batches, staged, upload.deadline)
             self._metrics.encoded(batches, queued_ms=upload.began_ticks_ms - batches[0].created_ticks_ms, files=files)
             return UploadResult(batches=batches, prepared=prepared, files=files)
         except BaseException as error:
@@ -206,9 +213,10 @@ class TopicSender:
             kept = files or ([] if staged is None else staged.files_if_failed)
             return UploadResult(batches=batches, prepared=prepared if kept else None, files=kept, error=failure)
 
-    def _send(self, staged: StagedUpload, deadline: Deadline) -> Sequence[StagedFile]:
+    def _send(self, batches: Sequence[Batch], staged: StagedUpload, deadline: Deadline) -> Sequence[StagedFile]:
         began = self._clock.ticks_ms()
         with self._queue.lock:
+            self._in_flight.begin_put(batches, now_ticks_ms=began)
             self._putting_count += 1
             self._newest_put_ticks_ms = began
             self._start_another_if_useful()
@@ -219,14 +227,15 @@ class TopicSender:
             with self._queue.lock:
                 self._putting_count -= 1
         with self._queue.lock:
-            self._put_ms = put_ms
+            self._in_flight.put_ms = put_ms
         return files
 
     def _start_another_if_useful(self) -> None:
-        """Start a thread more where all are sending and that takes long. The lock is held."""
+        """Start a thread more where all are sending and that takes long: a thread costs less than to wait for each
+        upload. The lock is held."""
         count = len(self._workers)
         is_bounded = count >= self._config.max_in_flight_requests_per_connection
-        if is_bounded or self._putting_count < count or self._put_ms < _SLOW_PUT_MS or self._is_ending:
+        if is_bounded or self._putting_count < count or not self._in_flight.is_slow or self._is_ending:
             return
         another = Worker(f"sender-{self._topic.name}-{count}", self._run)
         try:

@@ -226,6 +226,71 @@ def test_group_commit_switches_itself_on_where_races_are_lost_and_slow() -> None
     assert other.upload([(0, records("later"))], announce=True)[0].path.startswith("partition=")
 
 
+class SlowCreates(WrappedStore):
+    """A create takes so long, and every call is counted."""
+
+    def __init__(self, store: ObjectStore, clock: ManualClock, *, takes_ms: float) -> None:
+        super().__init__(store)
+        self.takes_ms = takes_ms
+        self.operations: list[str] = []
+        self._clock = clock
+
+    def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
+        self.operations.append(op)
+        self._clock.advance(self.takes_ms if op == "create" else 0)
+        return call()
+
+
+def two_writers(takes_ms: float) -> tuple[ManualClock, TopicWriter, TopicWriter, SlowCreates]:
+    """The second one's creates take so long, and it has made one. Group commit is off."""
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    store = SlowCreates(memory, clock, takes_ms=takes_ms)
+    first, second = (
+        TopicWriter(a_log(one, clock), "t", group_commit=True, checkpoints=no_checkpoints())
+        for one in (log.store, store)
+    )
+    append(second, "mine")
+    return clock, first, second, store
+
+
+def test_who_knows_of_others_announces_before_a_race_is_lost_and_lists_nothing() -> None:
+    clock, first, second, store = two_writers(takes_ms=5)
+    append(first, "theirs")
+    second.refresh()
+    store.operations.clear()
+    files = announce(second, "a")
+    publish(second, files)
+    assert sorted(store.operations) == ["create", "put"]
+    assert not second._group.is_on()
+    clock.advance(60_000)
+    assert second.upload([(0, records("later"))], announce=True)[0].path.startswith("partition=")
+
+
+def test_what_was_announced_early_is_published_by_whoever_finds_it_first() -> None:
+    _, first, second, _ = two_writers(takes_ms=5)
+    append(first, "theirs")
+    second.refresh()
+    files = announce(second, "a")
+    ask_for_group_commit(first._log)
+    first.refresh()
+    publish(first, announce(first, "b"))
+    version = open_state(first._log).position.version
+    publish(second, files)
+    assert open_state(first._log).position.version == version
+
+
+@pytest.mark.parametrize(("takes_ms", "has_company"), [(3, True), (5, False)])
+def test_a_quick_or_lone_writer_announces_nothing_early(takes_ms: float, has_company: bool) -> None:
+    _, first, second, _ = two_writers(takes_ms=takes_ms)
+    if has_company:
+        append(first, "theirs")
+        second.refresh()
+    append(second, "again")
+    assert second.upload([(0, records("x"))], announce=True)[0].path.startswith("partition=")
+
+
 def test_whoever_lists_nothing_of_its_own_includes_nobody() -> None:
     """The store's time isn't known: an ordinary upload tells nothing of it."""
     group = Group(plain, plain)

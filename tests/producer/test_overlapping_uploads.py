@@ -9,18 +9,21 @@ from typing import Any, TypeVar
 
 import pytest
 
+from sparklog.clock import Clock
 from sparklog.errors import SparklogError, StorePermissionError
-from sparklog.producer import FutureRecordMetadata, Producer, topic_sender
+from sparklog.producer import FutureRecordMetadata, Producer, in_flight
 from sparklog.storage import MemoryStore
-from sparklog.testing import WrappedStore
+from sparklog.testing import ManualClock, WrappedStore
 from tests.producer.support import (
     LONG_S,
+    HeldStore,
     a_producer,
     a_topic,
     assert_empty,
     error_of,
     eventually,
     in_thread,
+    through,
     values,
 )
 
@@ -29,15 +32,16 @@ T = TypeVar("T")
 
 @pytest.fixture(autouse=True)
 def every_store_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_sender, "_SLOW_PUT_MS", 0.0)
+    monkeypatch.setattr(in_flight, "SLOW_PUT_MS", 0.0)
 
 
 class HeldUploads(WrappedStore):
     """Each upload of a data file waits until it is let go, by its number in the order of beginning."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         super().__init__(MemoryStore())
-        self.cluster = a_topic(self)
+        self.created_count = 0
+        self.cluster = a_topic(self, clock)
         self._lock = threading.Lock()
         self._waiting: list[threading.Event] = []
         self._refused: set[int] = set()
@@ -56,6 +60,7 @@ class HeldUploads(WrappedStore):
         self._waiting[number].set()
 
     def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
+        self.created_count += op == "create"
         if op == "put" and "/partition=" in path:
             with self._lock:
                 number = len(self._waiting)
@@ -67,9 +72,11 @@ class HeldUploads(WrappedStore):
 
 
 @contextmanager
-def uploading(*sent: bytes, **settings: Any) -> Iterator[tuple[HeldUploads, Producer, list[FutureRecordMetadata]]]:
+def uploading(
+    *sent: bytes, clock: Clock | None = None, **settings: Any
+) -> Iterator[tuple[HeldUploads, Producer, list[FutureRecordMetadata]]]:
     """A producer whose records, a batch each, are all being uploaded."""
-    store = HeldUploads()
+    store = HeldUploads(clock)
     with ExitStack() as stack:
         stack.callback(store.let_all_go)
         producer = stack.enter_context(a_producer(store.cluster, **settings))
@@ -118,6 +125,52 @@ def test_no_more_uploads_are_under_way_than_requests_in_flight_may_be() -> None:
         eventually(lambda: store.begun_count == 3)
         store.let_go(2)
         assert third.get(LONG_S).offset == 2
+
+
+def test_a_whole_batch_is_uploaded_whatever_waits_for_its_commit() -> None:
+    """``max_in_flight_requests_per_connection`` bounds uploads; what is uploaded, ``buffer_memory`` bounds."""
+    memory = MemoryStore()
+    cluster = a_topic(memory)
+    store = HeldStore(memory)
+    settings = {"max_in_flight_requests_per_connection": 1, "buffer_memory": 40_000}
+    with a_producer(through(store, cluster), **settings) as producer:
+        store.hold("create")
+        first = producer.send("t", b"first")
+        store.wait_until_reached()
+        for _ in range(100):
+            last = producer.send("t", b"." * 100)
+        eventually(lambda: producer.metrics()["producer-metrics"]["requests-in-flight"] == 2)
+        assert not first.is_done
+        store.let_go()
+        assert last.get(LONG_S).offset == 100
+
+
+def test_a_commit_takes_along_what_is_about_to_be_uploaded() -> None:
+    clock = ManualClock()
+    with uploading(b"a", b"b", clock=clock) as (store, _producer, futures):
+        created_count = store.created_count
+        clock.advance(100)
+        store.let_go(0)
+        assert not futures[0].is_done
+        store.let_go(1)
+        assert [future.get(LONG_S).offset for future in futures] == [0, 1]
+        assert store.created_count == created_count + 1
+
+
+def test_a_commit_waits_no_longer_for_an_upload_than_a_quarter_of_its_time() -> None:
+    clock = ManualClock()
+    with uploading(b"a", b"b", clock=clock) as (store, _producer, futures):
+        clock.advance(100)
+        store.let_go(0)
+
+        def is_done_as_time_passes() -> bool:
+            clock.advance(5)
+            return futures[0].is_done
+
+        eventually(is_done_as_time_passes)
+        assert not futures[1].is_done
+        store.let_go(1)
+        assert [future.get(LONG_S).offset for future in futures] == [0, 1]
 
 
 def test_close_without_patience_fails_every_upload_that_is_under_way() -> None:

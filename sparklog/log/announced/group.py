@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +19,7 @@ from sparklog.errors import StoreError
 from sparklog.log.announced.inbox import TrustedAnnouncers, list_announced
 from sparklog.log.announced.names import Announcement, encode_name, new_salt, topic_tag
 from sparklog.log.announced.plan import MOST_FILES, Listed, Listing, StoreClock, takeable
-from sparklog.log.announced.turns import Turns, is_on
+from sparklog.log.announced.turns import LEAST_ROUND_TRIP_MS, Turns, is_on
 from sparklog.log.announced.writing import Claim, GroupWriting
 from sparklog.log.catch_up import apply_look, catch_up, catch_up_to_tail
 from sparklog.log.commit import GROUP_COMMIT_INFO
@@ -37,6 +38,8 @@ _MOST_LISTINGS = 5
 who lists behind each of them never creates one."""
 _LOOKS_FOR_VERSION = 16
 """In a cycle, at most."""
+_COMPANY_MS = 60_000
+"""For as long after an entry of another producer a writer announces what it uploads."""
 _REFUSED_FOR_MS = 60_000
 """A store that refuses a listing for good isn't asked for another before."""
 _Answer: TypeAlias = "Look[Entry] | Listing | None"
@@ -61,6 +64,10 @@ class GroupCommit:
         self.no_listing_until_ticks_ms = float("-inf")
         self._log = log
         self._last_seen_ticks_ms = float("-inf")
+        self._newest: deque[tuple[int, float]] = deque(maxlen=2)
+        """The newest versions with a producer's records, but this writer's own, and when they were applied."""
+        self._is_slow = False
+        """Did the writer's newest create take so long that it matters which entry a flush comes into?"""
 
     def is_on(self) -> bool:
         """Does the writer announce and include now?"""
@@ -69,6 +76,20 @@ class GroupCommit:
     def switch_on(self) -> None:
         """Count group commit as on from now on, as after an entry that asks for it."""
         self._last_seen_ticks_ms = self._log.clock.ticks_ms()
+
+    def note_created(self, version: int, round_trip_ms: float) -> None:
+        """Note a version that the writer created."""
+        self.created_version = version
+        if self._newest and self._newest[-1][0] == version:
+            self._newest.pop()
+        self._is_slow = round_trip_ms >= LEAST_ROUND_TRIP_MS
+
+    def _may_be_included(self) -> bool:
+        """Is what is uploaded now to be announced? It costs no request. So a writer that knows of others does so before
+        any race is lost: what isn't announced when they all begin at once, each has to create by itself."""
+        newest_ticks_ms = max((ticks_ms for _, ticks_ms in tuple(self._newest)), default=float("-inf"))
+        is_in_company = self._log.clock.ticks_ms() - newest_ticks_ms <= _COMPANY_MS
+        return self.is_on() or (self.is_enabled and self._is_slow and is_in_company)
 
     def announce(
         self,
@@ -86,7 +107,7 @@ class GroupCommit:
             ends_before: the log end offsets that are known.
             ordinary: ordinary uploads of the writer that aren't settled.
         """
-        if not (self.is_on() and 0 < len(batches) <= MOST_FILES):
+        if not (self._may_be_included() and 0 < len(batches) <= MOST_FILES):
             return None
         claim, began = self.writing.claim(ordinary), self._log.clock.ticks_ms()
         if claim is None:
@@ -109,7 +130,10 @@ class GroupCommit:
             self.switch_on()
         own = {announcer_app_id(announcer) for announcer in self.writing.announcers}
         writers = {a.app_id for a in entry.actions if isinstance(a, SetTransaction)} - own
-        self.turns.observe([one for one in writers if one.isdecimal() or is_of_announcer(one)], now)
+        others = [one for one in writers if one.isdecimal() or is_of_announcer(one)]
+        if others:
+            self._newest.append((entry.version, now))
+        self.turns.observe(others, now)
 
     def note_loaded(self, state: TopicState) -> None:
         """Note a topic that was loaded anew."""

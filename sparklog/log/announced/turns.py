@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection
 
-__all__ = ["Turns", "is_on"]
+__all__ = ["LEAST_ROUND_TRIP_MS", "Turns", "is_on"]
+
+LEAST_ROUND_TRIP_MS = 4.0
+"""Group commit is worth while where a create takes as long: where a round trip is shorter, races are cheap."""
 
 _ON_FOR_MS = 5_000
 _RECENT_MS = 1_000

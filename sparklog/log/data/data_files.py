@@ -118,6 +118,11 @@ class StagedUpload:
     numbered: NumberedBatches
 
     @property
+    def size_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(len(file.batch.data) for file in self.files)
+
+    @property
     def files_if_failed(self) -> Sequence[StagedFile]:
         """The files that may be there, or may come, and be published, though their upload failed: announced ones."""
         return self.files if self.is_announced else ()

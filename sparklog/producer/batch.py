@@ -39,10 +39,15 @@ __all__ = [
     "TableBatch",
     "Unacknowledged",
     "Written",
+    "count_encoded",
     "settle_batches",
 ]
 
 _LOGGER = logging.getLogger("sparklog.producer")
+
+_ENCODED_RECORD_BYTES = 40
+"""Memory of a record whose batch is encoded, beside its part of the file: its partition, its place in the file, its
+timestamp, the sizes of its key and value, its offset."""
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
@@ -368,6 +373,18 @@ class Unacknowledged(Batch):
 
     def header_size(self, index: int) -> int:
         return self._header_size
+
+
+def count_encoded(batches: Sequence[Batch], file_bytes: int) -> None:
+    """Count batches that were encoded together as what they take from then on: their records are held no more.
+
+    Args:
+        file_bytes: of all files of theirs.
+    """
+    size = sum(batch.size_bytes for batch in batches)
+    for batch in batches:
+        of_files = file_bytes * batch.size_bytes // max(1, size)
+        batch.encoded_bytes = min(batch.size_bytes, of_files + batch.count * _ENCODED_RECORD_BYTES)
 
 
 def settle_batches(outcomes: Sequence[tuple[Batch, Outcome]], callbacks: threading.RLock) -> None:

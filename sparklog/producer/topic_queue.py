@@ -19,7 +19,7 @@ from sparklog.errors import KafkaTimeoutError, SparklogError
 from sparklog.interrupts import EventCount
 from sparklog.model import Headers
 from sparklog.producer.accumulator import FutureBase, Gatherer
-from sparklog.producer.batch import Batch, Details, RecordBatch, TableBatch
+from sparklog.producer.batch import Batch, Details, RecordBatch, TableBatch, count_encoded
 from sparklog.producer.future import FutureRecordMetadata
 
 __all__ = ["MAX_BATCH_BYTES", "RECORD_OVERHEAD_BYTES", "Buffer", "TopicQueue", "memory_bytes"]
@@ -35,9 +35,6 @@ _HEADER_BYTES = 160
 """Memory of a header beside its name and value: a tuple and the objects in it."""
 MAX_BATCH_BYTES = 6_291_456
 """A batch that is larger isn't added to, so that encoding it takes a small part of ``buffer_memory``."""
-_ENCODED_RECORD_BYTES = 40
-"""Memory of a record whose batch is encoded, beside its part of the file: its partition, its place in the file, its
-timestamp, the sizes of its key and value, its offset."""
 _ROOM_BYTES = 65_536
 """Part of the buffer that a batch takes at a time where much is left: to ask for each record would cost too much."""
 
@@ -336,16 +333,8 @@ class TopicQueue:
         return sum(batch.size_bytes for batch in self._waiting) >= self._whole_batch_bytes
 
     def note_encoded(self, batches: Sequence[Batch], file_bytes: int) -> None:
-        """Batches that were taken together are encoded: their records are held no more, and the room that they took
-        beyond the files is free.
-
-        Args:
-            file_bytes: of all files of theirs.
-        """
-        size = sum(batch.size_bytes for batch in batches)
-        for batch in batches:
-            of_files = file_bytes * batch.size_bytes // max(1, size)
-            batch.encoded_bytes = min(batch.size_bytes, of_files + batch.count * _ENCODED_RECORD_BYTES)
+        """Batches that were taken together are encoded into files of so many bytes: what else they took is free."""
+        count_encoded(batches, file_bytes)
         self._buffer.notify_room()
 
     def unfinished(self) -> list[Batch]:

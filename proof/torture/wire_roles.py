@@ -32,6 +32,9 @@ _CALL_S = 15.0
 _CLOSE_S = 10.0
 _TRIES = 8
 _TICK_S = 0.02
+_MESSAGE_TIMEOUT_MS = 300_000
+"""Longer than a round: where a record's time is over, librdkafka begins an epoch, and sends again under new numbers
+what it has no answer to in any partition. That may be stored already, at a real Kafka, too."""
 _EXPECTED = frozenset(
     {
         # A gateway was killed, suspended or replaced, or its store didn't answer in time.
@@ -130,7 +133,7 @@ class _Sender:
         chosen: dict[str, Any] = {
             "enable.idempotence": True,
             "linger.ms": life.draw.choice([0, 2, 10]),
-            "message.timeout.ms": life.draw.choice([4_000, 20_000]),
+            "message.timeout.ms": _MESSAGE_TIMEOUT_MS,
             "retry.backoff.ms": 20,
             "compression.type": life.draw.choice(["none", "lz4", "zstd"]),
         }

@@ -96,8 +96,7 @@ def test_an_id_never_names_the_topic_that_came_after_its_own(cluster, wire):
 def test_a_store_that_is_away_is_told_soon_and_nothing_is_lost():
     store = AwayStore(MemoryStore())
     Admin(open_cluster(store)).create_topics([NewTopic("jobs", 1)])
-    bounds = {"delivery_timeout_ms": 100, "look_timeout_ms": 100}
-    with sparklog.gateway.serve(open_cluster(store), **bounds) as servers:
+    with sparklog.gateway.serve(open_cluster(store), delivery_timeout_ms=100, look_timeout_ms=100) as servers:
         client = Wire(servers)
         assert produced(client.call("Produce", 9, produce(batch(b"a"))))["error_code"] == 0
         assert values(records(client)) == [b"a"]

@@ -272,8 +272,8 @@ def test_changed_captures_are_answered_or_end_their_connection_alone(captures, c
 def test_changed_captures_take_memory_for_what_came_alone(captures):
     """Lengths that are declared and not there take none."""
     draw = random.Random(2)
-    for api in APIS.values():
-        api.request.codec(api.last)  # made once
+    for known in APIS.values():
+        known.request.codec(known.last)  # made once
     tracemalloc.start()
     try:
         for _ in range(by_depth(gate=500, nightly=20_000)):

@@ -1,4 +1,4 @@
-"""What the client of a request may do with a topic, a group or the cluster, as answers tell it that ask for it. Pure.
+"""Operations that the client of a request may do with a topic, a group or the cluster, told where it asks. Pure.
 
 Source: KIP-430; Kafka ``AclOperation`` and ``AclEntry.supportedOperations``: without an authorizer, all of them.
 """

@@ -1,6 +1,9 @@
-"""What administrators' tools ask of a cluster as a whole: DescribeCluster, DescribeTopicPartitions, DescribeLogDirs,
-ElectLeaders, ListPartitionReassignments, DescribeClientQuotas, and ACLs. Many have one answer here: a gateway is the
-only broker, leads every partition and moves none; it has no quotas, and its users' rights are in a file."""
+"""Requests of administrators' tools about a cluster as a whole: DescribeCluster, DescribeTopicPartitions,
+DescribeLogDirs, ElectLeaders, ListPartitionReassignments, DescribeClientQuotas, and ACLs.
+
+Many have one answer here: a gateway is the only broker, leads every partition and moves none; it has no quotas, and its
+users' rights are in a file.
+"""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _Answer = dict[str, Any]
 _NO_TIMESTAMP = -1
 """Source: Kafka ``RecordBatch.NO_TIMESTAMP``."""
 _MOST_RECORD_ERRORS = 1_000
-"""Of one batch: more are answered with the batch's error alone."""
+"""The bound for one batch: more are answered with the batch's error alone."""
 
 
 async def begin_produce(backend: Backend, request: Request) -> Awaitable[_Answer] | None:

@@ -178,7 +178,7 @@ async def end_txn(backend: Backend, request: Request) -> dict[str, Any]:
 
 
 async def _inherited(backend: Backend, request: Request) -> ErrorCode:
-    """What is told of a commit that another gateway may have made."""
+    """The answer about a commit that another gateway may have made."""
     body = request.body
     number = body["producer_id"], body["producer_epoch"]
     try:

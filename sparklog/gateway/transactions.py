@@ -69,7 +69,7 @@ class Session:
         """How the newest transaction ended; None: none did, or one is open."""
         self.used_s = now_s
         self.inherited: ErrorCode | None = None
-        """What a client is told that asked, by the number that :attr:`asked` is, to commit a transaction of another
+        """The answer to a client that asked, by the number that :attr:`asked` is, to commit a transaction of another
         gateway's; None: no such client is known."""
         self._numbers: dict[tuple[str, int], _Numbers] = {}
 
@@ -166,7 +166,7 @@ class Sessions:
             return session
 
     async def inherit(self, transactional_id: str, number: tuple[int, int]) -> ErrorCode:
-        """What a client is told that asks for a commit, and whose session another gateway held.
+        """The answer to a client that asks for a commit, and whose session another gateway held.
 
         That gateway may have committed just now, without the client having heard of it. So it is fenced off first; then
         the id's log tells the last that it has done. Where that is a commit, nobody can tell whether it is the one that

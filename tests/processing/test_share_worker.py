@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import subprocess
+import sys
 import threading
+import time
 from collections import Counter
 from contextlib import suppress
 from functools import partial
@@ -10,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from sparklog import Admin, ShareConsumer
+from sparklog import Admin, NewTopic, ShareConsumer
 from sparklog.errors import HandlerError, InvalidArgumentError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.log import open_cluster
 from sparklog.processing import Batch, DeadLetter, Fixed, Record, Retry, Send, State
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, SimulatedCrash
@@ -225,6 +230,10 @@ def is_settled(cluster):
     return lag(cluster) == 0
 
 
+def has_more(cluster, there):
+    return len(records(cluster, "out")) > there
+
+
 def has_ended(faulty, cluster):
     return faulty.crashed or is_settled(cluster)
 
@@ -254,6 +263,45 @@ def test_killed_at_any_write_the_next_worker_loses_nothing(kind):
         with running(second):
             wait_for(partial(is_settled, cluster), second)
         check_nothing_is_lost(cluster)
+
+
+PROGRAM = """
+import sys
+from sparklog.processing import App, Record, Send
+
+short = {"share_record_lock_duration_ms": 300, "share_heartbeat_interval_ms": 50, "share_session_timeout_ms": 600}
+limits = {"max_poll_records": 5, "group_share_delivery_count_limit": 100}
+app = App(sys.argv[1], group_id="g", group_type="share", consumer={**short, **limits}, commit_interval_ms=1)
+
+@app.subscriber("in", dead_letter=True, concurrency=2)
+def handle(record: Record[str]) -> Send:
+    if record.value == "7":
+        raise ValueError("odd")
+    return Send("out", record.value)
+
+app.run()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_workers_that_are_killed_by_the_kernel_lose_nothing(tmp_path):
+    with Admin(str(tmp_path)) as admin:
+        admin.create_topics([NewTopic("in", 2), NewTopic("out"), NewTopic("dlq.in")])
+    cluster = open_cluster(tmp_path)
+    chance = random.Random(17)
+    for number in range(3):
+        there = len(records(cluster, "out"))
+        send(cluster, "in", [str(each) for each in range(100 * number, 100 * number + 100)])
+        with subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)]) as program:
+            wait_for(partial(has_more, cluster, there))
+            time.sleep(chance.uniform(0, 0.1))  # the moment is to be any
+            program.kill()
+    app = a_worker(cluster)
+    with running(app):
+        wait_for(partial(is_settled, cluster), app)
+    assert set(texts(cluster, "out")) == {str(each) for each in range(300)} - {"7"}
+    assert set(texts(cluster, "dlq.in")) == {"7"}
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from sparklog.admin import Admin, NewTopic
 from sparklog.clock import Clock
@@ -18,6 +18,7 @@ from sparklog.processing.health import Health, State
 from sparklog.processing.lanes import OrderBy
 from sparklog.processing.moves import DeadLetter
 from sparklog.processing.retries import Retry
+from sparklog.processing.share_worker import ShareWorker
 from sparklog.processing.subscriber import Subscriber, make_subscriber
 from sparklog.processing.values import Decode
 from sparklog.processing.work import Limits
@@ -37,7 +38,10 @@ class App:
 
     Args:
         cluster: its root URI or folder, or an open cluster.
-        group_id: the consumer group; workers with the same one share the partitions.
+        group_id: the group; workers with the same one share the partitions, or the records.
+        group_type: ``consumer``: each partition belongs to one worker. ``share``: the workers are members of a share
+            group, which deliver each record by itself, and again where its handler failed; then all that a handler
+            does, what it sends among it, happens at least once.
         storage_options: access to the store, for its URI.
         transactional_id: of this worker alone; by default a new one for each. Give one where workers have names of
             their own and restart often: each new id leaves two small objects in the store.
@@ -60,6 +64,7 @@ class App:
         cluster: str | Path | Cluster,
         *,
         group_id: str,
+        group_type: Literal["consumer", "share"] = "consumer",
         storage_options: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
         transactional_id: str | None = None,
@@ -76,11 +81,16 @@ class App:
         for name, number in (("commit_interval_ms", commit_interval_ms), ("handler_timeout_s", handler_timeout_s)):
             if not number > 0:
                 raise InvalidArgumentError(f"App: {name}={number}, expected more than 0")
+        if group_type not in ("consumer", "share"):
+            raise InvalidArgumentError(f"App: {group_type=}, expected 'consumer' or 'share'")
+        if group_type == "share" and transactional_id is not None:
+            raise InvalidArgumentError("App: transactional_id: a share group's acknowledgements are in no transaction")
         if drain_timeout_s < 0 or patience_s < 0:
             raise InvalidArgumentError(f"App: {drain_timeout_s=}, {patience_s=}: expected 0 or more")
         self.settings = AppSettings(
             cluster=cluster,
             group_id=group_id,
+            is_shared=group_type == "share",
             storage_options=storage_options,
             clock=clock,
             transactional_id=transactional_id,
@@ -96,7 +106,7 @@ class App:
         )
         self.subscribers: list[Subscriber] = []
         """In the order in which they were added."""
-        self._worker: AppWorker | None = None
+        self._worker: AppWorker | ShareWorker | None = None
         self._thread: Worker | None = None
         self._news = EventCount()
 
@@ -106,7 +116,7 @@ class App:
         retry: Retry | None = None,
         dead_letter: bool | str | None = None,
         concurrency: int = 1,
-        order_by: OrderBy = "partition",
+        order_by: OrderBy | None = None,
         batch_size: int = 500,
         value_type: Any = None,
         decode: Decode | None = None,
@@ -120,7 +130,7 @@ class App:
                 record's topic. Without one the worker ends with an error before such a record.
             concurrency: so many calls at a time at most, 1 to 1,000.
             order_by: what is handled one after the other: the records of a partition, those of a key (records without
-                a key in no order), or none.
+                a key in no order), or none. By default those of a partition; a share group has no order.
             batch_size: records of a batch at most.
             value_type: T, where the annotation can't say it.
             decode: makes a value of a record's bytes, instead.
@@ -142,6 +152,7 @@ class App:
                 batch_size=batch_size,
                 value_type=value_type,
                 decode=decode,
+                is_shared=self.settings.is_shared,
             )
             taken = {topic for each in self.subscribers for topic in (*each.topics, *each.delay_topics())}
             twice = taken.intersection([*made.topics, *made.delay_topics()])
@@ -198,7 +209,8 @@ class App:
             raise IllegalStateError("start: this app has been started before: make a new one")
         if not self.subscribers:
             raise IllegalStateError("start: there is no handler: decorate one by app.subscriber(…)")
-        worker = self._worker = AppWorker(self.settings, self.subscribers)
+        kind = ShareWorker if self.settings.is_shared else AppWorker
+        worker = self._worker = kind(self.settings, self.subscribers)
         self._thread = Worker("processing", lambda: self._run(worker))
         self._thread.start()
 
@@ -236,7 +248,7 @@ class App:
     def __exit__(self, *error: object) -> None:
         self.stop()
 
-    def _started(self) -> AppWorker:
+    def _started(self) -> AppWorker | ShareWorker:
         if self._worker is None:
             raise IllegalStateError("the app hasn't been started")
         return self._worker
@@ -245,7 +257,7 @@ class App:
         if self._worker is not None:
             self._worker.stop()
 
-    def _run(self, worker: AppWorker) -> None:
+    def _run(self, worker: AppWorker | ShareWorker) -> None:
         try:
             worker.run()
         finally:

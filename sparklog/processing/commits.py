@@ -23,12 +23,12 @@ from sparklog.opentelemetry.automatic import resumed
 from sparklog.processing.frontier import Entry
 from sparklog.processing.moves import Output
 from sparklog.processing.work import Pending, Work
-from sparklog.producer import Producer
+from sparklog.producer import FutureRecordMetadata, Producer
 
-__all__ = ["Commits"]
+__all__ = ["OF_THE_RECORD", "Commits", "nowhere_to_send", "send_output"]
 
 _LOGGER = logging.getLogger("sparklog.processing")
-_OF_THE_RECORD = (
+OF_THE_RECORD = (
     MessageSizeTooLargeError,
     InvalidRecordError,
     InvalidTimestampError,
@@ -126,29 +126,14 @@ class Commits:
         for output in entry.outputs:
             try:
                 self._send(producer, output)
-            except _OF_THE_RECORD as error:
+            except OF_THE_RECORD as error:
                 return error
             except (UnknownTopicOrPartitionError, InvalidTopicError) as error:
-                at, offset = entry.frontier.partition, entry.record.offset
-                raise HandlerError(
-                    f"what was made of {at.topic}-{at.partition}, offset {offset}, can't be sent to topic "
-                    f"{output.topic!r}: {error}; the worker stops before this record, nothing is skipped",
-                    topic_partition=at,
-                    offset=offset,
-                ) from error
+                raise nowhere_to_send(entry, output.topic, error) from error
         return None
 
     def _send(self, producer: Producer, output: Output) -> None:
-        count = self._partition_count(producer, output.topic)
-        partition = output.partition if output.near_partition is None else output.near_partition % count
-        producer.send(
-            output.topic,
-            value=output.value,
-            key=output.key,
-            headers=output.headers or None,
-            partition=partition,
-            timestamp_ms=output.timestamp_ms,
-        )
+        send_output(producer, output, self._partition_count(producer, output.topic))
 
     def _partition_count(self, producer: Producer, topic: str) -> int:
         """The number of a topic's partitions. It is looked at once in each transaction: what is sent to a topic that
@@ -192,3 +177,27 @@ class Commits:
             self._producer.abort_transaction()
             self._must_abort = False
         return self._producer
+
+
+def send_output(producer: Producer, output: Output, partition_count: int) -> FutureRecordMetadata:
+    """Send a record to a topic of so many partitions. Raises what ``Producer.send`` does."""
+    partition = output.partition if output.near_partition is None else output.near_partition % partition_count
+    return producer.send(
+        output.topic,
+        value=output.value,
+        key=output.key,
+        headers=output.headers or None,
+        partition=partition,
+        timestamp_ms=output.timestamp_ms,
+    )
+
+
+def nowhere_to_send(entry: Entry, topic: str, error: SparklogError) -> HandlerError:
+    """The error that stops a worker before a record of which something goes to a topic that can't be."""
+    at, offset = entry.frontier.partition, entry.record.offset
+    return HandlerError(
+        f"what was made of {at.topic}-{at.partition}, offset {offset}, can't be sent to topic {topic!r}: {error}; the "
+        "worker stops before this record, nothing is skipped",
+        topic_partition=at,
+        offset=offset,
+    )

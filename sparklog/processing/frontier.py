@@ -28,6 +28,7 @@ class Entry:
         "is_alone",
         "is_delayed",
         "is_done",
+        "is_given_back",
         "letter",
         "outputs",
         "record",
@@ -48,6 +49,8 @@ class Entry:
         self.is_delayed = False
         """It was moved to a delay topic."""
         self.is_done = False
+        self.is_given_back = False
+        """Its try failed, and its share group is to deliver it again from ``due_ticks_ms`` on."""
         self.outputs = NOTHING
         """The records to be sent once it is done."""
         self.letter: DeadLetter | None = None

@@ -43,7 +43,11 @@ class Slot:
 
 
 class Handling:
-    """The work on records of one subscriber. For several threads, each with a slot of its own."""
+    """The work on records of one subscriber. For several threads, each with a slot of its own.
+
+    Args:
+        gives_back: the records are a share group's: one that is to be tried again is given back to the group.
+    """
 
     def __init__(
         self,
@@ -53,12 +57,14 @@ class Handling:
         clock: Clock,
         run_async: Await,
         telemetry: ProcessTelemetry | None = None,
+        gives_back: bool = False,
     ) -> None:
         self._subscriber = subscriber
         self._group_id = group_id
         self._clock = clock
         self._run_async = run_async
         self._telemetry = telemetry
+        self._gives_back = gives_back
         self._delays: Mapping[str, str] = subscriber.delay_topics()
 
     def work_on(self, entries: Sequence[Entry], slot: Slot) -> Sequence[Entry]:
@@ -195,7 +201,8 @@ class Handling:
         if isinstance(decision, Again):
             entry.attempts = attempts
             entry.due_ticks_ms = self._clock.ticks_ms() + decision.delay_ms
-            return True
+            entry.is_given_back = self._gives_back
+            return not self._gives_back
         self._move(entry, error, decision, attempts)
         return False
 

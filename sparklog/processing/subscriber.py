@@ -76,12 +76,17 @@ def make_subscriber(
     retry: Retry | None,
     dead_letter: bool | str | None,
     concurrency: int,
-    order_by: str,
+    order_by: str | None,
     batch_size: int,
     value_type: Any,
     decode: Decode | None,
+    is_shared: bool = False,
 ) -> Subscriber:
-    """Check what a user said of a handler. Raises ``InvalidArgumentError``, ``InvalidTypeError``, which name it."""
+    """Check what a user said of a handler. Raises ``InvalidArgumentError``, ``InvalidTypeError``, which name it.
+
+    Args:
+        is_shared: is it a handler of a share group?
+    """
     name = getattr(handler, "__qualname__", repr(handler))
     if not topics or len(set(topics)) != len(topics):
         raise InvalidArgumentError(f"subscriber {name}: topics {topics!r}, expected one or more, each once")
@@ -94,9 +99,11 @@ def make_subscriber(
         retry=retry or Retry(attempts=1),
         dead_letter=dead_letter,
         concurrency=_within(name, "concurrency", concurrency, _MOST_THREADS),
-        order_by=_order_by(name, order_by, takes),
+        order_by=_order_by(name, order_by or ("none" if is_shared else "partition"), takes, is_shared=is_shared),
         batch_size=_within(name, "batch_size", batch_size, 1_000_000),
     )
+    if is_shared:
+        _check_shared(checked)
     named = [*topics, *checked.delay_topics()]
     for topic in topics:
         letters = checked.dead_letter_of(topic)
@@ -108,16 +115,27 @@ def make_subscriber(
     return checked
 
 
+def _check_shared(subscriber: Subscriber) -> None:
+    """Refuse what the records of a share group can't have."""
+    name, what = subscriber.name, "a share group"
+    if subscriber.takes == "batch":
+        raise InvalidArgumentError(f"subscriber {name}: {what} delivers each record by itself, expected Record[…]")
+    if subscriber.order_by != "none":
+        raise InvalidArgumentError(f"subscriber {name}: order_by={subscriber.order_by!r}: {what} has no order")
+    if subscriber.retry.topics:
+        raise InvalidArgumentError(f"subscriber {name}: Retry(topics=True): {what} delivers a record again by itself")
+
+
 def _within(name: str, option: str, number: Any, most: int) -> int:
     if type(number) is not int or not 1 <= number <= most:
         raise InvalidArgumentError(f"subscriber {name}: {option}={number!r}, expected 1 to {most}")
     return number
 
 
-def _order_by(name: str, order_by: str, takes: str) -> OrderBy:
+def _order_by(name: str, order_by: str, takes: str, *, is_shared: bool) -> OrderBy:
     if order_by not in get_args(OrderBy):
         raise InvalidArgumentError(f"subscriber {name}: order_by={order_by!r}, expected 'partition', 'key' or 'none'")
-    if takes == "batch" and order_by != "partition":
+    if takes == "batch" and order_by != "partition" and not is_shared:
         raise InvalidArgumentError(
             f"subscriber {name}: order_by={order_by!r}, expected 'partition': a batch is of one partition, in its order"
         )

@@ -8,12 +8,15 @@ from collections import deque
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
+from sparklog.clock import Clock
+from sparklog.errors import HandlerError
 from sparklog.processing.deduplication import current_group
+from sparklog.processing.frontier import Entry
 from sparklog.processing.handling import Slot
 from sparklog.processing.work import Station
 from sparklog.workers import Worker
 
-__all__ = ["HandlerThreads", "LoopThread"]
+__all__ = ["HandlerThreads", "HandlerWatch", "LoopThread"]
 
 
 class LoopThread:
@@ -114,3 +117,44 @@ class HandlerThreads:
                 lanes.release(lane)
                 return
             lanes.release(lane, rest)
+
+
+class HandlerWatch:
+    """Looks at the threads of handlers again and again. For the worker's own thread, but for :meth:`oldest_ms`."""
+
+    def __init__(self, threads: HandlerThreads, clock: Clock, handler_timeout_s: float) -> None:
+        self.is_hung = False
+        """Did a handler hang?"""
+        self._threads = threads
+        self._clock = clock
+        self._timeout_s = handler_timeout_s
+        self._seen: dict[int, tuple[Entry, int, float]] = {}
+        """By slot: the record that it was at when it was looked at, its tries, and when it was first seen there."""
+
+    def oldest_ms(self, now_ticks_ms: float) -> float:
+        """For how long the slowest handler has been at work; 0 without any. From any thread."""
+        return max((now_ticks_ms - since for _, _, since in list(self._seen.values())), default=0.0)
+
+    def look(self) -> None:
+        """Raise what ended a handler's thread, or ``HandlerError`` where one hangs."""
+        if self._threads.failures:
+            raise self._threads.failures[0]
+        now, limit_ms = self._clock.ticks_ms(), self._timeout_s * 1_000
+        for number, slot in enumerate(self._threads.slots):
+            entry = slot.entry
+            if entry is None:
+                self._seen.pop(number, None)
+                continue
+            seen = self._seen.get(number)
+            if seen is None or seen[0] is not entry or seen[1] != slot.tries:
+                self._seen[number] = (entry, slot.tries, now)
+            elif now - seen[2] >= limit_ms:
+                self.is_hung = True
+                at = entry.frontier.partition
+                raise HandlerError(
+                    f"a handler has been working on {at.topic}-{at.partition}, offset {entry.record.offset}, for "
+                    f"longer than handler_timeout_s={self._timeout_s:g}; the worker stops before this record, nothing "
+                    "is skipped",
+                    topic_partition=at,
+                    offset=entry.record.offset,
+                )

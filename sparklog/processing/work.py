@@ -42,6 +42,20 @@ class Station:
     lanes: Lanes
     handling: Handling
 
+    def refuse(self, entry: Entry, error: BaseException) -> None:
+        """Settle an entry whose outputs can't be sent: it becomes a dead letter, or a smaller one.
+
+        Raises:
+            HandlerError: it has nowhere to go.
+        """
+        if entry.letter is None:
+            self.handling.refuse(entry, error)
+        elif not entry.letter.is_value_omitted:
+            output, entry.letter = pointer_only(entry.letter)
+            entry.outputs = (output,)
+        else:
+            raise IllegalStateError(f"a dead letter without a value can't be sent: {error}") from error
+
 
 @dataclass(slots=True)
 class Pending:
@@ -166,13 +180,7 @@ class Work:
         Raises:
             HandlerError: it has nowhere to go.
         """
-        if entry.letter is None:
-            self._stations[entry.frontier.partition.topic].handling.refuse(entry, error)
-        elif not entry.letter.is_value_omitted:
-            output, entry.letter = pointer_only(entry.letter)
-            entry.outputs = (output,)
-        else:
-            raise IllegalStateError(f"a dead letter without a value can't be sent: {error}") from error
+        self._stations[entry.frontier.partition.topic].refuse(entry, error)
 
     def full(self, paused: Collection[TopicPartition]) -> set[TopicPartition]:
         """The partitions of which no more should be read now.

@@ -16,23 +16,22 @@ from typing import Any
 
 from sparklog.clock import Clock
 from sparklog.consumer import Consumer, ConsumerRebalanceListener
-from sparklog.errors import HandlerError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.errors import SparklogError, UnknownTopicOrPartitionError
 from sparklog.log import Cluster, open_cluster
 from sparklog.logs import about, without_content
 from sparklog.model import TopicPartition
 from sparklog.opentelemetry.automatic import instrument_if_traced, process_telemetry
 from sparklog.processing.commits import Commits
 from sparklog.processing.deduplication import AlreadyProcessedError
-from sparklog.processing.frontier import Entry
 from sparklog.processing.health import Counts, Health, State
 from sparklog.processing.moves import DeadLetter
 from sparklog.processing.pacing import CommitPace, Patience, may_pass
 from sparklog.processing.subscriber import Subscriber
-from sparklog.processing.threads import HandlerThreads, LoopThread
+from sparklog.processing.threads import HandlerThreads, HandlerWatch, LoopThread
 from sparklog.processing.work import Limits, Pending, Work
 from sparklog.producer import Producer
 
-__all__ = ["AppSettings", "AppWorker"]
+__all__ = ["AppSettings", "AppWorker", "opened", "tell"]
 
 _LOGGER = logging.getLogger("sparklog.processing")
 _IDLE_POLL_MS, _BUSY_POLL_MS = 200.0, 10.0
@@ -47,6 +46,8 @@ class AppSettings:
 
     cluster: str | Path | Cluster
     group_id: str
+    is_shared: bool = False
+    """Is the group a share group?"""
     storage_options: Mapping[str, Any] | None = None
     clock: Clock | None = None
     transactional_id: str | None = None
@@ -62,6 +63,24 @@ class AppSettings:
     on_dead_letter: Callable[[DeadLetter], object] | None = None
 
 
+def opened(settings: AppSettings) -> tuple[Cluster, bool]:
+    """The cluster of an app; whether its store is the worker's to close."""
+    given = settings.cluster
+    if isinstance(given, Cluster):
+        return given, False
+    return open_cluster(given, storage_options=settings.storage_options, clock=settings.clock, create=False), True
+
+
+def tell(settings: AppSettings, letter: DeadLetter) -> None:
+    """Tell the app of a dead letter that was moved."""
+    if settings.on_dead_letter is None:
+        return
+    try:
+        settings.on_dead_letter(letter)
+    except Exception:  # the record is moved and committed: to stop would help nobody
+        _LOGGER.exception("on_dead_letter failed for %s", letter.origin)
+
+
 class AppWorker:
     """Used by its own thread alone, but for :meth:`stop`, :meth:`health` and :meth:`metrics`."""
 
@@ -70,13 +89,7 @@ class AppWorker:
         self.error: BaseException | None = None
         """The error that it ended with."""
         self._settings = settings
-        given = settings.cluster
-        self._owns_store = not isinstance(given, Cluster)
-        self._cluster = (
-            given
-            if isinstance(given, Cluster)
-            else open_cluster(given, storage_options=settings.storage_options, clock=settings.clock, create=False)
-        )
+        self._cluster, self._owns_store = opened(settings)
         self._clock = settings.clock or self._cluster.clock
         self._loop = LoopThread()
         self._work = Work(
@@ -90,6 +103,7 @@ class AppWorker:
             ),
         )
         self._threads = HandlerThreads(self._work.stations)
+        self._watch = HandlerWatch(self._threads, self._clock, settings.handler_timeout_s)
         self._consumer = Consumer(
             cluster=self._cluster,
             clock=settings.clock,
@@ -109,10 +123,7 @@ class AppWorker:
         self._poll_patience = Patience(settings.patience_s * 1_000)
         self._paused: set[TopicPartition] = set()
         self._is_stopping = False
-        self._is_hung = False
         self._round_ticks_ms = self._clock.ticks_ms()
-        self._seen: dict[int, tuple[Entry, int, float]] = {}
-        """By slot: the record that it was at when it was looked at, its tries, and when it was first seen there."""
         self._counts = Counts()
         self._max_poll_interval_ms = float(settings.consumer.get("max_poll_interval_ms", 300_000))
 
@@ -149,7 +160,7 @@ class AppWorker:
             is_ready=self.state is State.RUNNING and assigned > 0,
             assigned=assigned,
             in_flight=sum(frontier.in_flight for frontier in list(self._work.frontiers.values())),
-            oldest_handler_ms=max((now - since for _, _, since in list(self._seen.values())), default=0.0),
+            oldest_handler_ms=self._watch.oldest_ms(now),
             last_round_ms=since_ms,
             error=None if error is None else str(error) or type(error).__name__,
         )
@@ -185,7 +196,7 @@ class AppWorker:
         else:
             self._clock.sleep_ms(_BUSY_POLL_MS)
         self._work.wake_due()
-        self._look_at_handlers()
+        self._watch.look()
         self._commit_if_due()
         self._pause()
 
@@ -219,7 +230,7 @@ class AppWorker:
         self._pace.committed(began_ticks_ms=began, now_ticks_ms=self._clock.ticks_ms())
         self._count(done)
         for letter in done.letters:
-            self._tell(letter)
+            tell(self._settings, letter)
 
     def _count(self, done: Pending) -> None:
         counts, letters = self._counts, len(done.letters)
@@ -229,38 +240,6 @@ class AppWorker:
         counts.sent += sum(len(entry.outputs) for entry in done.moves)
         counts.delayed += sum(entry.is_delayed for entry in done.moves)
         counts.transactions = self._commits.transaction_count
-
-    def _tell(self, letter: DeadLetter) -> None:
-        if self._settings.on_dead_letter is None:
-            return
-        try:
-            self._settings.on_dead_letter(letter)
-        except Exception:  # the record is moved and committed: to stop would help nobody
-            _LOGGER.exception("on_dead_letter failed for %s", letter.origin)
-
-    def _look_at_handlers(self) -> None:
-        """Raise what ended a handler's thread, or that one hangs."""
-        if self._threads.failures:
-            raise self._threads.failures[0]
-        now, limit_ms = self._clock.ticks_ms(), self._settings.handler_timeout_s * 1_000
-        for number, slot in enumerate(self._threads.slots):
-            entry = slot.entry
-            if entry is None:
-                self._seen.pop(number, None)
-                continue
-            seen = self._seen.get(number)
-            if seen is None or seen[0] is not entry or seen[1] != slot.tries:
-                self._seen[number] = (entry, slot.tries, now)
-            elif now - seen[2] >= limit_ms:
-                self._is_hung = True
-                at = entry.frontier.partition
-                raise HandlerError(
-                    f"a handler has been working on {at.topic}-{at.partition}, offset {entry.record.offset}, for "
-                    f"longer than handler_timeout_s={self._settings.handler_timeout_s:g}; the worker stops before this "
-                    "record, nothing is skipped",
-                    topic_partition=at,
-                    offset=entry.record.offset,
-                )
 
     def _pause(self) -> None:
         """Read no more of partitions that have enough under way."""
@@ -278,7 +257,7 @@ class AppWorker:
         is_busy = self._work.halt(partitions)
         # This is inside of a poll: what takes longer than max_poll_interval_ms would cost all partitions.
         wait_ms = min(self._settings.drain_timeout_s * 1_000, self._max_poll_interval_ms / 2)
-        deadline = self._clock.deadline_in(0.0 if self._is_hung else wait_ms)
+        deadline = self._clock.deadline_in(0.0 if self._watch.is_hung else wait_ms)
         while is_busy() and not deadline.has_passed:
             self._clock.sleep_ms(1)
         try:

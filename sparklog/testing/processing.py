@@ -54,6 +54,10 @@ class AppDriver:
     ) -> None:
         if partitions < 1:
             raise InvalidArgumentError(f"AppDriver: partitions={partitions}, expected 1 or more")
+        if app.settings.is_shared:
+            raise InvalidArgumentError(
+                "AppDriver: it plays consumer groups; test a share group's app on a memory store"
+            )
         self.clock = clock or ManualClock()
         self.dead_letters: list[DeadLetter] = []
         """Records that were moved to dead letters, in order."""

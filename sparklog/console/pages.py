@@ -80,7 +80,7 @@ class Pages:
 
     def overview(self, request: Request) -> Response:
         """The whole cluster."""
-        figures = self._backend.figures()
+        figures = self._backend.seen()
         if figures is None:
             return self._names_alone(request)
         topics, groups = self._known_rows(figures)
@@ -136,7 +136,7 @@ class Pages:
 
         def rows(found: list[FoundRecord]) -> Iterator[str]:
             template = ENVIRONMENT.get_template("record_rows.html")
-            shown = [shown_record(one, how=how, masks=shape.masks) for one in found]
+            shown = [shown_record(one, how=how, masks=shape.masks, schema=shape.named_schema) for one in found]
             yield template.render(topic=name, records=shown, how=how)
 
         def render(steps: Iterator[list[FoundRecord]], search: Callable[[], TopicSearch]) -> Iterator[bytes]:
@@ -163,8 +163,9 @@ class Pages:
         name, given = request.path_params["topic"], request.query_params
         how = given.get("decode") or "auto"
         record = self.record_at(request, most_bytes=_RECORD_BYTES)
-        masks = self._backend.settings.masks
-        shown = shown_record(record, how=how, masks=masks, pretty=True)
+        settings = self._backend.settings
+        named = settings.value_schemas.get(name)
+        shown = shown_record(record, how=how, masks=settings.masks, pretty=True, schema=named)
         return self.render(request, "record.html", topic=name, record=shown, decodings=DECODINGS, how=how)
 
     def raw(self, request: Request) -> Response:
@@ -201,6 +202,7 @@ class Pages:
             partition=int(partition) if partition else None,
             how=how,
             masks=shape.masks,
+            schema=shape.named_schema,
             give_back=self._backend.tail_slot(),
         )
         self._backend.ending(job)

@@ -33,10 +33,13 @@ def _duration(duration_ms: float | None) -> str:
     if duration_ms is None:
         return NOTHING
     seconds = duration_ms / 1_000
+    if seconds <= -1:  # somebody's clock goes before ours
+        return f"{_duration(-duration_ms)} ahead"
+    seconds = max(0.0, seconds)
     for name, unit in _AGES:
-        if abs(seconds) >= 2 * unit:
+        if seconds >= 2 * unit:
             return f"{seconds / unit:,.0f} {name}"
-    return f"{seconds:.0f} s" if abs(seconds) >= 10 else f"{seconds:.1f} s"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 
 def _time(time_ms: int | None) -> str:

@@ -34,7 +34,7 @@ class Shown:
     is_cut: bool = False
     """Is there more?"""
     note: str = ""
-    """What else the bytes tell, such as the schema's id in Confluent's framing."""
+    """A remark on what else the bytes tell, such as the schema's id in Confluent's framing."""
 
 
 def is_masked(name: str, masks: frozenset[str]) -> bool:

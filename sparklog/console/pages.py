@@ -25,6 +25,7 @@ from sparklog.console.views import (
     maintenance,
     page_of_groups,
     page_of_topics,
+    request_rows,
     topic_rows,
 )
 from sparklog.errors import InvalidArgumentError, ObjectNotFoundError, SparklogError, UnknownTopicOrPartitionError
@@ -84,6 +85,8 @@ class Pages:
         if figures is None:
             return self._names_alone(request)
         topics, groups = self._known_rows(figures)
+        interval_ms = self._backend.settings.interval_ms
+        requests, seen_ms = self._backend.history.requests_a_day(figures, interval_ms=interval_ms)
         given = request.query_params
         text = given.get("q", "")
         return self.render(
@@ -93,6 +96,8 @@ class Pages:
             topics=page_of_topics(topics, text=text, sort=given.get("sort", ""), number=_number(given.get("page"))),
             groups=page_of_groups(groups, text=text, sort=given.get("gsort", ""), number=_number(given.get("gpage"))),
             maintenance=maintenance(topics),
+            requests=request_rows(requests),
+            requests_seen_ms=seen_ms,
             lags=self._backend.history.lags,
             rates=self._backend.history.rates,
         )

@@ -42,6 +42,10 @@ def _duration(duration_ms: float | None) -> str:
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 
+def _dollars(amount: float) -> str:
+    return "less than $0.01" if 0 < amount < 0.01 else f"${amount:,.2f}"
+
+
 def _time(time_ms: int | None) -> str:
     if time_ms is None or time_ms < 0:
         return NOTHING
@@ -97,6 +101,7 @@ def _environment() -> Environment:
         "duration": _duration,
         "time": _time,
         "retention": _retention,
+        "dollars": _dollars,
         "sparkline": sparkline,
     }
     found.globals |= {"topic_url": _topic_url, "named_url": _named_url, "with_query": _with_query}

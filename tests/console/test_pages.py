@@ -98,6 +98,19 @@ def test_what_the_first_look_has_read_so_far_is_shown(cluster: Cluster, monkeypa
     assert "No run has noted anything yet" not in pages[0]
 
 
+def test_requests_a_day_are_told_from_the_second_look_on() -> None:
+    w = watched()
+    writer = w.topic("orders")
+    with console(w.cluster) as client:
+        assert "Requests a day" not in ok(client, "/")
+        w.append(writer, "a")
+        w.clock.advance(86_400)
+        backend_of(client).look()
+        page = text_of(ok(client, "/"))
+    assert "commits to topics 2,000 0 0 $0.01" in page  # a commit and a file in a thousandth of a day
+    assert "looks of this console 0 5,760 28,800 $0.15" in page
+
+
 def test_names_are_filtered_sorted_and_paged() -> None:
     cluster = a_cluster()
     for number in range(103):

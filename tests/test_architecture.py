@@ -22,6 +22,7 @@ LAYERS = [
         "clock",
         "parallel",
         "paths",
+        "prices",
         "logs",
         "texts",
         "metrics",

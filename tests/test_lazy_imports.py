@@ -44,3 +44,10 @@ def test_the_command_line_imports_nothing_of_clouds_nor_asyncio():
     code = "import sys, sparklog.cli, sparklog.exporter, sparklog.observe; print(*sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert {"asyncio", "obstore", "duckdb", "deltalake", "prometheus_client"} & {*told.stdout.split()} == set()
+
+
+@pytest.mark.slow
+def test_the_command_line_loads_arrow_only_for_commands_that_need_it():
+    code = "import sys, sparklog.cli; print(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert {"pyarrow", "numpy"} & {*told.stdout.split()} == set()

@@ -65,11 +65,11 @@ def main() -> int:
         require(records == offsets == count, f"{engine} counts {records:,} records, {offsets:,} offsets")
         console.print(f"{engine} counts {records:,} records, each (partition, offset) once.")
     console.print(f"\n[bold green]All {count:,} flights are there, once, in order.[/] The table stays: {table}")
-    console.print(f"Look at it in the browser: [bold].venv/bin/sparklog -c {root} ui[/], or `make ui` for demo-data")
     console.print(f"Look at it: .venv/bin/sparklog -c {root} consume {TOPIC} --from-beginning --max-messages 3 --json")
     console.print(
         f"Ask it: .venv/bin/sparklog -c {root} sql 'select carrier, avg(distance) from {typed.TOPIC} group by 1'"
     )
+    console.print(f"Look at it in the browser: [bold].venv/bin/sparklog -c {root} ui[/], or `make ui` for demo-data")
     return 0
 
 

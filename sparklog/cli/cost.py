@@ -8,9 +8,10 @@ import click
 
 from sparklog.cli.options import connection_options
 from sparklog.cli.output import as_json, print_table
+from sparklog.prices import DEFAULT_PRICES, Prices, Requests
 
 if TYPE_CHECKING:
-    from sparklog.cli.cost_rehearsal import Requests, Workload
+    from sparklog.cli.cost_rehearsal import Workload
 
 __all__ = ["cost"]
 
@@ -35,9 +36,9 @@ _LOOK_FOR_TRANSACTIONS_S = 30.0
 @click.option("--auto-commit-interval-ms", type=click.IntRange(1), default=5000, help="As the members have it.")
 @click.option("--put-ms", type=click.FloatRange(0, min_open=True), default=50.0, help="How long a PUT takes.")
 @click.option("--get-ms", type=click.FloatRange(0, min_open=True), default=20.0, help="How long a GET takes.")
-@click.option("--put-price", type=click.FloatRange(0), default=0.005, help="Dollars for 1,000 PUTs.")
-@click.option("--get-price", type=click.FloatRange(0), default=0.0004, help="Dollars for 1,000 GETs.")
-@click.option("--list-price", type=click.FloatRange(0), default=0.005, help="Dollars for 1,000 LISTs.")
+@click.option("--put-price", type=click.FloatRange(0), default=DEFAULT_PRICES.put, help="Dollars for 1,000 PUTs.")
+@click.option("--get-price", type=click.FloatRange(0), default=DEFAULT_PRICES.get, help="Dollars for 1,000 GETs.")
+@click.option("--list-price", type=click.FloatRange(0), default=DEFAULT_PRICES.list, help="Dollars for 1,000 LISTs.")
 @click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
 @connection_options()
 def cost(
@@ -87,7 +88,7 @@ def _requests_per_s(
     workload: Workload, *, consumers: int, groups: int, members: int, heartbeat_s: float, auto_commit_s: float
 ) -> dict[str, Requests]:
     """The requests in a second, by what they are for, and their sum."""
-    from sparklog.cli.cost_rehearsal import Requests, commit_requests, reading_requests
+    from sparklog.cli.cost_rehearsal import commit_requests, reading_requests
 
     commits_per_s = 1_000 / workload.commit_interval_ms
     processes = consumers + groups * members
@@ -111,9 +112,7 @@ def _requests_per_s(
 
 
 def _priced(name: str, requests: Requests, prices: dict[str, float], rate: float) -> dict[str, Any]:
-    dollars_per_s = (
-        requests.puts * prices["put"] + requests.gets * prices["get"] + requests.lists * prices["list"]
-    ) / 1_000
+    dollars_per_s = requests.dollars(Prices(**prices))
     each = 1_000_000 / rate
     return {
         "for": name,

@@ -21,10 +21,11 @@ from sparklog.log import Cluster, TopicWriter, create_topic
 from sparklog.log.maintenance import Checkpoints
 from sparklog.model import TopicPartition
 from sparklog.paths import topic_table
+from sparklog.prices import Requests
 from sparklog.storage import CreateResult, MemoryStore, ObjectInfo
 from sparklog.storage.retrying import RetryingStore
 
-__all__ = ["Requests", "Workload", "commit_requests", "reading_requests"]
+__all__ = ["Workload", "commit_requests", "reading_requests"]
 
 _TOPIC = "t"
 _LOG_FOLDER = entry_path(topic_table(_TOPIC), 0).rpartition("/")[0]
@@ -70,23 +71,6 @@ class Workload:
         if not self.has_keys:
             return 1.0
         return self.partitions * (1.0 - math.pow(1 - 1 / self.partitions, records))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requests:
-    """Requests by kind: what is charged for as a PUT, a GET, a LIST."""
-
-    puts: float = 0.0
-    gets: float = 0.0
-    lists: float = 0.0
-
-    def times(self, factor: float) -> Requests:
-        """So many times as many."""
-        return Requests(puts=self.puts * factor, gets=self.gets * factor, lists=self.lists * factor)
-
-    def plus(self, other: Requests) -> Requests:
-        """These and others."""
-        return Requests(puts=self.puts + other.puts, gets=self.gets + other.gets, lists=self.lists + other.lists)
 
 
 def commit_requests(workload: Workload) -> Requests:

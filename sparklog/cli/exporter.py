@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["exporter", "watch_opener"]
 
+_ARROW_POOL = "ARROW_DEFAULT_MEMORY_POOL"
+"""Arrow's own allocators keep more memory than the little that an exporter needs."""
 _SHARD = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
 
 
@@ -51,6 +54,7 @@ def exporter(ctx: click.Context, listen: str, interval: float, shard: str, once:
     /readyz. It looks at the cluster by itself, and answers from what it saw last: a scrape never waits for the store.
     It only reads. Ends by SIGTERM or Ctrl-C.
     """
+    os.environ.setdefault(_ARROW_POOL, "system")  # before Arrow is loaded
     from sparklog.errors import InvalidArgumentError
     from sparklog.exporter import ExporterApp, ExporterServer, parse_address
     from sparklog.observe.watching import Watching

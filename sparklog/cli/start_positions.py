@@ -7,7 +7,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparklog.log.data.segments import parse_timestamp
 from sparklog.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -49,6 +48,8 @@ def parse_time(text: str) -> int:
     ``ValueError`` with what was expected."""
     if re.fullmatch(r"\d{1,15}", text):
         return int(text)
+    from sparklog.log.data.segments import parse_timestamp  # here, as it brings Arrow with it
+
     try:
         milliseconds = parse_timestamp(text)
     except (ValueError, OverflowError):

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sparklog.cli.options import cluster_of, connection_options, root_of
+from sparklog.cli.schemas import SCHEMA_HELP, schema_argument
 from sparklog.cli.signals import stopped_by_signals
 
 if TYPE_CHECKING:
-    from sparklog.console import ConsoleSettings
+    from sparklog.console import ConsoleSettings, NamedSchema
 
 __all__ = ["ui"]
 
@@ -39,6 +40,13 @@ _USER = "admin"
     help="Where such a proxy sends from. Repeatable.  [default: this machine]",
 )
 @click.option("--mask", "masks", multiple=True, metavar="FIELD", help="Never show this field or header. Repeatable.")
+@click.option(
+    "--value-schema",
+    "value_schemas",
+    multiple=True,
+    metavar="TOPIC=SCHEMA",
+    help=f"Show the values of an untyped topic by a schema: {SCHEMA_HELP}. Repeatable.",
+)
 @click.option("--host", "hosts", multiple=True, metavar="NAME", help="A name by which it may be called, too.")
 @click.option(
     "--allow-unauthenticated",
@@ -102,6 +110,7 @@ def _settings(
     trust_header: str | None,
     trusted_proxies: tuple[str, ...],
     masks: tuple[str, ...],
+    value_schemas: tuple[str, ...],
     hosts: tuple[str, ...],
 ) -> ConsoleSettings:
     from sparklog.console import ConsoleSettings, hash_password, parse_users
@@ -134,9 +143,26 @@ def _settings(
         trust_header=trust_header or "",
         trusted_proxies=frozenset(trusted_proxies or LOCAL_HOSTS),
         masks=frozenset(name.lower() for name in masks),
+        value_schemas=dict(map(_named_schema, value_schemas)),
         hosts=frozenset(names) if is_local else None,
         interval_ms=interval * 1_000,
     )
+
+
+def _named_schema(text: str) -> tuple[str, NamedSchema]:
+    from sparklog.console import NamedSchema
+    from sparklog.errors import InvalidConfigurationError
+    from sparklog.schemas import check_format
+
+    topic, _, given = text.partition("=")
+    if not topic or not given:
+        raise click.BadParameter(f"got {text!r}, expected TOPIC=SCHEMA", param_hint="--value-schema")
+    try:
+        named = NamedSchema(schema_argument(given))
+        check_format(named.format, named.schema)
+    except (InvalidConfigurationError, OSError) as error:
+        raise click.BadParameter(f"{topic}: {error}", param_hint="--value-schema") from None
+    return topic, named
 
 
 def _print_hash() -> None:

@@ -5,5 +5,6 @@ from sparklog.console.backend import Backend
 from sparklog.console.passwords import hash_password, parse_users
 from sparklog.console.server import serve
 from sparklog.console.settings import ConsoleSettings
+from sparklog.console.wire_formats import NamedSchema
 
-__all__ = ["Backend", "ConsoleSettings", "create_app", "hash_password", "parse_users", "serve"]
+__all__ = ["Backend", "ConsoleSettings", "NamedSchema", "create_app", "hash_password", "parse_users", "serve"]

@@ -104,7 +104,9 @@ class Api:
             error = None
             try:
                 for found in steps:
-                    lines = [as_json(plain_record(name, one, masks=shape.masks)) for one in found]
+                    lines = [
+                        as_json(plain_record(name, one, masks=shape.masks, schema=shape.named_schema)) for one in found
+                    ]
                     yield "".join(f"{line}\n" for line in lines).encode(errors="backslashreplace")
             except SparklogError as caught:
                 error = in_one_line(caught)

@@ -26,8 +26,8 @@ from sparklog.paths import TOPICS_FOLDER, check_topic_name
 __all__ = ["Backend", "BusyError"]
 
 _LOGGER = logging.getLogger("sparklog.console")
-_FIRST_LOOK_S = 0.2
-"""How long the first page waits for the first look; later ones never wait."""
+_FIRST_LOOK_S = 1.0
+"""How long the first pages wait for what the first look finds first; later ones never wait."""
 
 
 J = TypeVar("J", bound=Job)
@@ -59,7 +59,10 @@ class Backend:
         self._jobs: WeakSet[Job] = WeakSet()
         self._jobs_lock = threading.Lock()
         self._watching = Watching(
-            lambda: ClusterWatch(self.cluster()), interval_ms=settings.interval_ms, on_figures=self._keep
+            lambda: ClusterWatch(self.cluster()),
+            interval_ms=settings.interval_ms,
+            on_figures=self._keep,
+            tells_parts=True,
         )
         self.exporter.watch(self._watching)
 
@@ -113,14 +116,19 @@ class Backend:
     def status(self) -> WatchStatus:
         """The result of the newest look; the first call waits for a moment."""
         status = self._watching.status()
-        if status.figures is None and status.error is None:
-            self._watching.wait_for_look(_FIRST_LOOK_S)
+        if status.figures is None and status.error is None and status.part is None:
+            self._watching.wait_for_anything(_FIRST_LOOK_S)
             status = self._watching.status()
         return status
 
     def figures(self) -> ClusterFigures | None:
         """The figures of the newest look that succeeded; None before the first."""
         return self.status().figures
+
+    def seen(self) -> ClusterFigures | None:
+        """The figures of the newest look, or the part that the first one has found so far; None before."""
+        status = self.status()
+        return status.figures or status.part
 
     def topic_figures(self, topic: str) -> TopicFigures | None:
         """The figures of a topic; None where no look has found it yet."""
@@ -156,7 +164,11 @@ class Backend:
         if head.deleted:
             raise UnknownTopicOrPartitionError(f"unknown topic: {topic!r} was deleted")
         return TopicShape(
-            name=topic, partition_count=head.partition_count, values=head.values, masks=self.settings.masks
+            name=topic,
+            partition_count=head.partition_count,
+            values=head.values,
+            masks=self.settings.masks,
+            named_schema=self.settings.value_schemas.get(topic),
         )
 
     def query_slot(self) -> Callable[[], None]:

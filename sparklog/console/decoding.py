@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sparklog.console.wire_formats import NamedSchema, frame_id, protobuf_fields, within_frame
 from sparklog.errors import InvalidArgumentError
 from sparklog.sql.search import FoundRecord
 from sparklog.texts import as_json, utf8_text, with_text
 
 __all__ = ["DECODINGS", "HIDDEN", "Shown", "is_masked", "masked", "plain_record", "shown", "shown_record"]
 
-DECODINGS = ("auto", "json", "text", "hex")
+DECODINGS = ("auto", "json", "protobuf", "text", "hex")
 HIDDEN = "•••"
 _HEX_ROW = 16
 _MOST_HEX_BYTES = 4_096
@@ -26,12 +27,14 @@ class Shown:
     """A key or value as text."""
 
     kind: str
-    """``null``, ``json``, ``text``, ``hex``, ``typed`` or ``hidden``."""
+    """``null``, ``json``, ``avro``, ``protobuf``, ``text``, ``hex``, ``typed`` or ``hidden``."""
     text: str
     size: int
     """Bytes; -1 where that isn't known."""
     is_cut: bool = False
     """Is there more?"""
+    note: str = ""
+    """A remark on what else the bytes tell, such as the schema's id in Confluent's framing."""
 
 
 def is_masked(name: str, masks: frozenset[str]) -> bool:
@@ -49,7 +52,13 @@ def masked(value: Any, masks: frozenset[str]) -> Any:
 
 
 def shown(
-    data: Any, *, size: int, how: str = "auto", masks: frozenset[str] = frozenset(), pretty: bool = False
+    data: Any,
+    *,
+    size: int,
+    how: str = "auto",
+    masks: frozenset[str] = frozenset(),
+    pretty: bool = False,
+    schema: NamedSchema | None = None,
 ) -> Shown:
     """A key or value as text.
 
@@ -59,6 +68,7 @@ def shown(
         how: one of :data:`DECODINGS`; what can't be read so is shown in hexadecimal digits.
         masks: of what isn't JSON nothing is shown then, as nobody can tell what is in it.
         pretty: whether it is spread over several lines, as on a page of its own.
+        schema: of the bytes, if somebody has named one.
     """
     if how not in DECODINGS:
         raise InvalidArgumentError(f"decode={how}: expected one of {', '.join(DECODINGS)}")
@@ -67,10 +77,10 @@ def shown(
     if not isinstance(data, bytes):
         return Shown(kind="typed", text=_json_text(masked(data, masks), pretty=pretty), size=-1)
     is_cut = size > len(data)
-    if how in ("auto", "json") and not is_cut:
-        found = _parsed(data)
-        if found is not None and (masks or how == "json" or isinstance(found[0], dict | list)):
-            return Shown(kind="json", text=_json_text(masked(found[0], masks), pretty=pretty), size=size)
+    value = None if is_cut else _structured(data, how, schema, has_masks=bool(masks))
+    if value is not None:
+        kind, content, note = value
+        return Shown(kind=kind, text=_json_text(masked(content, masks), pretty=pretty), size=size, note=note)
     if masks:
         return Shown(kind="hidden", text="hidden: it isn't JSON, and fields are masked", size=size)
     text = _text_of(data, is_cut=is_cut)
@@ -78,20 +88,60 @@ def shown(
         return Shown(kind="text", text=text, size=size, is_cut=is_cut)
     most = _MOST_HEX_BYTES if pretty else _HEX_IN_A_LINE
     hexadecimal = _hex_rows(data[:most]) if pretty else data[:most].hex(" ")
-    return Shown(kind="hex", text=hexadecimal, size=size, is_cut=is_cut or len(data) > most)
+    note = _frame_note(data) if how == "auto" else ""
+    return Shown(kind="hex", text=hexadecimal, size=size, is_cut=is_cut or len(data) > most, note=note)
+
+
+def _structured(data: bytes, how: str, schema: NamedSchema | None, *, has_masks: bool) -> tuple[str, Any, str] | None:
+    """The kind, the value and a note, where bytes have fields; None where they are to be shown as they are."""
+    if how == "auto" and schema is not None:
+        value = schema.value_of(data)
+        if value is not None:
+            return schema.format, value, _frame_note(data)
+    if how in ("auto", "json"):
+        found = _parsed(data)
+        if found is not None and (has_masks or how == "json" or isinstance(found[0], dict | list)):
+            return "json", found[0], ""
+        found = None if frame_id(data) is None else _parsed(within_frame(data))
+        if found is not None:
+            return "json", found[0], _frame_note(data)
+    if how == "protobuf" and not has_masks:  # without a schema nobody knows which field is masked
+        fields = protobuf_fields(data)
+        if fields is not None:
+            return (
+                "protobuf",
+                fields,
+                f"by numbers of fields{', ' if frame_id(data) is not None else ''}{_frame_note(data)}",
+            )
+    return None
+
+
+def _frame_note(data: bytes) -> str:
+    """The id of a schema in Confluent's framing; empty where there is no frame."""
+    number = frame_id(data)
+    return "" if number is None else f"perhaps framed, schema {number}"
 
 
 def shown_record(
-    record: FoundRecord, *, how: str = "auto", masks: frozenset[str] = frozenset(), pretty: bool = False
+    record: FoundRecord,
+    *,
+    how: str = "auto",
+    masks: frozenset[str] = frozenset(),
+    pretty: bool = False,
+    schema: NamedSchema | None = None,
 ) -> dict[str, Any]:
     """A record as pages show it: ``partition``, ``offset``, ``timestamp_ms``; ``key`` and ``value`` as :class:`Shown`;
-    ``headers``, a list of name and :class:`Shown`."""
+    ``headers``, a list of name and :class:`Shown`.
+
+    Args:
+        schema: of the value, if somebody has named one.
+    """
     return {
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
         "key": _shown_unless("key", record.key, record.key_size, how, masks),
-        "value": shown(record.value, size=record.value_size, how=how, masks=masks, pretty=pretty),
+        "value": shown(record.value, size=record.value_size, how=how, masks=masks, pretty=pretty, schema=schema),
         "headers": [
             (name, _shown_unless(name, value, -1 if value is None else len(value), "auto", masks))
             for name, value in record.headers
@@ -99,10 +149,20 @@ def shown_record(
     }
 
 
-def plain_record(topic: str, record: FoundRecord, *, masks: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """A record as the JSON API has it; bytes that aren't UTF-8 in base64, under a name that ends so."""
+def plain_record(
+    topic: str, record: FoundRecord, *, masks: frozenset[str] = frozenset(), schema: NamedSchema | None = None
+) -> dict[str, Any]:
+    """A record as the JSON API has it; bytes that aren't UTF-8 in base64, under a name that ends so.
+
+    Args:
+        schema: of the value, if somebody has named one: then it is an object.
+    """
     value: Any = record.value
-    if masks:
+    is_whole = isinstance(value, bytes) and record.value_size <= len(value)
+    decoded = schema.value_of(value) if schema is not None and is_whole else None
+    if decoded is not None:
+        value = masked(decoded, masks)
+    elif masks:
         value = _unmasked_part(record, masks)
     found: dict[str, Any] = {
         "topic": topic,
@@ -138,7 +198,8 @@ def _unmasked_part(record: FoundRecord, masks: frozenset[str]) -> Any:
 def _shown_unless(name: str, data: bytes | None, size: int, how: str, masks: frozenset[str]) -> Shown:
     if is_masked(name, masks):
         return Shown(kind="hidden", text=HIDDEN, size=-1)
-    others = masks if data is not None and _parsed(data) is not None else frozenset[str]()
+    has_fields = data is not None and _structured(data, "auto", None, has_masks=True) is not None
+    others = masks if has_fields else frozenset[str]()
     return shown(data, size=size, how=how, masks=others)
 
 

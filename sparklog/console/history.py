@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from array import array
+from collections import deque
+from collections.abc import Mapping
 from itertools import pairwise
 
 from sparklog.observe import ClusterFigures
+from sparklog.observe.spending import DAY_MS, heartbeats_a_day, look_requests, written_between
+from sparklog.prices import Requests
 
 __all__ = ["History"]
 
@@ -21,6 +25,8 @@ class History:
         self._newest: ClusterFigures | None = None
         self._lags: dict[str, tuple[array[float], array[float]]] = {}
         self._ends: dict[str, tuple[array[float], array[float]]] = {}
+        self._written: deque[tuple[float, Mapping[str, Requests]]] = deque(maxlen=_MOST_LOOKS)
+        """Between two looks each: how long that was, ms, and the requests by what they were for."""
 
     def add(self, figures: ClusterFigures) -> None:
         """Keep what a look has found, and forget topics and groups that are gone."""
@@ -31,7 +37,30 @@ class History:
         }
         self._lags = {name: _longer(self._lags.get(name), figures.now_ms, lag) for name, lag in lags.items()}
         self._ends = {name: _longer(self._ends.get(name), figures.now_ms, end) for name, end in ends.items()}
+        if self._newest is not None and figures.now_ms > self._newest.now_ms:
+            self._written.append((figures.now_ms - self._newest.now_ms, written_between(self._newest, figures)))
         self.before, self._newest = self._newest, figures
+
+    def requests_a_day(self, figures: ClusterFigures, *, interval_ms: float) -> tuple[dict[str, Requests], float]:
+        """Requests a day by what they are for, as the looks so far show them, and over how many ms these were; nothing
+        before the second look.
+
+        Args:
+            interval_ms: between two looks of this console.
+        """
+        written = [*self._written]
+        elapsed_ms = sum(took_ms for took_ms, _ in written)
+        if not elapsed_ms:
+            return {}, 0.0
+        rows: dict[str, Requests] = {}
+        for _, found in written:
+            for name, requests in found.items():
+                rows[name] = rows.get(name, Requests()).plus(requests)
+        return {
+            **{name: requests.times(DAY_MS / elapsed_ms) for name, requests in rows.items()},
+            "heartbeats of members": heartbeats_a_day(figures),
+            "looks of this console": look_requests(figures).times(DAY_MS / interval_ms),
+        }, elapsed_ms
 
     def lags(self, group: str) -> list[tuple[float, float]]:
         """Time (ms since the epoch) and lag in records, oldest first."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparklog.console.decoding import Shown, shown_record
+from sparklog.console.wire_formats import NamedSchema
 from sparklog.consumer import Consumer
 from sparklog.errors import InvalidArgumentError, SparklogError
 from sparklog.log.cluster import Cluster
@@ -147,6 +148,7 @@ class TailJob:
         partition: int | None,
         how: str,
         masks: frozenset[str],
+        schema: NamedSchema | None = None,
         give_back: Callable[[], None],
     ) -> None:
         """Begins nothing.
@@ -160,6 +162,7 @@ class TailJob:
         self._partition = partition
         self._how = how
         self._masks = masks
+        self._schema = schema
         self._give_back = give_back
         self._consumer: Consumer | None = None
         self._is_cancelled = False
@@ -191,7 +194,7 @@ class TailJob:
                 yield b": still here\n\n"
 
     def _plain(self, record: ConsumerRecord) -> dict[str, Any]:
-        found = shown_record(_as_found(record), how=self._how, masks=self._masks)
+        found = shown_record(_as_found(record), how=self._how, masks=self._masks, schema=self._schema)
         return {
             **found,
             "key": _plain_shown(found["key"]),
@@ -299,7 +302,7 @@ def _as_found(record: ConsumerRecord) -> FoundRecord:
 
 
 def _plain_shown(one: Shown) -> dict[str, Any]:
-    return {"kind": one.kind, "text": one.text, "size": one.size, "is_cut": one.is_cut}
+    return {"kind": one.kind, "text": one.text, "size": one.size, "is_cut": one.is_cut, "note": one.note}
 
 
 def _event(name: str, data: dict[str, Any]) -> bytes:

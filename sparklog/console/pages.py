@@ -25,6 +25,7 @@ from sparklog.console.views import (
     maintenance,
     page_of_groups,
     page_of_topics,
+    request_rows,
     topic_rows,
 )
 from sparklog.errors import InvalidArgumentError, ObjectNotFoundError, SparklogError, UnknownTopicOrPartitionError
@@ -80,10 +81,12 @@ class Pages:
 
     def overview(self, request: Request) -> Response:
         """The whole cluster."""
-        figures = self._backend.figures()
+        figures = self._backend.seen()
         if figures is None:
             return self._names_alone(request)
         topics, groups = self._known_rows(figures)
+        interval_ms = self._backend.settings.interval_ms
+        requests, seen_ms = self._backend.history.requests_a_day(figures, interval_ms=interval_ms)
         given = request.query_params
         text = given.get("q", "")
         return self.render(
@@ -93,6 +96,8 @@ class Pages:
             topics=page_of_topics(topics, text=text, sort=given.get("sort", ""), number=_number(given.get("page"))),
             groups=page_of_groups(groups, text=text, sort=given.get("gsort", ""), number=_number(given.get("gpage"))),
             maintenance=maintenance(topics),
+            requests=request_rows(requests),
+            requests_seen_ms=seen_ms,
             lags=self._backend.history.lags,
             rates=self._backend.history.rates,
         )
@@ -136,7 +141,7 @@ class Pages:
 
         def rows(found: list[FoundRecord]) -> Iterator[str]:
             template = ENVIRONMENT.get_template("record_rows.html")
-            shown = [shown_record(one, how=how, masks=shape.masks) for one in found]
+            shown = [shown_record(one, how=how, masks=shape.masks, schema=shape.named_schema) for one in found]
             yield template.render(topic=name, records=shown, how=how)
 
         def render(steps: Iterator[list[FoundRecord]], search: Callable[[], TopicSearch]) -> Iterator[bytes]:
@@ -163,8 +168,9 @@ class Pages:
         name, given = request.path_params["topic"], request.query_params
         how = given.get("decode") or "auto"
         record = self.record_at(request, most_bytes=_RECORD_BYTES)
-        masks = self._backend.settings.masks
-        shown = shown_record(record, how=how, masks=masks, pretty=True)
+        settings = self._backend.settings
+        named = settings.value_schemas.get(name)
+        shown = shown_record(record, how=how, masks=settings.masks, pretty=True, schema=named)
         return self.render(request, "record.html", topic=name, record=shown, decodings=DECODINGS, how=how)
 
     def raw(self, request: Request) -> Response:
@@ -201,6 +207,7 @@ class Pages:
             partition=int(partition) if partition else None,
             how=how,
             masks=shape.masks,
+            schema=shape.named_schema,
             give_back=self._backend.tail_slot(),
         )
         self._backend.ending(job)

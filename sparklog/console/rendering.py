@@ -33,10 +33,17 @@ def _duration(duration_ms: float | None) -> str:
     if duration_ms is None:
         return NOTHING
     seconds = duration_ms / 1_000
+    if seconds <= -1:  # somebody's clock goes before ours
+        return f"{_duration(-duration_ms)} ahead"
+    seconds = max(0.0, seconds)
     for name, unit in _AGES:
-        if abs(seconds) >= 2 * unit:
+        if seconds >= 2 * unit:
             return f"{seconds / unit:,.0f} {name}"
-    return f"{seconds:.0f} s" if abs(seconds) >= 10 else f"{seconds:.1f} s"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+def _dollars(amount: float) -> str:
+    return "less than $0.01" if 0 < amount < 0.01 else f"${amount:,.2f}"
 
 
 def _time(time_ms: int | None) -> str:
@@ -94,6 +101,7 @@ def _environment() -> Environment:
         "duration": _duration,
         "time": _time,
         "retention": _retention,
+        "dollars": _dollars,
         "sparkline": sparkline,
     }
     found.globals |= {"topic_url": _topic_url, "named_url": _named_url, "with_query": _with_query}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from sparklog.console.wire_formats import NamedSchema
 from sparklog.errors import InvalidArgumentError
 
 __all__ = ["LOCAL_HOSTS", "ConsoleSettings"]
@@ -29,6 +30,8 @@ class ConsoleSettings:
     """The addresses from which such a header is believed."""
     masks: frozenset[str] = frozenset()
     """Names of fields, of headers, or ``key``, in lower case: what they hold is never shown."""
+    value_schemas: Mapping[str, NamedSchema] = field(default_factory=lambda: MappingProxyType({}))
+    """By untyped topic: the schema by which its values are shown."""
     hosts: frozenset[str] | None = frozenset(LOCAL_HOSTS)
     """The names by which it may be called; None for any. A page of another site that lets its own name point to this
     machine isn't answered."""

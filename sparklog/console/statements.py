@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from sparklog.console.decoding import is_masked
+from sparklog.console.wire_formats import NamedSchema
 from sparklog.errors import InvalidArgumentError
 from sparklog.log.data.encode import MAX_TIMESTAMP_MS
 from sparklog.log.data.murmur2 import key_partitions
@@ -43,6 +44,8 @@ class TopicShape:
     """The fields of a typed topic's values; None for an untyped one."""
     masks: frozenset[str] = field(default_factory=frozenset)
     """Names that nobody may look for, as what is found would tell their content."""
+    named_schema: NamedSchema | None = None
+    """The schema of an untyped topic's values that somebody has named: they are shown by it, not looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,17 +8,20 @@ from typing import Any, Generic, TypeVar
 
 from sparklog.observe import ClusterFigures, GroupFigures, TopicFigures
 from sparklog.observe.rates import TopicRate, topic_rates
+from sparklog.prices import Requests
 
 __all__ = [
     "GroupRow",
     "Maintenance",
     "Page",
+    "RequestRow",
     "TopicRow",
     "group_rows",
     "maintenance",
     "page_of",
     "page_of_groups",
     "page_of_topics",
+    "request_rows",
     "topic_rows",
 ]
 
@@ -75,6 +78,15 @@ class Maintenance:
     unsequenced_count: int
     errors: tuple[tuple[str, str], ...]
     """Topics in which nothing can be planned, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRow:
+    """Requests a day, and what they cost."""
+
+    name: str
+    requests: Requests
+    dollars: float
 
 
 _TOPIC_KEYS: Mapping[str, Callable[[TopicRow], Any]] = {
@@ -135,6 +147,15 @@ def maintenance(rows: Iterable[TopicRow]) -> Maintenance:
             (row.figures.name, row.figures.maintenance_error) for row in rows if row.figures.maintenance_error
         ),
     )
+
+
+def request_rows(requests: Mapping[str, Requests]) -> list[RequestRow]:
+    """A row for each use, and their sum; none where there is none."""
+    total = Requests()
+    for one in requests.values():
+        total = total.plus(one)
+    named = {**requests, "all of these": total} if requests else {}
+    return [RequestRow(name=name, requests=one, dollars=one.dollars()) for name, one in named.items()]
 
 
 def page_of_topics(rows: Sequence[TopicRow], *, text: str, sort: str, number: int) -> Page[TopicRow]:

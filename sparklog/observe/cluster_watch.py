@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
@@ -36,20 +36,25 @@ from sparklog.observe.group_watch import GroupWatch, WatchedTopic, group_figures
 from sparklog.observe.packed_files import TimedRange
 from sparklog.observe.topic_watch import AHEAD_WHEN_CHANGED, TopicWatch
 from sparklog.observe.transaction_watch import TransactionWatch
-from sparklog.parallel import parallel_results
+from sparklog.parallel import AT_ONCE, parallel_results
 from sparklog.paths import MAINTENANCE_NOTES, TOPICS_FOLDER
 from sparklog.storage.retrying import Patience
 
 __all__ = ["ClusterWatch", "Shard"]
 
 _LOGGER = logging.getLogger("sparklog.observe")
-_AT_ONCE = 16
+_AT_ONCE = AT_ONCE
 """Requests side by side."""
 _MOST_TOGETHER = 2_048
 """Entries that are asked for in one call."""
 _FILES_EVERY_MS = 60_000.0
 _AGAIN_EVERY_MS = 60_000.0
 """How often what can't be read is tried again."""
+_FIRST_PART = 100
+"""The topics, by name, that the first look begins with, for who can't wait for all."""
+_FIRST_PART_GROUPS = 50
+_FIRST_PART_TOPICS = 300
+"""At most so many more topics for the sake of these groups' lag."""
 _OFTEN_CHECKPOINTED = 100
 """Versions after which a checkpoint is likely: only then is it looked for."""
 
@@ -89,6 +94,14 @@ class _Unreadable:
     again_ticks_ms: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The names that were looked at in this look already."""
+
+    topics: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+
+
 class ClusterWatch:
     """A cluster that is looked at again and again. Not for several threads at once."""
 
@@ -109,17 +122,21 @@ class ClusterWatch:
         self._unreadable: dict[tuple[str, str], _Unreadable] = {}
         self._files_ticks_ms = -_FILES_EVERY_MS
 
-    def look(self) -> ClusterFigures:
+    def look(self, *, on_part: Callable[[ClusterFigures], object] | None = None) -> ClusterFigures:
         """The cluster as of now. What can't be read is among the problems, beside what was known of it before.
 
+        Args:
+            on_part: called in the first look, which loads everything, with the first hundred topics and fifty groups as
+                soon as these were read; not where this is all.
         Raises:
             StoreError: the store is away; the next look goes on from what is known.
         """
         began = self._clock.ticks_ms()
         store = self._cluster.store
         with store.patience(Patience(deadline=self._clock.deadline_in(self._patience_ms))):
-            self._look_at_topics()
-            self._look_at_groups()
+            seen = self._look_at_first_part(on_part, began) if on_part is not None else _Seen()
+            self._look_at_topics(seen.topics)
+            self._look_at_groups(seen.groups)
             transactions, errors = self._transactions.look()
             for name, error in errors.items():
                 self._note("transaction", name, error)
@@ -127,12 +144,40 @@ class ClusterWatch:
             maintained_ms = self._maintained_ms()
         return self._figures(transactions, maintained_ms, took_ms=self._clock.ticks_ms() - began)
 
-    def _look_at_topics(self) -> None:
+    def _look_at_first_part(self, on_part: Callable[[ClusterFigures], object], began_ticks_ms: float) -> _Seen:
+        """Load the first topics and groups by name, and what these groups read; nothing where something is known."""
+        if self._topics or self._groups or self._unreadable:
+            return _Seen()
+        names = sorted(name for name in self._cluster.store.list_names(TOPICS_FOLDER) if self._shard.has(name))
+        groups = group_folders(self._cluster)
+        if len(names) <= _FIRST_PART and len(groups) <= _FIRST_PART_GROUPS:
+            return _Seen()
+        first_groups = {name: GroupWatch(self._cluster, name) for name in groups[:_FIRST_PART_GROUPS]}
+        self._load_topics(names[:_FIRST_PART])
+        read = [watch for watch, _ in self._each("group", [*first_groups.values()], GroupWatch.look)]
+        self._groups = {watch.name: watch for watch in read}
+        there = {*names} - {*names[:_FIRST_PART]}
+        wanted = dict.fromkeys(part.topic for watch in read for part in watch.rows if part.topic in there)
+        self._load_topics([*wanted][:_FIRST_PART_TOPICS])
+        seen = {name for name in names if name in self._topics or ("topic", name) in self._unreadable}
+        unread = {*names} - seen
+        part = self._figures((), None, took_ms=self._clock.ticks_ms() - began_ticks_ms, unread=unread)
+        on_part(replace(part, unread_group_count=len(groups) - len(first_groups) + part.unread_group_count))
+        return _Seen(topics=frozenset(seen), groups=frozenset(first_groups))
+
+    def _load_topics(self, names: Sequence[str]) -> None:
+        for name, watch in self._attempt("topic", names, lambda name: TopicWatch(self._cluster, name)):
+            self._topics[name] = watch
+
+    def _look_at_topics(self, seen: frozenset[str]) -> None:
+        """Look at the topics but those that were seen in this look."""
         names = [name for name in self._cluster.store.list_names(TOPICS_FOLDER) if self._shard.has(name)]
         there = {*names}
         self._topics = {name: watch for name, watch in self._topics.items() if name in there}
         self._forget("topic", lambda name: name in there)
-        known = [watch for watch in self._topics.values() if self._is_due("topic", watch.name)]
+        known = [
+            watch for watch in self._topics.values() if watch.name not in seen and self._is_due("topic", watch.name)
+        ]
         busy = [watch for watch in known if watch.is_busy or watch.is_behind]
         quiet = [watch for watch in known if not (watch.is_busy or watch.is_behind)]
         changed = self._look_at_entries(quiet, ahead=1)
@@ -146,9 +191,7 @@ class ClusterWatch:
             self._each("topic", old, TopicWatch.refresh_checkpoint)
         now_ms = self._clock.now_ms()
         self._each("topic", [watch for watch in known if _is_outdated(watch, now_ms)], TopicWatch.recompute)
-        new = [name for name in names if name not in self._topics and self._is_due("topic", name)]
-        for name, watch in self._attempt("topic", new, lambda name: TopicWatch(self._cluster, name)):
-            self._topics[name] = watch
+        self._load_topics([name for name in names if name not in self._topics and self._is_due("topic", name)])
 
     def _look_at_entries(self, watches: Sequence[TopicWatch], *, ahead: int) -> list[TopicWatch]:
         """Ask for the next entries of many topics at once; returns those that may have more. Raises ``StoreError``."""
@@ -183,12 +226,13 @@ class ClusterWatch:
     def _read(self, watch: TopicWatch, ahead: int) -> Sequence[bytes | None]:
         return self._cluster.store.read_many(watch.next_paths(ahead))
 
-    def _look_at_groups(self) -> None:
+    def _look_at_groups(self, seen: frozenset[str]) -> None:
+        """Look at the groups but those that were seen in this look."""
         names = group_folders(self._cluster)
         there = {*names}
         self._groups = {name: self._groups.get(name) or GroupWatch(self._cluster, name) for name in names}
         self._forget("group", lambda name: name in there)
-        due = [watch for watch in self._groups.values() if self._is_due("group", watch.name)]
+        due = [watch for watch in self._groups.values() if watch.name not in seen and self._is_due("group", watch.name)]
         self._each("group", due, GroupWatch.look)
 
     def _maintained_ms(self) -> int | None:
@@ -238,11 +282,26 @@ class ClusterWatch:
             del self._unreadable[key]
 
     def _figures(
-        self, transactions: Iterable[TransactionFigures], maintained_ms: int | None, *, took_ms: float
+        self,
+        transactions: Iterable[TransactionFigures],
+        maintained_ms: int | None,
+        *,
+        took_ms: float,
+        unread: Set[str] | None = None,
     ) -> ClusterFigures:
+        """The figures of what is known.
+
+        Args:
+            unread: where only a part was looked at, the topics that weren't; groups that read one of them are left out.
+        """
         now_ms = self._clock.now_ms()
         living = {name: watch for name, watch in sorted(self._topics.items()) if not watch.is_deleted}
         disk = _disk_usage(self._cluster.store.uri)
+        whole = {
+            name: watch
+            for name, watch in sorted(self._groups.items())
+            if not unread or unread.isdisjoint(partition.topic for partition in watch.rows)
+        }
         pending = Counter(name for watch in self._groups.values() for name in watch.pending_ids())
         return ClusterFigures(
             cluster_id=self._cluster.cluster_id,
@@ -250,7 +309,7 @@ class ClusterWatch:
             now_ms=now_ms,
             took_ms=took_ms,
             topics=tuple(watch.figures for watch in living.values()),
-            groups=tuple(self._group_figures(living, now_ms=now_ms)),
+            groups=tuple(self._group_figures(whole, living, now_ms=now_ms)),
             transactions=tuple(replace(one, pending_count=pending[one.transactional_id]) for one in transactions),
             problems=tuple(
                 Problem(kind=kind, name=name, error=found.error)
@@ -260,10 +319,15 @@ class ClusterWatch:
             maintained_ms=maintained_ms,
             disk_free_bytes=disk and disk[0],
             disk_size_bytes=disk and disk[1],
+            unread_topic_count=len(unread or ()),
+            unread_group_count=len(self._groups) - len(whole),
+            is_part=unread is not None,
         )
 
-    def _group_figures(self, topics: dict[str, TopicWatch], *, now_ms: int) -> Iterable[GroupFigures]:
-        for name, watch in sorted(self._groups.items()):
+    def _group_figures(
+        self, groups: dict[str, GroupWatch], topics: dict[str, TopicWatch], *, now_ms: int
+    ) -> Iterable[GroupFigures]:
+        for name, watch in groups.items():
             if not watch.exists:
                 continue
             watched = {

@@ -182,3 +182,10 @@ class ClusterFigures:
     disk_free_bytes: int | None = None
     """Free bytes of the disk that a cluster in a local folder lies on; None for any other store."""
     disk_size_bytes: int | None = None
+    unread_topic_count: int = 0
+    """Topics that the first look, which is still under way, hasn't come to: more than 0 in a part of it alone, which
+    tells nothing of transactions and maintenance either."""
+    unread_group_count: int = 0
+    """Groups that it hasn't come to, or of whose topics some."""
+    is_part: bool = False
+    """Is this the part that the first look found first?"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import SparklogError
@@ -38,6 +38,8 @@ class WatchStatus:
     """Is what it knows not too old? Too old is more than four intervals, two minutes at least."""
     look_count: int
     failed_count: int
+    part: ClusterFigures | None = None
+    """Found by the first look, while that is under way; None before, after it, and where nobody asked for it."""
 
     @property
     def is_up(self) -> bool:
@@ -53,6 +55,7 @@ class _State:
     looked_ticks_ms: float | None = None
     look_count: int = 0
     failed_count: int = 0
+    part: ClusterFigures | None = None
 
 
 class Watching:
@@ -64,6 +67,7 @@ class Watching:
         *,
         interval_ms: float,
         on_figures: Callable[[ClusterFigures], object] = lambda figures: None,
+        tells_parts: bool = False,
         clock: Clock | None = None,
     ) -> None:
         """Starts nothing.
@@ -72,10 +76,12 @@ class Watching:
             open_watch: called at the first look, and again as long as it fails.
             interval_ms: from the beginning of one look to that of the next.
             on_figures: called in the thread with what each look finds, before anybody else sees it.
+            tells_parts: tell, while the first look is under way, what it has found first.
         """
         self._open_watch = open_watch
         self._interval_ms = interval_ms
         self._on_figures = on_figures
+        self._tells_parts = tells_parts
         self._clock = clock or SystemClock()
         self._watch: ClusterWatch | None = None
         self._state = _State(active_ticks_ms=self._clock.ticks_ms())
@@ -98,6 +104,13 @@ class Watching:
         self._changed.wait_for(lambda: self._is_stopped or self._state.look_count > beyond, timeout_s)
         return self._state.look_count > beyond
 
+    def wait_for_anything(self, timeout_s: float | None) -> None:
+        """Wait until something can be told: a part, figures, or why there are none; until it is stopped, or for as
+        long."""
+        self._changed.wait_for(
+            lambda: self._is_stopped or self._state.look_count > 0 or self._state.part is not None, timeout_s
+        )
+
     def status(self) -> WatchStatus:
         """The state as of now. Calls no store."""
         state, now = self._state, self._clock.ticks_ms()
@@ -111,6 +124,7 @@ class Watching:
             is_fresh=age_ms is not None and age_ms <= stale_ms,
             look_count=state.look_count,
             failed_count=state.failed_count,
+            part=state.part,
         )
 
     def look(self) -> None:
@@ -121,7 +135,7 @@ class Watching:
         try:
             if self._watch is None:
                 self._watch = self._open_watch()
-            figures = self._watch.look()
+            figures = self._watch.look(on_part=self._tell_part) if self._tells_parts else self._watch.look()
             self._on_figures(figures)
         except SparklogError as caught:
             if before.error is None:
@@ -138,7 +152,12 @@ class Watching:
             looked_ticks_ms=before.looked_ticks_ms if error is not None else now,
             look_count=before.look_count + 1,
             failed_count=before.failed_count + (error is not None),
+            part=self._state.part if error is not None else None,
         )
+        self._changed.notify_all()
+
+    def _tell_part(self, part: ClusterFigures) -> None:
+        self._state = replace(self._state, part=part)
         self._changed.notify_all()
 
     def _run(self) -> None:

@@ -346,12 +346,23 @@ def _field_condition(wanted: FieldCondition, schema: pa.Schema) -> Any:
 
 
 def _may_match(files: list[TopicFile], search: Search, condition: Any, schema: pa.Schema) -> list[TopicFile]:
-    wanted = [
-        one
-        for one in files
-        if search.first_offset is None or not one.segment.has_stats or one.segment.last_offset >= search.first_offset
-    ]
+    wanted = [one for one in files if _may_have(one, search)]
+    if search.field is None:  # nothing is left that Arrow could conclude
+        return wanted
     return [wanted[place] for place in not_ruled_out([one.known for one in wanted], schema, condition)]
+
+
+def _may_have(file: TopicFile, search: Search) -> bool:
+    """May a file have records of the partitions, offsets and times that are wanted?"""
+    segment = file.segment
+    if search.partitions is not None and file.partition not in search.partitions:
+        return False
+    if search.first_offset is not None and segment.has_stats and segment.last_offset < search.first_offset:
+        return False
+    oldest_ms, newest_ms = segment.min_timestamp_ms, segment.max_timestamp_ms
+    if search.since_ms is not None and newest_ms is not None and newest_ms < search.since_ms:
+        return False
+    return search.until_ms is None or oldest_ms is None or oldest_ms < search.until_ms
 
 
 def _batch_rows(file: TopicFile) -> int:

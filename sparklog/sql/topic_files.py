@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,8 +33,13 @@ _SCHEMA = pa.schema(
 class TopicFile(SegmentRows):
     """A live data file of a topic, and what the log tells of its records."""
 
-    known: Any
-    """An Arrow expression that holds for every record, over the columns of :func:`file_schema`."""
+    make_known: Callable[[SegmentRows], Any]
+
+    @property
+    def known(self) -> Any:
+        """An Arrow expression that holds for every record, over the columns of :func:`file_schema`. It is made here, as
+        of very many files few are read."""
+        return self.make_known(self)
 
 
 def topic_files(log: DeltaLog, state: TopicState) -> list[TopicFile]:
@@ -42,16 +48,19 @@ def topic_files(log: DeltaLog, state: TopicState) -> list[TopicFile]:
     leaves = [] if head.values is None else list(leaves_of(head.values))
 
     def known(rows: SegmentRows) -> Any:
-        return (
+        found = (
             _equal("partition", rows.partition)
             & _equal("log_start_offset", rows.log_start_offset)
             & _equal("base_offset", rows.segment.base_offset)
             & known_times(rows.segment)
-            & known_values(whole.statistics.get(rows.segment.path, {}), leaves, lambda leaf: ds.field(DATA, *leaf))
         )
+        if not leaves:
+            return found
+        stats = whole.statistics.get(rows.segment.path, {})
+        return found & known_values(stats, leaves, lambda leaf: ds.field(DATA, *leaf))
 
     return [
-        TopicFile(rows.path, rows.segment, rows.partition, rows.log_start_offset, known(rows))
+        TopicFile(rows.path, rows.segment, rows.partition, rows.log_start_offset, known)
         for rows in live_segments(log, state)
     ]
 

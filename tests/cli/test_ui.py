@@ -34,6 +34,9 @@ def test_wrong_usage_is_told(tmp_path: Path) -> None:
         assert "--allow-unauthenticated" in failure("ui", "--listen", listen, code=2, cluster=cluster)
     assert "--users FILE" in failure("ui", "--allow-writes", code=2, cluster=cluster)
     assert "line 1" in failure("ui", "--users", users, code=2, cluster=cluster)
+    assert "expected TOPIC=SCHEMA" in failure("ui", "--value-schema", "orders.avsc", code=2, cluster=cluster)
+    (tmp_path / "a.avsc").write_text("no JSON")
+    assert "orders: " in failure("ui", "--value-schema", f"orders={tmp_path / 'a.avsc'}", code=2, cluster=cluster)
     assert "no sparklog cluster" in failure("ui", cluster=a_cluster())
 
 

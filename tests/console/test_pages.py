@@ -71,14 +71,44 @@ def test_the_overview_shows_topics_groups_and_maintenance(cluster: Cluster) -> N
     assert "No run has noted anything yet. Nothing is due." in page
 
 
-@pytest.mark.slow
-def test_before_the_first_look_names_are_shown(cluster: Cluster) -> None:
+def test_before_the_first_look_names_are_shown(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparklog.console.backend._FIRST_LOOK_S", 0.0)
     consume(cluster, "billing", 1)
     with console(cluster, looks=False) as client:
         page = ok(client, "/")
     assert "The first look is under way" in page
     assert 'href="/topics/orders"' in page
     assert "billing" in page
+
+
+def test_what_the_first_look_has_read_so_far_is_shown(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparklog.observe.cluster_watch._FIRST_PART", 1)
+    consume(cluster, "billing", 2)
+    a_topic(cluster, "zulu")
+    pages: list[str] = []
+    with console(cluster, looks=False) as client:
+        backend = backend_of(client)
+        monkeypatch.setattr(backend.history, "add", lambda figures: pages.append(ok(client, "/")))
+        backend.look()
+        assert "zulu" in ok(client, "/")
+    assert "1 topics and 0 groups haven’t been read yet" in text_of(pages[0])
+    assert "orders 2 – 3" in text_of(pages[0])
+    assert "billing empty 0 1" in text_of(pages[0])
+    assert "zulu" not in pages[0]
+    assert "No run has noted anything yet" not in pages[0]
+
+
+def test_requests_a_day_are_told_from_the_second_look_on() -> None:
+    w = watched()
+    writer = w.topic("orders")
+    with console(w.cluster) as client:
+        assert "Requests a day" not in ok(client, "/")
+        w.append(writer, "a")
+        w.clock.advance(86_400)
+        backend_of(client).look()
+        page = text_of(ok(client, "/"))
+    assert "commits to topics 2,000 0 0 $0.01" in page  # a commit and a file in a thousandth of a day
+    assert "looks of this console 0 5,760 28,800 $0.15" in page
 
 
 def test_names_are_filtered_sorted_and_paged() -> None:

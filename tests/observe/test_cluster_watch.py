@@ -8,6 +8,7 @@ from sparklog import Admin
 from sparklog.delta.actions import Protocol
 from sparklog.errors import InvalidArgumentError, StorePermissionError, StoreUnavailableError
 from sparklog.log.state import load_state
+from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.observe import ClusterFigures, ClusterWatch, Shard, TopicFigures
 from tests.observe.support import Watched, watched
 from tests.support import DAY_MS, T0_MS, foreign_commit, two_days_of_others, unsequenced_file
@@ -225,3 +226,35 @@ def test_shards_share_the_topics_out(here: Watched) -> None:
     assert all(each.topics for each in found)
     with pytest.raises(InvalidArgumentError, match="expected 1 to 3"):
         Shard(3, 3)
+
+
+def test_the_first_look_tells_of_the_first_topics_and_groups_before_it_has_read_all(
+    here: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparklog.observe.cluster_watch._FIRST_PART", 2)
+    monkeypatch.setattr("sparklog.observe.cluster_watch._FIRST_PART_GROUPS", 2)
+    monkeypatch.setattr("sparklog.observe.cluster_watch._FIRST_PART_TOPICS", 1)
+    for name in "abcde":
+        here.append(here.topic(name), "x")
+    for group, topics in (("g1", "ad"), ("g2", "be"), ("g3", "a")):
+        offsets = {TopicPartition(topic, 0): OffsetAndMetadata(0) for topic in topics}
+        Admin(here.cluster).alter_group_offsets(group, offsets)
+    parts: list[ClusterFigures] = []
+    watch = ClusterWatch(here.cluster)
+    here.requests()
+    whole = watch.look(on_part=parts.append)
+    with_part = here.requests()
+    [part] = parts
+    assert part.is_part
+    assert [one.name for one in part.topics] == ["a", "b", "d"]  # d for the lag of g1
+    assert [(one.group_id, [p.lag for p in one.partitions]) for one in part.groups] == [("g1", [1, 1])]  # e is unread
+    assert (part.unread_topic_count, part.unread_group_count) == (2, 2)
+    assert not whole.is_part
+    assert (whole.unread_topic_count, whole.unread_group_count) == (0, 0)
+    assert [one.name for one in whole.topics] == [*"abcde"]
+    assert [one.group_id for one in whole.groups] == ["g1", "g2", "g3"]
+    assert watch.look(on_part=parts.append).topics == whole.topics
+    assert len(parts) == 1
+    here.requests()
+    assert ClusterWatch(here.cluster).look().groups == whole.groups
+    assert with_part == here.requests() + 2  # the two listings; nothing is read twice

@@ -190,3 +190,29 @@ def test_files_of_a_folder_are_searched(tmp_path: Path) -> None:
     cluster.store.delete([one.path for one in topic_files(log, load_living(log, "t"))])
     with pytest.raises(CorruptRecordError, match="can't be read"):
         found(cluster)
+
+
+@pytest.mark.parametrize(
+    ("search", "kept"),
+    [
+        ({}, 4),
+        ({"partitions": frozenset([1])}, 1),
+        ({"since_ms": T0_MS + 5_000}, 2),  # the file that ends there may have a record of that millisecond
+        ({"since_ms": T0_MS + 5_001}, 1),
+        ({"until_ms": T0_MS + 5_000}, 2),
+        ({"until_ms": T0_MS + 5_001}, 3),
+        ({"since_ms": T0_MS + 1, "until_ms": T0_MS + 9_000}, 2),
+        ({"first_offset": 1, "newest_first": False}, 2),
+    ],
+)
+def test_files_are_ruled_out_by_what_the_log_says_without_an_expression_for_each(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, search: dict[str, Any], kept: int
+) -> None:
+    writer = topic(cluster)
+    append(writer, "a", at=0)
+    append(writer, "b", at=5)
+    append(writer, "c", at=9)
+    append(writer, "d", at=1, partition=1)
+    monkeypatch.setattr("sparklog.sql.search.not_ruled_out", None)
+    progress = TopicSearch(cluster, "t", Search(key=b"a", **search)).progress
+    assert progress.file_count - progress.skipped_count == kept

@@ -87,6 +87,13 @@ def next_sequence(sequence: int, count: int) -> int:
     return (sequence + count) % SEQUENCE_MODULUS
 
 
+_SAMPLE = 512
+"""Values that are looked at for texts that repeat."""
+_LEAST_SAMPLE = 128
+_REPEATING = 0.85
+"""Of a sample, the most that may be different: of 512 texts that are drawn of some 1,500."""
+
+
 def encode_batch(
     records: pa.Table | pa.RecordBatch,
     stamp: ProducerStamp,
@@ -192,19 +199,29 @@ def write_parquet(table: pa.Table, *, compression: str) -> bytes:
     """A table of a topic's columns, with or without headers, as the bytes of a Parquet file."""
     pool = pa.system_memory_pool()  # Arrow's own gives pages back and asks the system for them again, file by file
     sink = pa.BufferOutputStream(memory_pool=pool)
-    pq.write_table(table, sink, memory_pool=pool, **parquet_options(compression, table.schema))
+    pq.write_table(table, sink, memory_pool=pool, **parquet_options(compression, table.schema, table))
     return bytes(sink.getvalue())
 
 
-def parquet_options(compression: str, schema: pa.Schema = DATA_SCHEMA) -> dict[str, Any]:
-    """The options with which Arrow's writers write a data file of such columns."""
+def parquet_options(
+    compression: str, schema: pa.Schema = DATA_SCHEMA, first_records: pa.Table | None = None
+) -> dict[str, Any]:
+    """The options with which Arrow's writers write a data file of such columns.
+
+    Args:
+        first_records: of the file; texts of values that repeat among them are written as numbers into a dictionary.
+    """
     dictionaries, statistics = (
         ["producer_id", "producer_epoch"],
         ["offset_delta", "timestamp", "producer_id", "sequence"],
     )
     if DATA in schema.names:
         dictionaries = [*dictionaries, SCHEMA_ID]
-        statistics += [".".join((DATA, *leaf)) for leaf, _ in leaves_of(schema.field(DATA).type)]
+        leaves = list(leaves_of(schema.field(DATA).type))
+        statistics += [_path(leaf) for leaf, _ in leaves]
+        if first_records is not None:
+            texts = (leaf for leaf, kind in leaves if pa.types.is_string(kind))
+            dictionaries += [_path(leaf) for leaf in texts if _repeats(first_records.column(DATA), leaf)]
     return {
         "compression": _CODECS[compression] or "none",
         "store_schema": False,  # Delta's log holds the schema; a copy in every small file is waste
@@ -213,6 +230,21 @@ def parquet_options(compression: str, schema: pa.Schema = DATA_SCHEMA) -> dict[s
         "write_batch_size": 65_536,
         "write_statistics": statistics,
     }
+
+
+def _path(leaf: Leaf) -> str:
+    """The name of a leaf's column in Parquet."""
+    return ".".join((DATA, *leaf))
+
+
+def _repeats(values: pa.ChunkedArray, leaf: Leaf) -> bool:
+    """Are there fewer different texts in a leaf than texts, so that a dictionary of them is smaller and is read faster?
+
+    Judged by the first of them: where it is wrong, Parquet's writer gives a dictionary up that becomes too large.
+    """
+    column = pc.struct_field(values.slice(0, _SAMPLE), list(leaf))
+    count = len(column) - column.null_count
+    return bool(count >= _LEAST_SAMPLE and len(column.unique()) <= _REPEATING * count)
 
 
 def open_parquet(source: Any, **options: Any) -> pq.ParquetFile:

@@ -54,7 +54,7 @@ class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has n
     plain_schema: pa.Schema
     """The columns, with texts as texts, whatever :attr:`schema` has."""
     statistics: Mapping[str, Any]
-    """What the log tells of the values of each file, by its path in the table."""
+    """The statistics that the log has of each file, by its path in the table."""
     _found: tuple[list[str], list[Any]]
     """The columns of the newest filter, and what is known of them of each segment."""
 

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from sparklog.errors import CorruptRecordError, InvalidArgumentError
 from sparklog.log.data.arrow_buffers import buffer_numbers, one_array
+from sparklog.log.data.carried_stats import footer_entry
 from sparklog.log.data.few_records import encode_few_records
 from sparklog.log.data.schema import DATA_SCHEMA, HEADERS, TIMESTAMP, data_schema
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID, Leaf, has_values, leaves_of
@@ -91,7 +92,7 @@ _SAMPLE = 512
 """Values that are looked at for texts that repeat."""
 _LEAST_SAMPLE = 128
 _REPEATING = 0.85
-"""Of a sample, the most that may be different: of 512 texts that are drawn of some 1,500."""
+"""The largest part of a sample that may be different: of 512 texts that are drawn of some 1,500."""
 
 
 def encode_batch(
@@ -100,6 +101,7 @@ def encode_batch(
     *,
     compression: str = "none",
     leaves: Sequence[Leaf] = (),
+    carries_stats: bool = False,
 ) -> EncodedBatch:
     """Encode the records of one partition, in their order.
 
@@ -108,6 +110,7 @@ def encode_batch(
             null), and if present ``key`` (binary), ``headers`` (list of struct key: string, value: binary), and of a
             typed topic ``data`` (struct) and ``schema_id`` (int32).
         leaves: those of ``data`` that get statistics.
+        carries_stats: the file's footer has these, too, for whoever publishes it.
         compression: of the Parquet pages: none, gzip, snappy, lz4, zstd.
     Raises:
         InvalidArgumentError: no record, a null or negative timestamp, a header without a key, a column of the wrong
@@ -142,7 +145,7 @@ def encode_batch(
         found = value_stats(columns[DATA], leaves)
     table = pa.table(columns, schema=schema)
     return EncodedBatch(
-        data=write_parquet(table, compression=compression),
+        data=write_parquet(table, compression=compression, footer=footer_entry(found) if carries_stats else {}),
         record_count=count,
         min_timestamp_ms=min_timestamp_ms,
         max_timestamp_ms=max_timestamp_ms,
@@ -195,11 +198,21 @@ def record_columns(records: pa.Table | pa.RecordBatch) -> dict[str, Any]:
     }
 
 
-def write_parquet(table: pa.Table, *, compression: str) -> bytes:
-    """A table of a topic's columns, with or without headers, as the bytes of a Parquet file."""
+def write_parquet(table: pa.Table, *, compression: str, footer: Mapping[bytes, bytes] = MappingProxyType({})) -> bytes:
+    """A table of a topic's columns, with or without headers, as the bytes of a Parquet file.
+
+    Args:
+        footer: what the file's metadata has, by key.
+    """
     pool = pa.system_memory_pool()  # Arrow's own gives pages back and asks the system for them again, file by file
     sink = pa.BufferOutputStream(memory_pool=pool)
-    pq.write_table(table, sink, memory_pool=pool, **parquet_options(compression, table.schema, table))
+    options = parquet_options(compression, table.schema, table)
+    if not footer:
+        pq.write_table(table, sink, memory_pool=pool, **options)
+        return bytes(sink.getvalue())
+    with pq.ParquetWriter(sink, table.schema, memory_pool=pool, **options) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(dict(footer))
     return bytes(sink.getvalue())
 
 

@@ -366,7 +366,7 @@ def test_what_the_schema_refuses_names_the_field_whatever_is_sent_with_it(value,
         producer.send("t", ROW, **options)
         with pytest.raises((InvalidRecordError, InvalidTypeError), match=match):
             producer.send("t", value, **options)
-    assert values(cluster) == [ROW]
+    assert load_state(cluster.topic_log("t")).head.log_end_offsets == (1,)
 
 
 @pytest.mark.parametrize("options", [{}, {"headers": [("h", b"1")]}])
@@ -392,3 +392,25 @@ def test_a_record_with_headers_that_is_too_large_is_refused_with_its_size():
         producer.send("t", {"tags": ["x" * 100]}, headers=[("h", b"1" * 50)]).get()
         with pytest.raises(MessageSizeTooLargeError, match="a record of 2"):
             producer.send("t", {"tags": ["x" * 100]}, headers=[("h", b"1" * 110)])
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"[" * 100_000,
+        b'{"tags": ' + b"[" * 50_000,
+        b'{"id": ' * 50_000,
+        b'{"id": ' + b"9" * 100_000 + b"}",
+        b'{"tags": ["\xff"]}',
+    ],
+    ids=["lists", "lists in a field", "objects", "a number", "no UTF-8"],
+)
+def test_malicious_json_fails_alone(raw):
+    cluster = a_topic()
+    with a_producer(cluster) as producer:
+        good, bad = producer.send("t", b'{"id": 1}'), producer.send("t", raw)
+        producer.flush()
+        with pytest.raises(InvalidRecordError):
+            bad.get()
+        assert good.get().offset == 0
+    assert load_state(cluster.topic_log("t")).head.log_end_offsets == (1,)

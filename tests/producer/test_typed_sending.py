@@ -319,6 +319,7 @@ class Color(Enum):
     RED = "red"
 
 
+@pytest.mark.slow
 def test_typed_records_keep_headers_times_and_partitions():
     cluster = a_topic(num_partitions=3)
     sent: list[tuple[Any, Any, dict[str, Any]]] = []
@@ -369,6 +370,7 @@ def test_what_the_schema_refuses_names_the_field_whatever_is_sent_with_it(value,
     assert load_state(cluster.topic_log("t")).head.log_end_offsets == (1,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"headers": [("h", b"1")]}])
 def test_dataclasses_whose_fields_arent_plain_are_taken_all_the_same(options):
     cluster = a_topic(value_schema("id STRING, total DOUBLE, tags STRUCT<id: BIGINT>"))

@@ -169,16 +169,13 @@ class TopicWriter:
                 raise UnknownTopicOrPartitionError(
                     f"topic {self.topic!r} has no partition {partition}; it has 0 to {self.head.partition_count - 1}"
                 )
-        leaves = self.head.leaves
         may_announce = announce and not numbered_by_producers
-        carries_stats = may_announce and self._group.is_on()
         numbered = self._sequences.number((partition, records.num_rows) for partition, records in batches)
-        encode = partial(encode_batch, compression=compression, leaves=leaves, carries_stats=carries_stats)
+        carried = may_announce and self._group.is_on()
+        encode = partial(encode_batch, compression=compression, leaves=self.head.leaves, carries_stats=carried)
         try:
-            encoded = [
-                (partition, encode(records, stamp))
-                for (partition, records), stamp in zip(batches, numbered.stamps, strict=True)
-            ]
+            stamped = zip(batches, numbered.stamps, strict=True)
+            encoded = [(partition, encode(records, stamp)) for (partition, records), stamp in stamped]
         except SparklogError:
             self._sequences.give_back(numbered)
             raise

@@ -434,6 +434,57 @@ cdef class Gatherer:
         with self._lock:
             return self.add_record(key, value, size)
 
+    def add_detailed(self, key, value, details, int64_t size, int64_t memory_bytes):
+        """Add a record with a dict that the packer takes as its value, and with details, which may be None.
+
+        Args:
+            key: bytes or None.
+            size: of key and headers.
+            memory_bytes: that it counts beside its value.
+        Returns:
+            Its future; None as for ``add_plain``.
+        """
+        if type(value) is not dict or self.packer is None or size > self.max_record_bytes:
+            return None
+        if self._lock is None:
+            return self.add_record_with(key, value, details, size, memory_bytes)
+        with self._lock:
+            return self.add_record_with(key, value, details, size, memory_bytes)
+
+    cdef object add_record_with(self, object key, object value, object details, int64_t size, int64_t memory_bytes):
+        cdef Packer packer = self.packer
+        if packer is None or self._records is None:
+            return None
+        if packer.prepare is not None:
+            value = packer.prepare(value)
+            if value is None:
+                return None
+        if details is not None and self._records.details is None:
+            self._records.details = {}
+        cdef FutureBase future = sparklog_new_future(<PyTypeObject *>self._future_type, _NOTHING)
+        cdef int64_t now_ns = sparklog_now_ns() if self._is_system_clock else self._clock()
+        cdef Accumulator records = self._records  # from here on nothing of Python runs
+        if records is None or (details is not None and records.details is None):
+            return None
+        if packer.pack(value) or size + packer.packed.counted > self.max_record_bytes:
+            return None
+        memory_bytes += packer.packed.size
+        if records.size_bytes + memory_bytes > records.room_bytes:
+            return None
+        future._batch = self._batch
+        future._index = records.count
+        place = records.count
+        if details is not None:
+            records.details[place] = details
+        cdef int failed = records.add(key, None, packer, now_ns, memory_bytes)
+        if failed and details is not None:
+            records.details.pop(place, None)
+        if failed == _NOT_PLAIN:
+            return None
+        if failed:
+            _raise(failed)
+        return future
+
     cdef object add_record(self, object key, object value, int64_t size):
         if self._records is None:
             return None

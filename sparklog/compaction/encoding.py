@@ -46,7 +46,8 @@ class DataFileWriter:
         self._stats = FileStats(values, leaves)
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = self._waiting_rows = 0
-        self._writer = pq.ParquetWriter(self._sink, self._schema, **parquet_options(compression, self._schema))
+        self._compression = compression
+        self._writer: pq.ParquetWriter | None = None
 
     @property
     def record_count(self) -> int:
@@ -77,7 +78,7 @@ class DataFileWriter:
     def close(self) -> tuple[bytes, Mapping[str, Any]]:
         """The file, and its statistics as Delta's ``add`` holds them."""
         self.flush()
-        self._writer.close()
+        self._opened(None).close()
         return self._sink.getvalue(), self._stats.to_delta()
 
     def flush(self) -> None:
@@ -85,4 +86,11 @@ class DataFileWriter:
         if self._waiting:
             table = pa.concat_tables(self._waiting)
             self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
-            self._writer.write_table(table, row_group_size=table.num_rows)
+            self._opened(table).write_table(table, row_group_size=table.num_rows)
+
+    def _opened(self, first_records: pa.Table | None) -> pq.ParquetWriter:
+        """The writer, whose options the first records decide."""
+        if self._writer is None:
+            options = parquet_options(self._compression, self._schema, first_records)
+            self._writer = pq.ParquetWriter(self._sink, self._schema, **options)
+        return self._writer

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -168,18 +169,18 @@ class TopicWriter:
                 raise UnknownTopicOrPartitionError(
                     f"topic {self.topic!r} has no partition {partition}; it has 0 to {self.head.partition_count - 1}"
                 )
-        leaves = self.head.leaves
+        may_announce = announce and not numbered_by_producers
         numbered = self._sequences.number((partition, records.num_rows) for partition, records in batches)
+        carried = may_announce and self._group.is_on()
+        encode = partial(encode_batch, compression=compression, leaves=self.head.leaves, carries_stats=carried)
         try:
-            encoded = [
-                (partition, encode_batch(records, stamp, compression=compression, leaves=leaves))
-                for (partition, records), stamp in zip(batches, numbered.stamps, strict=True)
-            ]
+            stamped = zip(batches, numbered.stamps, strict=True)
+            encoded = [(partition, encode(records, stamp)) for (partition, records), stamp in stamped]
         except SparklogError:
             self._sequences.give_back(numbered)
             raise
         announced = None
-        if announce and not numbered_by_producers:
+        if may_announce:
             announced = self._group.announce(
                 encoded,
                 topic_id=self._topic_id,

@@ -3,7 +3,8 @@ state; L8, one log)?"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.log.announced.plan import GroupPlan, Listed, OwnFlush, plan_group
@@ -25,6 +26,7 @@ def plan_append(
     now_ms: int,
     others: Sequence[Sequence[Listed]] = (),
     must_settle: bool = False,
+    value_stats: Callable[[str], Mapping[str, Mapping[str, Any]]] = lambda path: {},
 ) -> GroupPlan | None:
     """Decide an append; its files get their offsets by :func:`~sparklog.log.announced.plan.plan_group`.
 
@@ -36,6 +38,7 @@ def plan_append(
         entry: the producer's epoch and the counter of this append.
         others: announced flushes of others; they come behind.
         must_settle: is an announced one of ``own`` waited for?
+        value_stats: what is known of the values of a file of others, by its path.
     Returns:
         None where the log already holds this counter, and no announced flush is waited for.
     Raises:
@@ -52,4 +55,12 @@ def plan_append(
     if not is_new and not must_settle:
         return None
     counter = producer_txn(producer_id, entry, now_ms=now_ms) if is_new else None
-    return plan_group(head, own if is_new else announced, others, counter=counter, topic=topic, now_ms=now_ms)
+    return plan_group(
+        head,
+        own if is_new else announced,
+        others,
+        counter=counter,
+        topic=topic,
+        now_ms=now_ms,
+        value_stats=value_stats,
+    )

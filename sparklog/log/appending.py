@@ -199,6 +199,7 @@ class Append:
             entry=by.entry,
             now_ms=state.log.clock.now_ms(),
             others=self._turns.takeable(state, room=MOST_FILES - own_count),
+            value_stats=self._turns.value_stats,
             must_settle=must_settle,
         )
         if planned is None:

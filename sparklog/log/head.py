@@ -19,7 +19,7 @@ from sparklog.delta.properties import DEFAULT_DELETED_FILE_RETENTION_MS, deleted
 from sparklog.errors import CorruptLogError, InvalidConfigurationError, NotATopicError, UnsupportedVersionError
 from sparklog.log.data.schema import SKIPPING_COLUMNS
 from sparklog.log.data.segments import Segment, segment_of_add
-from sparklog.log.data.value_columns import Leaf, skipping_columns
+from sparklog.log.data.value_columns import Leaf, leaves_of, skipping_columns
 from sparklog.log.value_schemas import SCHEMA_PROPERTY, SOURCE_PROPERTY, TopicSchemas
 
 __all__ = [
@@ -121,6 +121,14 @@ class TopicHead:
     def leaves(self) -> tuple[Leaf, ...]:
         """The leaves of a typed topic's values that files have statistics of; none for an untyped one."""
         return () if self.schemas is None else self.schemas.leaves(self.config)
+
+    @property
+    def typed_leaves(self) -> tuple[tuple[Leaf, pa.DataType], ...]:
+        """The same leaves, with their types."""
+        if self.values is None:
+            return ()
+        kinds = dict(leaves_of(self.values))
+        return tuple((leaf, kinds[leaf]) for leaf in self.leaves if leaf in kinds)
 
     def skipping_columns(self) -> str:
         """The table property ``delta.dataSkippingStatsColumns``."""

@@ -40,11 +40,12 @@ from sparklog.producer.delayed_records import (
 from sparklog.producer.future import FutureBatchMetadata, FutureRecordMetadata, future_of_only_record
 from sparklog.producer.interceptors import Interceptors, ProducerRecord
 from sparklog.producer.metrics import ProducerMetrics
-from sparklog.producer.record_arguments import check_sent_table, serialize_record
+from sparklog.producer.record_arguments import check_sent_table, packable_record, serialize_record
 from sparklog.producer.topic_pipeline import TopicPipeline
 from sparklog.producer.topic_pipelines import TopicPipelines
 from sparklog.producer.topic_queue import Buffer
 from sparklog.producer.transaction_manager import TransactionManager
+from sparklog.schemas import plain_fields
 
 __all__ = ["Producer"]
 
@@ -137,6 +138,8 @@ class Producer:
             queue = self._pipelines.plain_queues.get(topic)
             if queue is not None:
                 future = queue.add_plain(key, value)
+                if future is None and type(value) not in _SENT_AS_THEY_ARE:
+                    future = queue.add_plain(key, plain_fields(value) or value)
                 if future is not None:
                     return future
         record, observer = ProducerRecord(topic, value, key, headers, partition, timestamp_ms), self._metrics.observer
@@ -386,6 +389,13 @@ class Producer:
     def _send(self, record: ProducerRecord, due_ms: int | None) -> FutureRecordMetadata:
         self._check_transaction()
         pipeline = self._pipelines.get(record.topic)
+        packable = packable_record(record, pipeline.topic, self._config) if due_ms is None else None
+        if packable is not None:
+            packed = pipeline.queue.add_detailed(*packable)
+            if packed is not None:
+                if self._interceptors:
+                    self._interceptors.watch(packed)
+                return packed
         serialized = serialize_record(record, pipeline.topic, self._config)
         if due_ms is not None:
             pipeline = delay_pipeline(self._pipelines, self._cluster, pipeline.topic)
@@ -430,6 +440,9 @@ class Producer:
     def _refuse_in_callback(self, call: str) -> None:
         if self._pipelines.owns_current_thread:
             raise IllegalStateError(f"{call} was called by a callback: it would wait for itself")
+
+
+_SENT_AS_THEY_ARE = (bytes, dict, type(None))
 
 
 class _ForkedError(IllegalStateError):

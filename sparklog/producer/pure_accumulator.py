@@ -127,6 +127,10 @@ class Gatherer:
                     return future
         return None
 
+    def add_detailed(self, key: bytes | None, value: object, details: object, size: int, memory_bytes: int) -> Any:
+        """Add nothing, and return None: dicts are packed by the compiled core alone."""
+        return None
+
 
 def take_columns(
     records: Accumulator,

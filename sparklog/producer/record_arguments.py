@@ -23,12 +23,15 @@ from sparklog.producer.interceptors import ProducerRecord
 from sparklog.producer.topic_queue import memory_bytes
 from sparklog.producer.typed_values import ValueEncoding
 from sparklog.producer.writable_topic import WritableTopic
+from sparklog.schemas import plain_fields
 
 __all__ = [
+    "PackableRecord",
     "SerializedRecord",
     "check_headers",
     "check_sent_table",
     "check_timestamp",
+    "packable_record",
     "serialize_record",
     "serialized_bytes",
     "size_of_headers",
@@ -62,6 +65,38 @@ class SerializedRecord(NamedTuple):
             value_size=value_size if value is None else python_size(value),
             header_size=header_size,
         )
+
+
+class PackableRecord(NamedTuple):
+    """A record of a typed topic whose value the compiled core may pack: what ``TopicQueue.add_detailed`` takes."""
+
+    key: bytes | None
+    value: dict[str, Any]
+    details: Details | None
+    size_bytes: int
+    """Bytes of key and headers."""
+    memory_bytes: int
+    """Bytes that it counts against ``buffer_memory`` beside its value."""
+
+
+def packable_record(record: ProducerRecord, topic: WritableTopic, config: ProducerConfig) -> PackableRecord | None:
+    """Check what ``send`` was given, but for its value; None: :func:`serialize_record` has to look at it. Raises as
+    that does."""
+    if config.value_serializer is not None or config.partitioner is not None or config.acks == 0:
+        return None
+    value = record.value if type(record.value) is dict else plain_fields(record.value)
+    if value is None or topic.value_encoding is None:
+        return None
+    headers = check_headers(record.headers)
+    key = serialized_bytes("key", config.key_serializer, topic.name, headers, record.key)
+    timestamp_ms = check_timestamp(record.timestamp_ms)
+    partition = None if record.partition is None else _check_partition(topic, record.partition)
+    header_size = size_of_headers(headers) if headers else -1
+    details = None
+    if headers or timestamp_ms is not None or partition is not None:
+        details = (timestamp_ms, headers or None, header_size, partition, None)
+    size = len(key or b"") + max(0, header_size)
+    return PackableRecord(key, value, details, size, memory_bytes(size, headers, timestamp_ms, partition))
 
 
 def serialize_record(record: ProducerRecord, topic: WritableTopic, config: ProducerConfig) -> SerializedRecord:

@@ -183,6 +183,9 @@ class TopicQueue:
 
         Returns None where it isn't as plain as that, or too large, or there is no room: see :meth:`add`. The compiled
         core takes no lock for it: it adds in one step, and to nothing that isn't open in that step."""
+        self.add_detailed: Callable[..., FutureRecordMetadata | None] = self._gatherer.add_detailed
+        """Adds a record with a dict of a typed topic's fields that are of plain types, and with details: key, value,
+        details, bytes of key and headers, and what it counts beside its value. Returns None as :attr:`add_plain`."""
         buffer.add(self)
 
     @property

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sparklog.schemas.canonical import SchemaError, SchemaSource, ValueSchema, delta_type, type_name
     from sparklog.schemas.columns import conform, unreadable_leaf
     from sparklog.schemas.compatibility import MODES, Verdict, check, merged_type, union
+    from sparklog.schemas.dataclass_fields import plain_fields
     from sparklog.schemas.demands import unmet_demands
     from sparklog.schemas.formats import FORMATS, UnwritableError, check_format, decode, encode, frame_ids
     from sparklog.schemas.packing import column_of_parts, packer_of
@@ -25,6 +26,7 @@ else:
             "sparklog.schemas.canonical": ("SchemaError", "SchemaSource", "ValueSchema", "delta_type", "type_name"),
             "sparklog.schemas.columns": ("conform", "unreadable_leaf"),
             "sparklog.schemas.compatibility": ("MODES", "Verdict", "check", "merged_type", "union"),
+            "sparklog.schemas.dataclass_fields": ("plain_fields",),
             "sparklog.schemas.demands": ("unmet_demands",),
             "sparklog.schemas.formats": ("FORMATS", "UnwritableError", "check_format", "decode", "encode", "frame_ids"),
             "sparklog.schemas.packing": ("column_of_parts", "packer_of"),
@@ -53,6 +55,7 @@ __all__ = [
     "frame_ids",
     "merged_type",
     "packer_of",
+    "plain_fields",
     "python_rows_to_struct",
     "schema_of_file",
     "struct_to_python",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
@@ -15,14 +16,14 @@ from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.schema import DATA_SCHEMA, TIMESTAMP
 from sparklog.log.data.segments import Segment
-from sparklog.log.data.value_columns import Leaf, leaves_of
+from sparklog.log.data.value_columns import leaves_of
 from sparklog.log.state import TopicState, load_state
 from sparklog.log.typed_records import view_columns
 from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
 from sparklog.sql.column_use import columns_used
-from sparklog.sql.file_bounds import between, known_times, known_values
+from sparklog.sql.file_bounds import between, known_times, known_values, not_ruled_out
 from sparklog.sql.files import files_of
-from sparklog.sql.segment_rows import RowSource, SegmentRows, live_segments, read_batches
+from sparklog.sql.segment_rows import TEXTS, RowSource, SegmentRows, live_segments, read_batches
 
 __all__ = ["TOPIC_COLUMNS", "topic_dataset"]
 
@@ -38,29 +39,80 @@ _KINDS: Mapping[str, pa.DataType] = {
     **{name: DATA_SCHEMA.field(name).type for name in ("key", "value", "headers")},
 }
 
+_NO_FILE = "the files of a topic are read by the method scanner of its dataset alone"
+
 
 class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no types
     """The records of a topic as of a version, with a column for each field of its values.
 
-    All methods of Python's that read go through :meth:`scanner`. What Arrow itself knows is which segments there are
-    and what holds for each, by which it rules some out; it has numbers in place of their paths, so whoever passes
-    ``scanner`` by gets an error, not records that were deleted.
+    All methods of Python's that read go through :meth:`scanner`. Arrow itself knows of one file, which isn't there, so
+    whoever passes ``scanner`` by gets an error, not records that were deleted.
     """
+
+    segments: Sequence[SegmentRows]
+    source: RowSource
+    plain_schema: pa.Schema
+    """The columns, with texts as texts, whatever :attr:`schema` has."""
+    statistics: Mapping[str, Any]
+    """The statistics that the log has of each file, by its path in the table."""
+    _found: tuple[list[str], list[Any]]
+    """The columns of the newest filter, and what is known of them of each segment."""
 
     def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> Any:
         """A scanner of the records, as of any dataset: files that the filter rules out aren't read, of others the
         columns that it and ``columns`` need."""
-        needed = columns_used(self.schema, columns, filter)
-        segments = (self.segments[int(fragment.path)] for fragment in self.get_fragments(filter))
-        schema = pa.schema([self.schema.field(name) for name in needed])
-        batches = read_batches(self.source, segments, schema, filter)
+        needed = columns_used(self.plain_schema, columns, filter)
+        filtered = set() if filter is None else set(columns_used(self.plain_schema, [], filter))
+        schema = pa.schema([(self.plain_schema if name in filtered else self.schema).field(name) for name in needed])
+        batches = read_batches(self.source, self.segments_for(filter), schema, filter)
+        if columns is None:
+            columns = needed
+        if not isinstance(columns, Mapping) and self.schema is not self.plain_schema:
+            columns = {
+                name: ds.field(name) if name in schema.names and name not in filtered else self._cast(name)
+                for name in columns
+            }
         return ds.Scanner.from_batches(batches, schema=schema, columns=columns, filter=filter, **options)
 
-    segments: Sequence[SegmentRows]
-    source: RowSource
+    def _cast(self, name: str) -> Any:
+        kind = self.schema.field(name).type
+        return ds.field(name) if kind == self.plain_schema.field(name).type else ds.field(name).cast(kind)
+
+    def segments_for(self, filter: Any) -> Sequence[SegmentRows]:
+        """The segments that may have records for which a filter holds, by what the log tells of each."""
+        if filter is None:
+            return self.segments
+        names = columns_used(self.plain_schema, [], filter)
+        found = self._found  # taken once, as another thread may ask meanwhile
+        if found[0] != names:  # who asks again asks for the same columns mostly
+            found = self._found = names, [self._known(rows, names) for rows in self.segments]
+        known = found[1]
+        return [self.segments[place] for place in not_ruled_out(known, self.plain_schema, filter)]
+
+    def _known(self, rows: SegmentRows, names: Sequence[str]) -> Any:
+        """An expression of what holds for every record of a segment, as far as it tells of these columns."""
+        own: Mapping[str, Callable[[], Any]] = {
+            "topic": lambda: _equal("topic", self.source.topic),
+            "timestamp_type": lambda: _equal("timestamp_type", self.source.timestamp_type),
+            "partition": lambda: _equal("partition", rows.partition),
+            "offset": lambda: _known_offsets(rows.segment),
+            "timestamp": lambda: known_times(rows.segment),
+        }
+        known = pc.scalar(True)
+        for name in names:
+            if name in own:
+                known &= own[name]()
+        fields = self.source.columns
+        leaves = [(leaf, kind) for leaf, kind in leaves_of(self.source.values) if fields[leaf[0]] in names]
+        if not leaves:
+            return known
+        stats = self.statistics.get(rows.segment.path, {})
+        return known & known_values(stats, leaves, lambda leaf: ds.field(fields[leaf[0]], *leaf[1:]))
 
 
-def topic_dataset(cluster: Cluster, topic: str, state: TopicState | None = None) -> TopicDataset:
+def topic_dataset(
+    cluster: Cluster, topic: str, state: TopicState | None = None, *, texts_as_dictionaries: bool = False
+) -> TopicDataset:
     """The records of a topic, a ``pyarrow.dataset.Dataset``: as of now, or of a whole ``state``.
 
     Of a folder or an S3 bucket nothing but the log is read yet; of other stores the files are copied now.
@@ -71,6 +123,9 @@ def topic_dataset(cluster: Cluster, topic: str, state: TopicState | None = None)
     Filters on partition, offset, timestamp and the indexed fields of values skip files by the log alone. Files without
     offsets yet are not part of it.
 
+    Args:
+        texts_as_dictionaries: fields of the type string come as Arrow's dictionaries, which DuckDB groups and compares
+            faster, and takes for texts all the same.
     Raises:
         UnknownTopicOrPartitionError, and what reading a log raises.
     """
@@ -79,30 +134,21 @@ def topic_dataset(cluster: Cluster, topic: str, state: TopicState | None = None)
     head, whole = state.head, state.require_whole()
     values = pa.struct([]) if head.values is None else head.values
     fields = view_columns([field.name for field in values], TOPIC_COLUMNS)
-    leaves = list(leaves_of(values))
-
-    def field_of(leaf: Leaf) -> Any:
-        return ds.field(fields[leaf[0]], *leaf[1:])
-
     time_type = LOG_APPEND_TIME if head.config["message.timestamp.type"] == "LogAppendTime" else CREATE_TIME
     segments = live_segments(log, state)
-    always = _equal("topic", topic) & _equal("timestamp_type", time_type)
-    partitions = [always & _equal("partition", partition) for partition in range(len(head.log_start_offsets))]
-    format_, numbers = ds.ParquetFileFormat(), pafs.LocalFileSystem()
-    fragments = [
-        format_.make_fragment(
-            str(number),
-            filesystem=numbers,
-            partition_expression=partitions[rows.partition]
-            & _known(rows.segment)
-            & known_values(whole.statistics.get(rows.segment.path, {}), leaves, field_of),
-        )
-        for number, rows in enumerate(segments)
-    ]
-    schema = pa.schema([*_KINDS.items(), *((fields[field.name], field.type) for field in values)])
-    dataset = TopicDataset(fragments, schema, format_, numbers)
+    format_, nowhere = ds.ParquetFileFormat(), pafs.LocalFileSystem()
+    fragments = [format_.make_fragment(_NO_FILE, filesystem=nowhere)] if segments else []
+    plain = pa.schema([*_KINDS.items(), *((fields[field.name], field.type) for field in values)])
+    schema = plain
+    if texts_as_dictionaries:
+        kinds = {fields[field.name]: TEXTS for field in values if pa.types.is_string(field.type)}
+        schema = pa.schema([field.with_type(kinds.get(field.name, field.type)) for field in plain])
+    dataset = TopicDataset(fragments, schema, format_, nowhere)
     files = files_of(cluster.store, [rows.path for rows in segments])
     dataset.segments = segments
+    dataset.plain_schema = plain
+    dataset.statistics = whole.statistics
+    dataset._found = ([], [pc.scalar(True)] * len(segments))
     dataset.source = RowSource(files.filesystem, topic, time_type, values, fields)
     if files.copy is not None:
         weakref.finalize(dataset, files.copy.cleanup)
@@ -113,10 +159,9 @@ def _equal(name: str, value: Any) -> Any:
     return ds.field(name) == pa.scalar(value, _KINDS[name])
 
 
-def _known(segment: Segment) -> Any:
-    """An expression of what the log tells of every record of a segment."""
+def _known_offsets(segment: Segment) -> Any:
     last = None if segment.max_offset_delta is None else segment.last_offset
-    return between(ds.field("offset"), segment.first_offset, last) & known_times(segment)
+    return between(ds.field("offset"), segment.first_offset, last)
 
 
 def load_living(log: DeltaLog, topic: str) -> TopicState:

@@ -23,9 +23,7 @@ from sparklog.parallel import parallel_map
 from sparklog.paths import TOPICS_FOLDER
 from sparklog.sql.dataset import topic_dataset
 from sparklog.sql.names import check_names, system_names
-from sparklog.sql.system import read_view
 from sparklog.storage import ObjectStore
-from sparklog.txn.consistent_read import load_consistent
 
 if TYPE_CHECKING:
     import duckdb
@@ -176,6 +174,8 @@ def _connect(
             if dataset is not None:
                 connection.from_arrow(dataset).create_view(topic)
         for view, name in system.items():
+            from sparklog.sql.system import read_view  # much code, which most queries don't need
+
             connection.from_arrow(pa.Table.from_batches([read_view(cluster, view)])).create_view(name)
     except BaseException:
         connection.close()
@@ -189,8 +189,16 @@ def _datasets(
     """The records of each topic; None for one that is passed over."""
     wanted = list(topics)
     if consistent:
+        from sparklog.txn.consistent_read import load_consistent
+
         states = load_consistent(cluster, wanted, skip_missing=skip_deleted)
-        return dict(zip(states, parallel_map(lambda at: topic_dataset(cluster, *at), states.items()), strict=True))
+        return dict(
+            zip(
+                states,
+                parallel_map(lambda at: topic_dataset(cluster, *at, texts_as_dictionaries=True), states.items()),
+                strict=True,
+            )
+        )
     found = parallel_map(lambda topic: _dataset(cluster, topic, skip_deleted=skip_deleted), wanted)
     return dict(zip(wanted, found, strict=True))
 
@@ -198,7 +206,7 @@ def _datasets(
 def _dataset(cluster: Cluster, topic: str, *, skip_deleted: bool) -> Any:
     """A topic's records; None for one that is passed over as it isn't there."""
     try:
-        return topic_dataset(cluster, topic)
+        return topic_dataset(cluster, topic, texts_as_dictionaries=True)
     except (UnknownTopicOrPartitionError, NotATopicError):
         if skip_deleted:
             return None

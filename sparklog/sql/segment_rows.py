@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -16,15 +17,17 @@ import pyarrow.parquet as pq
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptRecordError
 from sparklog.log.data.encode import open_parquet
-from sparklog.log.data.record_reading import conform, object_path
+from sparklog.log.data.record_reading import conform, kind_of, object_path
 from sparklog.log.data.segments import Segment
 from sparklog.log.data.value_columns import DATA
 from sparklog.log.state import TopicState
 from sparklog.sql.files import is_local
 from sparklog.sql.row_groups import groups_to_read
 
-__all__ = ["RowSource", "SegmentRows", "live_segments", "read_batches"]
+__all__ = ["TEXTS", "RowSource", "SegmentRows", "live_segments", "read_batches"]
 
+TEXTS = pa.dictionary(pa.int32(), pa.string())
+"""Texts as numbers into a dictionary."""
 _BATCH_ROWS = 122_880
 """Rows of a batch at most. Source: DuckDB's row group, the unit that its threads share work by."""
 _SMALL_FILE_BYTES = 8 * 1024 * 1024
@@ -88,7 +91,9 @@ def read_batches(
     store behind a network. No more is held in memory than what these read, and twice as much that waits.
 
     Args:
-        filter: an expression; row groups of larger files that it rules out are not read. Rows are not filtered.
+        schema: a field of a value that is a string may be :data:`TEXTS` here.
+        filter: an expression, of columns that aren't; row groups of larger files that it rules out are not read. Rows
+            are not filtered.
     Raises:
         CorruptRecordError: a file is truncated or no Parquet, or doesn't number its records; names the file.
         OSError: what Arrow says of a file that can't be read.
@@ -145,8 +150,78 @@ def _together(parts: Iterable[_Part], most_rows: int) -> Iterator[list[_Part]]:
 
 def _read_together(source: RowSource, parts: Sequence[_Part], schema: pa.Schema) -> pa.Table:
     columns = _columns_of_file(source, schema)
-    tables = [_read(source, part.rows, schema, columns, part.group) for part in parts]
-    return tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
+    texts = _texts_to_read(source, parts[0], schema)
+    read_as = _plain(schema, {source.columns[path[len(DATA) + 1 :]] for path in texts})
+    is_alike = "partition" not in schema.names and "offset" not in schema.names
+    if is_alike and columns and not any(part.rows.is_cut for part in parts):
+        found = [_read_file(source, part.rows, columns, part.group, texts) for part in parts]
+        kinds = _kinds(source, read_as)
+        if all(dict(zip(one.schema.names, one.schema.types, strict=True)) == kinds for one in found):
+            whole = pa.concat_tables(found)
+            rows = parts[0].rows
+            values = _conformed(source, rows, read_as, whole, needs_offsets=False)
+            return _finished(_as_columns(source, rows, read_as, values, whole.num_rows), schema)
+    tables = [_read(source, part.rows, read_as, columns, part.group, texts) for part in parts]
+    return _finished(tables[0] if len(tables) == 1 else pa.concat_tables(tables), schema)
+
+
+def _texts_to_read(source: RowSource, part: _Part, schema: pa.Schema) -> list[str]:
+    """The paths of the texts that are to be read as dictionaries, since a file has them so: the first of those that are
+    read together stands for all."""
+    wanted = {f"{DATA}.{field}" for field, column in source.columns.items() if _is_texts(schema, column)}
+    if not wanted:
+        return []
+    with _open(source, part.rows.path) as file:
+        metadata = file.metadata
+        if metadata.num_row_groups == 0:
+            return []
+        group = metadata.row_group(part.group or 0)
+        chunks = (group.column(number) for number in range(group.num_columns))
+        return [
+            chunk.path_in_schema for chunk in chunks if chunk.path_in_schema in wanted and chunk.has_dictionary_page
+        ]
+
+
+def _is_texts(schema: pa.Schema, column: str) -> bool:
+    return column in schema.names and schema.field(column).type == TEXTS
+
+
+def _plain(schema: pa.Schema, texts: Collection[str]) -> pa.Schema:
+    """The columns, those that aren't of these with texts as they are."""
+    return pa.schema(
+        [field.with_type(pa.string()) if field.type == TEXTS and field.name not in texts else field for field in schema]
+    )
+
+
+def _kinds(source: RowSource, schema: pa.Schema) -> dict[str, pa.DataType]:
+    """The types of a file's columns, where it has them as the topic does."""
+    found = {name: kind_of(name, None) for name in ("timestamp", "key", "value", "headers") if name in schema.names}
+    fields = _fields(source, schema)
+    return found | ({DATA: pa.struct(fields)} if fields else {})
+
+
+def _fields(source: RowSource, schema: pa.Schema) -> list[pa.Field]:
+    """The fields of the values that are columns of ``schema``, with the types that these have there."""
+    columns = ((field, source.columns[field.name]) for field in source.values)
+    return [field.with_type(schema.field(column).type) for field, column in columns if column in schema.names]
+
+
+def _finished(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A table in one piece, with the types of ``schema``."""
+    table = table.combine_chunks()
+    for at, field in enumerate(schema):
+        if table.schema.field(at).type != field.type:
+            chunks = [_numbered(chunk) for chunk in table.column(at).chunks]
+            table = table.set_column(at, field, pa.chunked_array(chunks, TEXTS))
+    return table
+
+
+def _numbered(texts: pa.Array) -> pa.DictionaryArray:
+    """Texts that may all be different as a dictionary: each is its own entry, which costs no search for equal ones."""
+    numbers = pa.array(np.arange(len(texts), dtype=np.int32))
+    if texts.null_count:
+        numbers = pc.if_else(texts.is_valid(), numbers, pa.scalar(None, pa.int32()))
+    return pa.DictionaryArray.from_arrays(numbers, texts)
 
 
 def _columns_of_file(source: RowSource, schema: pa.Schema) -> list[str]:
@@ -162,31 +237,51 @@ def _leaf_columns(source: RowSource, schema: pa.Schema) -> dict[str, str]:
     return {path: column for path, column in found.items() if column in schema.names}
 
 
-def _open(source: RowSource, path: str) -> pq.ParquetFile:
+def _open(source: RowSource, path: str, **options: Any) -> pq.ParquetFile:
     try:
-        return open_parquet(source.filesystem.open_input_file(path), pre_buffer=not source.is_local)
+        return open_parquet(source.filesystem.open_input_file(path), pre_buffer=not source.is_local, **options)
     except (pa.ArrowException, ValueError) as error:
         raise CorruptRecordError(f"corrupt data file {path}: {error}") from error
 
 
-def _read(source: RowSource, rows: SegmentRows, schema: pa.Schema, physical: list[str], group: int | None) -> pa.Table:
+def _read(
+    source: RowSource,
+    rows: SegmentRows,
+    schema: pa.Schema,
+    physical: list[str],
+    group: int | None,
+    texts: Sequence[str],
+) -> pa.Table:
     """The rows of one row group, or of a whole file, that are still there."""
     needs_offsets = rows.is_cut or "offset" in schema.names
     wanted = [*physical, "offset_delta"] if needs_offsets and "offset_delta" not in physical else physical
     count = rows.segment.record_count
     if not wanted and group is None and count is not None:
         return _as_columns(source, rows, schema, {}, count)
-    with _open(source, rows.path) as file:
-        try:
-            found = _read_columns(file, wanted, group)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise CorruptRecordError(f"corrupt data file {rows.path}: {error}") from error
-        count = file.metadata.num_rows if group is None else file.metadata.row_group(group).num_rows
-    columns = _conformed(source, rows, schema, found, needs_offsets=needs_offsets)
-    table = _as_columns(source, rows, schema, columns, count)
+    found = _read_file(source, rows, wanted, group, texts)
+    plain = _plain(schema, ())
+    is_plain = not texts
+    if texts and (DATA not in found.schema.names or found.schema.field(DATA).type != _kinds(source, schema)[DATA]):
+        found, is_plain = _read_file(source, rows, wanted, group, ()), True  # a file of another schema
+    columns = _conformed(source, rows, plain if is_plain else schema, found, needs_offsets=needs_offsets)
+    if is_plain:
+        encoded = (name for name in columns if _is_texts(schema, name))
+        columns |= {name: columns[name].cast(TEXTS) for name in encoded}
+    table = _as_columns(source, rows, schema, columns, found.num_rows)
     if rows.is_cut:
         table = table.filter(pc.greater_equal(columns["offset"], rows.log_start_offset))
     return table
+
+
+def _read_file(
+    source: RowSource, rows: SegmentRows, columns: list[str], group: int | None, texts: Sequence[str]
+) -> pa.Table:
+    """Columns of one row group, or of a whole file, as they are in it; those of ``texts`` as dictionaries."""
+    with _open(source, rows.path, read_dictionary=list(texts) or None) as file:
+        try:
+            return _read_columns(file, columns, group)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise CorruptRecordError(f"corrupt data file {rows.path}: {error}") from error
 
 
 def _read_columns(file: pq.ParquetFile, columns: list[str], group: int | None) -> pa.Table:
@@ -208,7 +303,7 @@ def _conformed(
                 f"corrupt data file {rows.path}: {deltas.null_count} of its records have no offset_delta"
             )
         columns["offset"] = pc.add(deltas, pa.scalar(rows.segment.base_offset or 0, pa.int64()))
-    fields = [field for field in source.values if source.columns[field.name] in schema.names]
+    fields = _fields(source, schema)
     if fields:
         values = conform(rows.path, found, DATA, pa.struct(fields))
         table = pa.Table.from_arrays([values], names=[DATA]).flatten()

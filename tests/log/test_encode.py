@@ -329,3 +329,22 @@ def test_a_time_after_2262_that_spark_wrote_as_int96_is_that_time():
     pq.write_table(pa.table({"timestamp": moments}), sink, use_deprecated_int96_timestamps=True)
     found = decode_file("f.parquet", sink.getvalue().to_pybytes())
     assert found["timestamp"].cast(pa.timestamp("us")).to_pylist() == [datetime(2500, 1, 1)]
+
+
+def test_texts_of_values_that_repeat_are_written_as_a_dictionary():
+    count = 400
+    texts = {
+        "few": [f"kind-{number % 5}" for number in range(count)],
+        "each": [f"note-{number}" for number in range(count)],
+        "rare": ["same" if number == 7 else None for number in range(count)],
+    }
+    place = pa.StructArray.from_arrays([pa.array(texts["few"])], ["town"])
+    values = pa.StructArray.from_arrays([*(pa.array(one) for one in texts.values()), place], [*texts, "place"])
+    records = a_batch(count=count, data=values, schema_id=pa.array([1] * count, pa.int32()))
+    for size, expected in ((count, {"data.few", "data.place.town"}), (100, set())):  # of few records nobody knows
+        data = encode_batch(records.slice(0, size), STAMP).data
+        group = pq.read_metadata(pa.BufferReader(data)).row_group(0)
+        chunks = [group.column(number) for number in range(group.num_columns)]
+        encoded = {chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page}
+        assert {path for path in encoded if path.startswith("data.")} == expected
+        assert decode_file("f", data)["data"].combine_chunks().equals(values.slice(0, size))

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import pyarrow as pa
 import pytest
 
 from sparklog.compaction.optimize import optimize_topic
@@ -28,6 +29,7 @@ from sparklog.log.commit import GROUP_COMMIT_INFO, Commit, commit
 from sparklog.log.data.encode import EncodedBatch
 from sparklog.log.state import TopicState, open_state
 from sparklog.log.topic import create_topic, delete_topic
+from sparklog.schemas import ValueSchema, value_schema
 from sparklog.storage import MemoryStore, ObjectStore
 from sparklog.storage.retrying import Patience, RetryingStore
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock, WrappedStore
@@ -88,11 +90,16 @@ class ActsAfter(WrappedStore):
 class Group:
     """A topic and its writers, which all know that group commit is on."""
 
-    def __init__(self, *stores: Callable[[ObjectStore], ObjectStore], num_partitions: int = 1) -> None:
+    def __init__(
+        self,
+        *stores: Callable[[ObjectStore], ObjectStore],
+        num_partitions: int = 1,
+        value_schema: ValueSchema | None = None,
+    ) -> None:
         """Each of ``stores`` makes one writer's store of the common one."""
         self.clock = ManualClock(start_ms=T0_MS)
         self.memory = MemoryStore(clock=self.clock)
-        self.log = a_topic(self.memory, self.clock, num_partitions=num_partitions)
+        self.log = a_topic(self.memory, self.clock, num_partitions=num_partitions, value_schema=value_schema)
         self.stores = [make(self.memory) for make in stores]
         self.writers = [self.writer(store) for store in self.stores]
         self.switch_on()
@@ -367,6 +374,74 @@ def test_a_file_with_a_broken_footer_is_passed_over() -> None:
     group.memory.put(path, whole[:footer] + b"\xff" * 6 + whole[footer + 6 :])  # no UTF-8
     publish(includer, announce(includer, "b"))
     assert group.values() == ["b"]
+
+
+def announce_values(writer: TopicWriter, *values: dict[str, Any]) -> list[StagedFile]:
+    """A flush of a typed topic's values, in partition 0."""
+    data = pa.array(values, writer.head.values)
+    times = pa.array([T0_MS] * len(values), pa.int64())
+    ids = pa.array([1] * len(values), pa.int32())
+    columns = {"timestamp": times, "value": pa.nulls(len(values), pa.binary()), "data": data, "schema_id": ids}
+    staged = writer.stage([(0, pa.table(columns))], announce=True)
+    return list(writer.put(staged))
+
+
+def bounds_in_log(log: DeltaLog) -> list[tuple[Any, Any, Any]]:
+    """Least and greatest values and numbers of nulls, of each file that the last entry adds."""
+    entry = log.read_entry(open_state(log).position.version)
+    assert entry is not None
+    stats = [a.stats or {} for a in entry.actions if isinstance(a, AddFile)]
+    return [tuple(one.get(side, {}).get("data") for side in ("minValues", "maxValues", "nullCount")) for one in stats]
+
+
+TYPED = value_schema("id BIGINT, note STRING, ratio DOUBLE")
+
+
+def test_what_another_publishes_has_its_values_statistics() -> None:
+    group = Group(plain, CountingStore, value_schema=TYPED)
+    owner, includer = group.writers
+    store = group.stores[1]
+    assert isinstance(store, CountingStore)
+    counts = []
+    for _ in range(2):
+        owner.refresh()
+        announce_values(owner, {"id": 5, "note": "b", "ratio": 0.5}, {"id": 3, "note": None, "ratio": float("nan")})
+        mine = announce_values(includer, {"id": 1, "note": "m", "ratio": None})
+        store.reset()
+        publish(includer, mine)
+        counts.append(store.counts())
+        assert bounds_in_log(group.log) == [
+            ({"id": 1, "note": "m"}, {"id": 1, "note": "m"}, {"id": 0, "note": 0, "ratio": 1}),
+            ({"id": 3, "note": "b"}, {"id": 5, "note": "b"}, {"id": 0, "note": 1, "ratio": 0}),
+        ]
+    assert counts[0] == {"list": 1, "get": 3, "create": 1}
+    assert counts[1] == {"list": 1, "get": 2, "create": 1}
+
+
+@pytest.mark.parametrize("how", ["an owner of before", "an includer of before", "unreadable"])
+def test_without_statistics_in_the_footer_or_a_reader_of_them_files_have_none(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = [plain, plain]
+    group = Group(*stores, value_schema=TYPED)
+    owner, includer = group.writers
+    if how == "an owner of before":
+        monkeypatch.setattr("sparklog.log.data.encode.footer_entry", lambda stats: {})
+    announce_values(owner, {"id": 5})
+    monkeypatch.undo()
+    if how == "an includer of before":
+        monkeypatch.setattr("sparklog.log.announced.group.Participation._read_stats", lambda self, state: None)
+    elif how == "unreadable":
+
+        def refuse(*_: object) -> None:
+            raise StoreError("busy")
+
+        monkeypatch.setattr("sparklog.log.announced.inbox._carried", refuse)
+    publish(includer, announce_values(includer, {"id": 1}))
+    (_, _, own), (low, high, nulls) = bounds_in_log(group.log)
+    assert own == {"id": 0, "note": 1, "ratio": 1}
+    assert low is high is nulls is None
+    assert open_state(group.log).head.log_end_offsets == (2,)
 
 
 def test_an_includer_that_always_meets_newer_versions_creates_in_the_end() -> None:

@@ -1,6 +1,9 @@
 """Sending to a typed topic: dicts, bytes and tables become columns, and what can't is refused with the reason."""
 
 import json
+import uuid
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -9,7 +12,13 @@ import pytest
 
 from sparklog._native import CORE
 from sparklog.consumer import Consumer
-from sparklog.errors import InvalidArgumentError, InvalidRecordError, MessageSizeTooLargeError, SparklogError
+from sparklog.errors import (
+    InvalidArgumentError,
+    InvalidRecordError,
+    InvalidTypeError,
+    MessageSizeTooLargeError,
+    SparklogError,
+)
 from sparklog.log import create_topic
 from sparklog.log.data.value_columns import DATA
 from sparklog.log.state import load_state
@@ -297,3 +306,113 @@ def test_a_table_of_a_schema_that_the_producer_does_not_know_yet_is_taken():
         alter_value_schema(cluster.topic_log("t"), "t", WIDER)
         producer.send_batch("t", pa.table({"id": [8], "note": ["n"]}))
     assert [row["note"] for row in values(cluster)] == [None, "n"]
+
+
+@dataclass
+class Row:
+    id: Any
+    total: Any = None
+    tags: Any = None
+
+
+class Color(Enum):
+    RED = "red"
+
+
+@pytest.mark.slow
+def test_typed_records_keep_headers_times_and_partitions():
+    cluster = a_topic(num_partitions=3)
+    sent: list[tuple[Any, Any, dict[str, Any]]] = []
+    with a_producer(cluster) as producer:
+        for number, value in enumerate([ROW, Row(7, 12.5, ["a"]), {"id": None}, None, b'{"id": 3}', Row(5)]):
+            ways: list[dict[str, Any]] = [
+                {"headers": [("h", b"1"), ("h", None)]},
+                {"timestamp_ms": 1_000 + number},
+                {"partition": number % 3},
+                {"headers": (), "timestamp_ms": 5, "partition": 2},
+                {},
+            ]
+            for options in ways:
+                future = producer.send("t", value, key=b"k%d" % number, **options)
+                sent.append((future, value, options))
+    found = {(record.partition, record.offset): record for record in read(cluster)}
+    assert len(found) == len(sent)
+    for future, value, options in sent:
+        told = future.get()
+        record = found[told.partition, told.offset]
+        bare = {"id": 3, "total": None, "tags": None} if isinstance(value, bytes) else value
+        full = None if bare is None else {**dict.fromkeys(ROW), **(vars(bare) if isinstance(bare, Row) else bare)}
+        assert record.value == full
+        assert list(record.headers or ()) == list(options.get("headers", ()))
+        assert record.timestamp == told.timestamp
+        assert record.timestamp == options.get("timestamp_ms", record.timestamp)
+        assert record.partition == options.get("partition", record.partition)
+        assert told.serialized_header_size == (2 * 1 + 1 if options.get("headers") else -1)
+
+
+@pytest.mark.parametrize("options", [{}, {"headers": [("h", b"1")]}, {"timestamp_ms": 5}])
+@pytest.mark.parametrize(
+    ("value", "match"),
+    [
+        (Row("x"), "id"),
+        (Row(2**63), "id"),
+        ({"id": 1, "other": 2}, "other"),
+        (Row(1, tags=[1]), "tags"),
+        (Row, "expected a dict, a dataclass"),
+    ],
+)
+def test_what_the_schema_refuses_names_the_field_whatever_is_sent_with_it(value, match, options):
+    cluster = a_topic()
+    with a_producer(cluster) as producer:
+        producer.send("t", ROW, **options)
+        with pytest.raises((InvalidRecordError, InvalidTypeError), match=match):
+            producer.send("t", value, **options)
+    assert load_state(cluster.topic_log("t")).head.log_end_offsets == (1,)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"headers": [("h", b"1")]}])
+def test_dataclasses_whose_fields_arent_plain_are_taken_all_the_same(options):
+    cluster = a_topic(value_schema("id STRING, total DOUBLE, tags STRUCT<id: BIGINT>"))
+    with a_producer(cluster) as producer:
+        producer.send("t", Row(Color.RED, 1, Inner(4)), **options)
+        producer.send("t", Row(uuid.UUID(int=1), None, {"id": 5}), **options)
+    assert values(cluster) == [
+        {"id": "red", "total": 1.0, "tags": {"id": 4}},
+        {"id": "00000000-0000-0000-0000-000000000001", "total": None, "tags": {"id": 5}},
+    ]
+
+
+@dataclass
+class Inner:
+    id: int
+
+
+def test_a_record_with_headers_that_is_too_large_is_refused_with_its_size():
+    cluster = a_topic(configs={"max.message.bytes": 200})
+    with a_producer(cluster) as producer:
+        producer.send("t", {"tags": ["x" * 100]}, headers=[("h", b"1" * 50)]).get()
+        with pytest.raises(MessageSizeTooLargeError, match="a record of 2"):
+            producer.send("t", {"tags": ["x" * 100]}, headers=[("h", b"1" * 110)])
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"[" * 100_000,
+        b'{"tags": ' + b"[" * 50_000,
+        b'{"id": ' * 50_000,
+        b'{"id": ' + b"9" * 100_000 + b"}",
+        b'{"tags": ["\xff"]}',
+    ],
+    ids=["lists", "lists in a field", "objects", "a number", "no UTF-8"],
+)
+def test_malicious_json_fails_alone(raw):
+    cluster = a_topic()
+    with a_producer(cluster) as producer:
+        good, bad = producer.send("t", b'{"id": 1}'), producer.send("t", raw)
+        producer.flush()
+        with pytest.raises(InvalidRecordError):
+            bad.get()
+        assert good.get().offset == 0
+    assert load_state(cluster.topic_log("t")).head.log_end_offsets == (1,)

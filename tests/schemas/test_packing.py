@@ -293,3 +293,39 @@ def test_a_schema_is_pickled_without_its_packer():
     check_record(schema, {"id": 1})
     assert pickle.loads(pickle.dumps(schema)) == schema
     assert copy.deepcopy(schema) == schema
+
+
+def test_a_record_with_details_is_added_whole_or_not_at_all():
+    schema = value_schema("id BIGINT, note STRING")
+    [_], records, gatherer = gathered(schema, [{"id": 1}])
+    details = (5, [("h", b"1")], 2, None, None)
+    before = records.size_bytes
+    future = gatherer.add_detailed(b"k", {"id": 2, "note": "n"}, details, 3, 50)
+    assert (future._batch.records, future._index) == (records, 1)
+    packed_bytes = records.size_bytes - before - 50
+    assert packed_bytes > 0
+    assert gatherer.add_detailed(None, {"id": 3}, None, 0, 7)._index == 2
+    for value in ({"id": "x"}, {"other": 1}, b"bytes", None, [1]):
+        assert gatherer.add_detailed(b"k", value, details, 3, 50) is None
+    gatherer.max_record_bytes = 10
+    assert gatherer.add_detailed(b"k", {"id": 4, "note": "long"}, details, 3, 50) is None
+    assert gatherer.add_detailed(b"k", {}, details, 11, 50) is None
+    gatherer.max_record_bytes = 2**30
+    records.room_bytes = records.size_bytes + 50 + packed_bytes - 1
+    assert gatherer.add_detailed(b"k", {"id": 2, "note": "n"}, details, 3, 50) is None
+    records.room_bytes += 1
+    gatherer.packer = packer_of(value_schema("id BIGINT"))  # one schema fills a batch
+    assert gatherer.add_detailed(b"k", {"id": 2}, details, 3, 0) is None
+    gatherer.packer = None
+    assert gatherer.add_detailed(b"k", {"id": 2}, details, 3, 0) is None
+    times, keys, values, given, column = native_columns(records)
+    assert given == {1: details}
+    assert keys.to_pylist() == [b"k", b"k", None]
+    assert values.null_count == len(times) == 3
+    assert column is not None
+    column.validate(full=True)
+    assert struct_to_python(column) == [{"id": 1, "note": None}, {"id": 2, "note": "n"}, {"id": 3, "note": None}]
+    gatherer.packer = packer_of(schema)
+    assert gatherer.add_detailed(b"k", {"id": 2}, details, 3, 0) is None  # they were taken
+    gatherer.open = None
+    assert gatherer.add_detailed(b"k", {"id": 2}, details, 3, 0) is None

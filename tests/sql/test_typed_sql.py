@@ -1,14 +1,18 @@
 """Typed topics in SQL: the fields of values as columns of the topic's view."""
 
 import deltalake
+import duckdb
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from sparklog import Admin, NewTopic, Producer
 from sparklog.log.cluster import open_cluster
 from sparklog.log.topic import alter_value_schema
-from sparklog.sql import query
+from sparklog.model import TopicPartition
+from sparklog.schemas import value_schema
+from sparklog.sql import connect, query, topic_dataset
 from tests.producer.support import a_producer
 from tests.producer.test_typed_sending import CLASHING, ROW, WIDER, a_topic
 
@@ -84,3 +88,65 @@ def test_other_engines_read_the_struct(folder):
     assert {row["schema_id"] for row in found} == {1}
     frame = pl.read_delta(str(folder), use_pyarrow=True)
     assert sorted(frame["data"].struct.field("id").to_list()) == [7, 8]
+
+
+TEXTS = "id BIGINT, kind STRING, note STRING"
+
+
+@pytest.fixture
+def texts():
+    """A topic whose files have a text that repeats (in one as a dictionary, in one not), one that doesn't, nulls, and
+    an older schema without either."""
+    cluster = a_topic(value_schema("id BIGINT"))
+    with a_producer(cluster) as producer:
+        producer.send_batch("t", pa.table({"id": [-1, None]}))
+        producer.flush()
+        alter_value_schema(cluster.topic_log("t"), "t", value_schema(TEXTS))
+    with a_producer(cluster) as producer:
+        for first, count in ((0, 300), (300, 20)):
+            ids = range(first, first + count)
+            kinds = [None if number % 7 == 0 else f"kind-{number % 5}" for number in ids]
+            notes = [None if number % 11 == 0 else f"note-{number:04}" for number in ids]
+            producer.send_batch("t", pa.table({"id": ids, "kind": kinds, "note": notes}))
+            producer.flush()
+    return cluster
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT kind, count(*), min(note), max(note) FROM t GROUP BY kind ORDER BY 1 NULLS FIRST",
+        "SELECT id, kind, note FROM t ORDER BY id NULLS FIRST",
+        "SELECT id, kind, note FROM t WHERE kind = 'kind-3' ORDER BY id",
+        "SELECT kind, note FROM t WHERE id BETWEEN 290 AND 310 ORDER BY id",
+        "SELECT note FROM t WHERE kind IN ('kind-1', 'kind-2') AND note > 'note-0200' ORDER BY 1",
+        "SELECT id FROM t WHERE kind IS NULL AND id > 0 ORDER BY 1",
+        "SELECT id, kind FROM t WHERE note LIKE '%-03%' OR kind LIKE '%-4' ORDER BY 1",
+        'SELECT partition, "offset", kind FROM t ORDER BY 1, 2',
+        "SELECT a.id, b.id FROM t a JOIN t b ON a.note = b.note ORDER BY 1, 2",
+        "SELECT DISTINCT kind || note FROM t ORDER BY 1 NULLS FIRST",
+    ],
+)
+def test_texts_are_the_same_as_numbers_into_a_dictionary(texts, text):
+    with duckdb.connect() as connection:
+        connection.execute("set TimeZone = 'UTC'")
+        connection.register("t", topic_dataset(texts, "t").to_table())
+        expected = connection.execute(text).fetchall()
+    with connect(texts, ["t"]) as connection:
+        found = connection.execute(text)
+        assert found.fetchall() == expected
+        assert len(expected) > 2
+        assert connection.execute("SELECT DISTINCT typeof(kind), typeof(note) FROM t").fetchall() == [
+            ("VARCHAR", "VARCHAR")
+        ]
+
+
+def test_deleted_records_are_left_out_of_texts_that_repeat(texts):
+    with Admin(texts) as admin:
+        admin.delete_records({TopicPartition("t", 0): 200})
+    assert rows(texts, "SELECT count(kind), min(note) FROM t WHERE partition = 0") == rows(
+        texts, "SELECT sum(CASE WHEN kind IS NULL THEN 0 ELSE 1 END), min(note) FROM t WHERE partition = 0 AND id > -5"
+    )
+    dataset = topic_dataset(texts, "t", texts_as_dictionaries=True)
+    assert dataset.to_table().schema == dataset.schema
+    assert dataset.schema.field("kind").type == pa.dictionary(pa.int32(), pa.string())

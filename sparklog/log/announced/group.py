@@ -6,17 +6,17 @@ from __future__ import annotations
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from sparklog.clock import Deadline
 from sparklog.delta.actions import Entry, SetTransaction
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import StoreError
-from sparklog.log.announced.inbox import TrustedAnnouncers, list_announced
+from sparklog.log.announced.inbox import CarriedStats, TrustedAnnouncers, list_announced
 from sparklog.log.announced.names import Announcement, encode_name, new_salt, topic_tag
 from sparklog.log.announced.plan import MOST_FILES, Listed, Listing, StoreClock, takeable
 from sparklog.log.announced.turns import LEAST_ROUND_TRIP_MS, Turns, is_on
@@ -57,6 +57,7 @@ class GroupCommit:
         self.writing = GroupWriting(version)
         self.turns = Turns(random.random)
         self.trusted = TrustedAnnouncers()
+        self.carried_stats = CarriedStats()
         self.store_clock = StoreClock()
         self.is_enabled = is_enabled
         self.created_version = -1
@@ -270,11 +271,23 @@ class Participation:
             self._listing = listing
         if self._listing is not None:
             group.trusted.check(state.log, self._listing.files)
+            self._read_stats(state)
         if isinstance(look, Look):
             self._applies(lambda: apply_look(state, look))
         elif isinstance(look, Exception) and not isinstance(look, PositionLost):
             raise look
         return True
+
+    def _read_stats(self, state: TopicState) -> None:
+        """Learn the statistics of values that files of a typed topic carry which may be included."""
+        leaves = state.head.typed_leaves
+        if leaves:
+            files = [file for flush in self.takeable(state, room=MOST_FILES) for file in flush]
+            self._group.carried_stats.read(state.log, files, leaves)
+
+    def value_stats(self, path: str) -> Mapping[str, Mapping[str, Any]]:
+        """The statistics of values that an announced file of another carries; empty where none are known."""
+        return self._group.carried_stats.of(path)
 
     def _applies(self, call: Callable[[], list[Entry]]) -> bool:
         """Does the call apply an entry? Where the position is lost, the create that follows finds out."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,11 +16,13 @@ from sparklog.delta.log import DeltaLog
 from sparklog.errors import StoreError
 from sparklog.log.announced.names import Announcement, folders_to_list, parse_name
 from sparklog.log.announced.plan import Listed, Listing, StoreClock
+from sparklog.log.data.carried_stats import carried_stats
 from sparklog.log.data.encode import next_sequence
+from sparklog.log.data.value_columns import Leaf
 from sparklog.parallel import parallel_results
 from sparklog.storage.retrying import Patience, RetryingStore
 
-__all__ = ["TrustedAnnouncers", "is_true_to_its_name", "list_announced"]
+__all__ = ["CarriedStats", "TrustedAnnouncers", "is_true_to_its_name", "list_announced"]
 
 _LOGGER = logging.getLogger("sparklog.log")
 _MOST_LISTED = 10_000
@@ -28,6 +31,9 @@ _CHECKED_AT_ONCE = 32
 _LISTING_MS = 5_000
 """A listing that fails isn't repeated: the writer commits its own alone."""
 _TAIL_BYTES = 64 * 1024
+_MOST_FILES_KNOWN = 1_000
+_STATS_MS = 2_000
+"""Statistics that take longer to read are done without."""
 _MAGIC = b"PAR1"
 _END_BYTES = 8
 """The length of the footer and the magic number behind it."""
@@ -111,6 +117,45 @@ class TrustedAnnouncers:
             self._is_true[announced.announcer] = answer
         while len(self._is_true) > _MOST_ANNOUNCERS:
             self._is_true.popitem(last=False)
+
+
+class CarriedStats:
+    """The statistics of values that announced files carry in their footers, by path; of what can't be read, none."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[str, Mapping[str, Mapping[str, Any]]] = OrderedDict()
+
+    def of(self, path: str) -> Mapping[str, Mapping[str, Any]]:
+        """The statistics of a file as Delta has them; empty where none are known."""
+        return self._found.get(path, {})
+
+    def read(self, log: DeltaLog, files: Iterable[Listed], leaves: Sequence[tuple[Leaf, pa.DataType]]) -> None:
+        """Read the footers of files that aren't known: one ranged GET each, side by side, of so many at most.
+
+        Args:
+            leaves: the indexed leaves of the topic's values, with their types.
+        """
+        unknown = (file.announcement for file in files if file.announcement.path not in self._found)
+        some = [*islice(unknown, _CHECKED_AT_ONCE)]
+        patience = Patience(deadline=log.clock.deadline_in(_STATS_MS), retries=0)
+        with log.store.patience(patience) if isinstance(log.store, RetryingStore) else nullcontext():
+            answers = parallel_results(lambda one: _carried(log, one, leaves), some)
+        for announced, answer in zip(some, answers, strict=True):
+            if isinstance(answer, Exception) and not isinstance(answer, StoreError):
+                raise answer
+            self._found[announced.path] = {} if isinstance(answer, Exception) else answer
+        while len(self._found) > _MOST_FILES_KNOWN:
+            self._found.popitem(last=False)
+
+
+def _carried(
+    log: DeltaLog, announced: Announcement, leaves: Sequence[tuple[Leaf, pa.DataType]]
+) -> Mapping[str, Mapping[str, Any]]:
+    footer = _footer(log, announced)
+    try:
+        return carried_stats(pq.read_metadata(pa.BufferReader(footer)).metadata, leaves, announced.record_count)
+    except (pa.ArrowException, OSError, ValueError):
+        return {}
 
 
 def is_true_to_its_name(log: DeltaLog, announced: Announcement) -> bool:

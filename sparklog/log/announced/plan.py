@@ -4,8 +4,9 @@ L4, decide again; L14, announced uploads). Pure, but for :class:`StoreClock`, wh
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from sparklog.delta.actions import SetTransaction
 from sparklog.errors import UnknownTopicOrPartitionError
@@ -150,6 +151,7 @@ def plan_group(
     counter: SetTransaction | None,
     topic: str,
     now_ms: int,
+    value_stats: Callable[[str], Mapping[str, Mapping[str, Any]]] = lambda path: {},
 ) -> GroupPlan | None:
     """Decide an entry: the writer's own flushes in their order, then those of others.
 
@@ -160,6 +162,7 @@ def plan_group(
         others: of :func:`takeable`.
         counter: counts the commit of an ordinary flush.
         now_ms: wall clock.
+        value_stats: what is known of the values of a file of others, by its path.
     Returns:
         None: no flush of its own is unsettled. Nobody commits for others alone.
     Raises:
@@ -167,7 +170,8 @@ def plan_group(
     """
     if not own:
         return None
-    included = [file.announcement.to_uploaded() for flush in others for file in flush]
+    uploaded = [file.announcement.to_uploaded() for flush in others for file in flush]
+    included = [replace(file, value_stats=value_stats(file.path)) for file in uploaded]
     files = [*(file for flush in own if not flush.is_given_up for file in flush.files), *included]
 
     def no_partition(file: UploadedFile) -> UnknownTopicOrPartitionError:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from sparklog.errors import CorruptRecordError, InvalidArgumentError
 from sparklog.log.data.arrow_buffers import buffer_numbers, one_array
+from sparklog.log.data.carried_stats import footer_entry
 from sparklog.log.data.few_records import encode_few_records
 from sparklog.log.data.schema import DATA_SCHEMA, HEADERS, TIMESTAMP, data_schema
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID, Leaf, has_values, leaves_of
@@ -87,12 +88,20 @@ def next_sequence(sequence: int, count: int) -> int:
     return (sequence + count) % SEQUENCE_MODULUS
 
 
+_SAMPLE = 512
+"""Values that are looked at for texts that repeat."""
+_LEAST_SAMPLE = 128
+_REPEATING = 0.85
+"""The largest part of a sample that may be different: of 512 texts that are drawn of some 1,500."""
+
+
 def encode_batch(
     records: pa.Table | pa.RecordBatch,
     stamp: ProducerStamp,
     *,
     compression: str = "none",
     leaves: Sequence[Leaf] = (),
+    carries_stats: bool = False,
 ) -> EncodedBatch:
     """Encode the records of one partition, in their order.
 
@@ -101,6 +110,7 @@ def encode_batch(
             null), and if present ``key`` (binary), ``headers`` (list of struct key: string, value: binary), and of a
             typed topic ``data`` (struct) and ``schema_id`` (int32).
         leaves: those of ``data`` that get statistics.
+        carries_stats: the file's footer has these, too, for whoever publishes it.
         compression: of the Parquet pages: none, gzip, snappy, lz4, zstd.
     Raises:
         InvalidArgumentError: no record, a null or negative timestamp, a header without a key, a column of the wrong
@@ -135,7 +145,7 @@ def encode_batch(
         found = value_stats(columns[DATA], leaves)
     table = pa.table(columns, schema=schema)
     return EncodedBatch(
-        data=write_parquet(table, compression=compression),
+        data=write_parquet(table, compression=compression, footer=footer_entry(found) if carries_stats else {}),
         record_count=count,
         min_timestamp_ms=min_timestamp_ms,
         max_timestamp_ms=max_timestamp_ms,
@@ -188,23 +198,43 @@ def record_columns(records: pa.Table | pa.RecordBatch) -> dict[str, Any]:
     }
 
 
-def write_parquet(table: pa.Table, *, compression: str) -> bytes:
-    """A table of a topic's columns, with or without headers, as the bytes of a Parquet file."""
+def write_parquet(table: pa.Table, *, compression: str, footer: Mapping[bytes, bytes] = MappingProxyType({})) -> bytes:
+    """A table of a topic's columns, with or without headers, as the bytes of a Parquet file.
+
+    Args:
+        footer: what the file's metadata has, by key.
+    """
     pool = pa.system_memory_pool()  # Arrow's own gives pages back and asks the system for them again, file by file
     sink = pa.BufferOutputStream(memory_pool=pool)
-    pq.write_table(table, sink, memory_pool=pool, **parquet_options(compression, table.schema))
+    options = parquet_options(compression, table.schema, table)
+    if not footer:
+        pq.write_table(table, sink, memory_pool=pool, **options)
+        return bytes(sink.getvalue())
+    with pq.ParquetWriter(sink, table.schema, memory_pool=pool, **options) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(dict(footer))
     return bytes(sink.getvalue())
 
 
-def parquet_options(compression: str, schema: pa.Schema = DATA_SCHEMA) -> dict[str, Any]:
-    """The options with which Arrow's writers write a data file of such columns."""
+def parquet_options(
+    compression: str, schema: pa.Schema = DATA_SCHEMA, first_records: pa.Table | None = None
+) -> dict[str, Any]:
+    """The options with which Arrow's writers write a data file of such columns.
+
+    Args:
+        first_records: of the file; texts of values that repeat among them are written as numbers into a dictionary.
+    """
     dictionaries, statistics = (
         ["producer_id", "producer_epoch"],
         ["offset_delta", "timestamp", "producer_id", "sequence"],
     )
     if DATA in schema.names:
         dictionaries = [*dictionaries, SCHEMA_ID]
-        statistics += [".".join((DATA, *leaf)) for leaf, _ in leaves_of(schema.field(DATA).type)]
+        leaves = list(leaves_of(schema.field(DATA).type))
+        statistics += [_path(leaf) for leaf, _ in leaves]
+        if first_records is not None:
+            texts = (leaf for leaf, kind in leaves if pa.types.is_string(kind))
+            dictionaries += [_path(leaf) for leaf in texts if _repeats(first_records.column(DATA), leaf)]
     return {
         "compression": _CODECS[compression] or "none",
         "store_schema": False,  # Delta's log holds the schema; a copy in every small file is waste
@@ -213,6 +243,21 @@ def parquet_options(compression: str, schema: pa.Schema = DATA_SCHEMA) -> dict[s
         "write_batch_size": 65_536,
         "write_statistics": statistics,
     }
+
+
+def _path(leaf: Leaf) -> str:
+    """The name of a leaf's column in Parquet."""
+    return ".".join((DATA, *leaf))
+
+
+def _repeats(values: pa.ChunkedArray, leaf: Leaf) -> bool:
+    """Are there fewer different texts in a leaf than texts, so that a dictionary of them is smaller and is read faster?
+
+    Judged by the first of them: where it is wrong, Parquet's writer gives a dictionary up that becomes too large.
+    """
+    column = pc.struct_field(values.slice(0, _SAMPLE), list(leaf))
+    count = len(column) - column.null_count
+    return bool(count >= _LEAST_SAMPLE and len(column.unique()) <= _REPEATING * count)
 
 
 def open_parquet(source: Any, **options: Any) -> pq.ParquetFile:

@@ -6,7 +6,6 @@ import io
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -103,7 +102,7 @@ class PartitionedWriter:
         self._store = store
         self._table = table
         self._schema = schema
-        self._options: dict[str, Any] = parquet_options(compression, schema)
+        self._compression = compression
         self._values = schema.field(DATA).type if DATA in schema.names else None
         self._leaves = leaves
         self._bins_per_partition = bins_per_partition
@@ -159,14 +158,15 @@ class PartitionedWriter:
             numbers.tolist(), starts.tolist(), [*starts[1:].tolist(), len(bins)], strict=True
         ):
             file = self._open.get(number)
+            part = records.slice(start, end - start)
             if file is None:
                 if len(self._open) >= _OPEN_BYTES // _OPEN_FILE_BYTES:  # what is gathered may belong to any number
                     self._finish(self._largest(leaving_bytes=_OPEN_BYTES // 2))
                 sink = io.BytesIO()
+                options = parquet_options(self._compression, self._schema, part)
                 file = self._open[number] = _OpenFile(
-                    sink, pq.ParquetWriter(sink, self._schema, **self._options), FileStats(self._values, self._leaves)
+                    sink, pq.ParquetWriter(sink, self._schema, **options), FileStats(self._values, self._leaves)
                 )
-            part = records.slice(start, end - start)
             file.stats.add(part)
             file.writer.write_table(part.select(self._schema.names), row_group_size=len(part))
 

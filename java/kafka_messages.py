@@ -15,7 +15,26 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-API_KEYS = {*range(4), *range(8, 27), 28, *range(29, 34), *range(35, 38), 42, 43, 44, 46, 47, 48, 60, 61, 65, 66, 68, 69, 75}
+API_KEYS = {
+    *range(4),
+    *range(8, 27),
+    28,
+    *range(29, 34),
+    *range(35, 38),
+    42,
+    43,
+    44,
+    46,
+    47,
+    48,
+    60,
+    61,
+    65,
+    66,
+    68,
+    69,
+    75,
+}
 KEPT = ("name", "type", "versions", "nullableVersions", "default", "tag", "taggedVersions", "flexibleVersions")
 LICENCE = (
     "Apache Kafka's definitions of its messages, Copyright The Apache Software Foundation, licensed under the Apache "

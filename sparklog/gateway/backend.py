@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from sparklog.admin import Admin
 from sparklog.errors import UnknownTopicOrPartitionError
-from sparklog.gateway.figures import GatewayFigures
+from sparklog.gateway.counts import GatewayFigures
 from sparklog.gateway.settings import GatewaySettings
 from sparklog.gateway.users import Rules, Users
 from sparklog.log.cluster import Cluster

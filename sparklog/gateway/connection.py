@@ -15,7 +15,7 @@ from sparklog.gateway.apis import API_VERSIONS, APIS, PRODUCE, Api
 from sparklog.gateway.authentication import Authentication
 from sparklog.gateway.authorizer import NotAllowedError, refusal
 from sparklog.gateway.backend import Backend, Request
-from sparklog.gateway.figures import GatewayFigures
+from sparklog.gateway.counts import GatewayFigures
 from sparklog.gateway.produce import begin_produce
 from sparklog.gateway.wire import WireError
 from sparklog.gateway.wire.frames import read_request_header, response_frame, unversioned_header

@@ -95,7 +95,7 @@ class _Silence:
         self._timer: asyncio.TimerHandle | None = self._loop.call_later(bound_s, self._look)
 
     async def bound(self, reading: Awaitable[bytes]) -> bytes:
-        """What is read. Raises ``TimeoutError`` of ``asyncio``: it takes longer than the bound."""
+        """Wait for what is read. Raises ``TimeoutError`` of ``asyncio``: it takes longer than the bound."""
         self._waits_since = self._loop.time()
         try:
             return await reading

@@ -1,4 +1,4 @@
-"""What a gateway counts. Apart from its exposition, whose imports take an eighth of a gateway's start."""
+"""The counts of a gateway, apart from its exposition, whose imports take an eighth of a gateway's start."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ class _RefusedError(ValueError):
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """What is wrong with batches, as ``_RefusedError``."""
+    """Raise what is wrong with batches as ``_RefusedError``."""
     try:
         yield
     except UnsupportedMagicError as error:

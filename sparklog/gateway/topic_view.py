@@ -216,5 +216,5 @@ def _encoded(piece: pa.RecordBatch, *, is_append_time: bool) -> list[bytearray]:
 
 
 def _last_offset(encoded: bytearray) -> int:
-    """Of a batch: its base offset and its last offset delta."""
+    """The last offset of a batch: its base offset and its last offset delta."""
     return int.from_bytes(encoded[:8], "big") + int.from_bytes(encoded[23:27], "big")

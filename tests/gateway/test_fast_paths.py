@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +45,9 @@ def test_rows_are_sent_at_once_where_nothing_has_to_be_waited_for(cluster):
         assert producer._try_send_rows("t", rows(), None, **{**FINE, "size_bytes": 2**30}) is None
         first = producer._try_send_rows("t", rows(), None, **FINE)
         second = producer._try_send_rows("t", rows(), None, **FINE)
-        settled = []
+        assert first is not None
+        assert second is not None
+        settled: list[tuple[object, int]] = []
         second.when_settled(lambda *outcome: settled.append(outcome))
         producer.flush()
         first.when_settled(lambda *outcome: settled.append(outcome))
@@ -79,7 +82,7 @@ def test_every_call_of_any_thread_is_made_by_the_loop(cluster):
 
         def hand_over(first: int) -> None:
             for number in range(first, first + 200):
-                backend.later(loop, lambda number=number: call(number))
+                backend.later(loop, partial(call, number))
 
         threads = [threading.Thread(target=hand_over, args=(200 * number,)) for number in range(4)]
         for thread in threads:

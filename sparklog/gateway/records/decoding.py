@@ -85,7 +85,7 @@ class DecodedRows:
 
     table: pa.Table
     size_bytes: int
-    """Of the columns."""
+    """Bytes of the columns."""
     least_timestamp_ms: int
     largest_bytes: int
     """The most that a record's key and value have together."""

@@ -168,13 +168,20 @@ class Goal:
     wall: float
 
 
-def compare(cases: Sequence[Case], goals: Sequence[Goal] = (), *, rounds: int = ROUNDS) -> Mapping[str, Usage]:
-    """Run all cases in turn, ``rounds`` times; print medians, and how they compare with the peer's best."""
+def compare(
+    cases: Sequence[Case], goals: Sequence[Goal] = (), *, rounds: int = ROUNDS, warms: bool = True
+) -> Mapping[str, Usage]:
+    """Run all cases in turn, ``rounds`` times; print medians, and how they compare with the peer's best.
+
+    Args:
+        warms: have the system at hand what memory a case will need, before each.
+    """
     usages: dict[str, list[Usage]] = {case.name: [] for case in cases}
     for number in range(rounds):
         for case in cases:
             progress(f"round {number + 1} of {rounds}: {case.name}")
-            warm_memory()
+            if warms:
+                warm_memory()
             usages[case.name].append(case.work())
     progress("")
     medians = {name: median(each) for name, each in usages.items()}

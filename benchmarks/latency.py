@@ -87,7 +87,7 @@ def idle_sparklog(root: str, *, seconds: float) -> float:
     return used
 
 
-def send_kafka(bootstrap: str, *, topic: str, count: int, acks: int | str) -> float:
+def send_kafka(bootstrap: str, *, topic: str, count: int, acks: int | str, rate: float = RATE) -> float:
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, "acks": acks, "linger.ms": 0})
@@ -97,7 +97,7 @@ def send_kafka(bootstrap: str, *, topic: str, count: int, acks: int | str) -> fl
         producer.produce(topic, value=value, key=key)
         producer.poll(0)
 
-    used = paced(count, send)
+    used = paced(count, send, rate=rate)
     producer.flush()
     return used
 
@@ -111,7 +111,7 @@ def kafka_consumer(bootstrap: str, topic: str) -> Any:
     return consumer
 
 
-def receive_kafka(bootstrap: str, *, topic: str, count: int) -> Answer:
+def receive_kafka(bootstrap: str, *, topic: str, count: int, **pace: Any) -> Answer:
     consumer = kafka_consumer(bootstrap, topic)
 
     def poll() -> list[bytes]:
@@ -120,7 +120,7 @@ def receive_kafka(bootstrap: str, *, topic: str, count: int) -> Answer:
             raise SystemExit(message.error())
         return [] if message is None else [message.value()]
 
-    answer = gathered(count, poll)
+    answer = gathered(count, poll, **pace)
     consumer.close()
     return answer
 

@@ -64,3 +64,20 @@ def make_records(
 ) -> tuple[list[Any], tuple[int, Exception] | None]: ...
 def encode_varints(numbers: Sequence[int] | Iterable[int]) -> bytes: ...
 def decode_varints(data: Any, at: int, count: int) -> tuple[list[int], int]: ...
+def crc32c(data: Any, by_tables: bool = False) -> int: ...
+def decode_records(
+    parts: Sequence[Any],
+    last_deltas: Sequence[int],
+    counts: Sequence[int],
+    base_offsets: Sequence[int],
+    base_times: Sequence[int],
+    append_times: Sequence[int | None],
+) -> tuple[Memory, Memory, _Binary, _Binary, list[tuple[int, int, int, int, int]], int, int] | None: ...
+def encode_records(
+    front: int,
+    offsets: Any,
+    times: Any,
+    keys: tuple[Any, ...],
+    values: tuple[Any, ...],
+    headers: Sequence[bytes] | None,
+) -> bytearray: ...

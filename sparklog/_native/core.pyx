@@ -2,8 +2,8 @@
 """What happens once per record, and nothing else: records into Arrow buffers and out of them, hashes, orders, varints.
 
 Whoever uses this has a twin in pure Python with the same results: ``producer/pure_accumulator.py``, and functions in
-``producer/prepared_batch.py``, ``consumer/records.py``, ``log/data/murmur2.py`` and ``log/data/varints.py``. What a
-record may be, where it goes and when it is sent is decided elsewhere.
+``producer/prepared_batch.py``, ``consumer/records.py``, ``log/data/murmur2.py``, ``log/data/varints.py`` and
+``gateway/records/``. What a record may be, where it goes and when it is sent is decided elsewhere.
 
 Rules of this file. A caller's thread may be interrupted, and another one may run, wherever Python code does: also in
 the garbage collector, which may run wherever an object is made that it looks after, and wherever the last reference to
@@ -54,6 +54,8 @@ cdef extern from "Python.h":
     void PyObject_GC_UnTrack(void *)
     bint PyGC_Disable()
     bint PyGC_Enable()
+    object PyByteArray_FromStringAndSize(const char *, Py_ssize_t)
+    char *PyByteArray_AS_STRING(object)
 
 CHECKSUM = SPARKLOG_CORE_CHECKSUM.decode()
 """Of the source that this was compiled from."""
@@ -862,3 +864,6 @@ def decode_varints(data, Py_ssize_t at, Py_ssize_t count):
             shift += 7
         found.append(<int64_t>(value >> 1) ^ -<int64_t>(value & 1))
     return found, at
+
+
+include "record_batches.pxi"

@@ -11,6 +11,7 @@ import click
 from sparklog.cli.options import connection_options, root_of
 
 if TYPE_CHECKING:
+    from sparklog.exporter import ExporterServer
     from sparklog.gateway.settings import GatewaySettings
 
 __all__ = ["gateway", "gateway_user"]
@@ -144,7 +145,6 @@ async def _run(
 ) -> None:
     import asyncio
 
-    from sparklog.exporter import ExporterServer
     from sparklog.gateway.server import Gateway
     from sparklog.log.cluster import open_cluster
 
@@ -157,6 +157,8 @@ async def _run(
     metrics: ExporterServer | None = None
     try:
         if metrics_port is not None:
+            from sparklog.exporter import ExporterServer
+
             metrics = ExporterServer(served.probe(), address[0], metrics_port)
         host, port = await served.listen(*address)
         click.echo(f"listening on {host}:{port}")

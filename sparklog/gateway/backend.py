@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import uuid
 import zlib
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from sparklog.admin import Admin
 from sparklog.errors import UnknownTopicOrPartitionError
-from sparklog.gateway.figures import GatewayFigures
+from sparklog.gateway.counts import GatewayFigures
 from sparklog.gateway.settings import GatewaySettings
 from sparklog.gateway.users import Rules, Users
 from sparklog.log.cluster import Cluster
@@ -83,7 +84,8 @@ class Backend:
         """The state that groups of handlers keep, by their names."""
         self._producers: dict[str, Producer] = {}
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sparklog-gateway")
-        self._is_closed = False
+        self._settled: deque[Callable[[], None]] = deque()
+        self._is_woken = False
 
     def address(self, request: Request) -> tuple[str, int]:
         """Host and port at which the client of a request reaches this gateway."""
@@ -96,6 +98,18 @@ class Backend:
     async def run(self, call: Callable[[], T]) -> T:
         """Do in a thread what may block."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    def later(self, loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+        """Have the event loop make a call. For any thread. Calls that come before it gets to them wake it once."""
+        self._settled.append(call)
+        if not self._is_woken and not loop.is_closed():
+            self._is_woken = True
+            loop.call_soon_threadsafe(self._make_calls, loop)
+
+    def _make_calls(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_woken = False  # first: whoever adds a call from now on wakes the loop again
+        while self._settled:
+            loop.call_soon(self._settled.popleft())
 
     async def run_for_group(self, call: Callable[[], T]) -> T:
         """Do in a thread what may block; a store that is away is asked for as long as a commit of offsets may take."""

@@ -15,7 +15,7 @@ from sparklog.gateway.apis import API_VERSIONS, APIS, PRODUCE, Api
 from sparklog.gateway.authentication import Authentication
 from sparklog.gateway.authorizer import NotAllowedError, refusal
 from sparklog.gateway.backend import Backend, Request
-from sparklog.gateway.figures import GatewayFigures
+from sparklog.gateway.counts import GatewayFigures
 from sparklog.gateway.produce import begin_produce
 from sparklog.gateway.wire import WireError
 from sparklog.gateway.wire.frames import read_request_header, response_frame, unversioned_header
@@ -30,7 +30,7 @@ _SMALL_REQUEST_BYTES = 8_388_608
 
 _CANCELLATIONS = 50
 
-_Answer = Callable[[], Awaitable[bytes | None]]
+_Answer = Callable[[], Awaitable[bytearray | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +51,29 @@ class ByteBudget:
         self._limit_bytes = limit_bytes
         self._figures = figures
         self._changed = asyncio.Condition()
+        self._waiting_count = 0
 
     async def take(self, size: int) -> None:
         """Wait until there is room; a request larger than all of it goes alone."""
+        if not self._waiting_count and self._has_room(size):
+            self._figures.queued_bytes += size
+            return
+        self._waiting_count += 1
+        try:
+            await self._take_later(size)
+        finally:
+            self._waiting_count -= 1
+
+    async def _take_later(self, size: int) -> None:
         async with self._changed:
             await self._changed.wait_for(lambda: self._has_room(size))
             self._figures.queued_bytes += size
 
     async def give_back(self, size: int) -> None:
         """Let others have it."""
+        if not self._waiting_count:
+            self._figures.queued_bytes -= size
+            return
         async with self._changed:
             self._figures.queued_bytes -= size
             self._changed.notify_all()
@@ -67,6 +81,41 @@ class ByteBudget:
     def _has_room(self, size: int) -> bool:
         used = self._figures.queued_bytes
         return not used or used + size <= self._limit_bytes
+
+
+class _Silence:
+    """Ends waits for a client that sends nothing, by one timer for all of them: ``wait_for`` would make a task and a
+    timer for each."""
+
+    def __init__(self, reader: asyncio.StreamReader, bound_s: float) -> None:
+        self._reader = reader
+        self._bound_s = bound_s
+        self._loop = asyncio.get_running_loop()
+        self._waits_since: float | None = None
+        self._timer: asyncio.TimerHandle | None = self._loop.call_later(bound_s, self._look)
+
+    async def bound(self, reading: Awaitable[bytes]) -> bytes:
+        """Wait for what is read. Raises ``TimeoutError`` of ``asyncio``: it takes longer than the bound."""
+        self._waits_since = self._loop.time()
+        try:
+            return await reading
+        finally:
+            self._waits_since = None
+
+    def end(self) -> None:
+        """Nothing is waited for any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        ends = (now if self._waits_since is None else self._waits_since) + self._bound_s
+        if ends <= now:
+            self._timer = None
+            self._reader.set_exception(asyncio.TimeoutError())
+        else:
+            self._timer = self._loop.call_at(ends, self._look)
 
 
 class Connection:
@@ -80,6 +129,7 @@ class Connection:
         self._reader = reader
         self._writer = writer
         self._idle_s = backend.settings.max_idle_ms / 1_000
+        self._silence = _Silence(reader, self._idle_s)
         self._peer = writer.get_extra_info("peername")
         self._local: tuple[str, int] = writer.get_extra_info("sockname")[:2]
         is_encrypted = writer.get_extra_info("ssl_object") is not None
@@ -110,6 +160,7 @@ class Connection:
             for task in (reading, answering):
                 if task.done() and not task.cancelled():
                     self._report(task.exception())
+            self._silence.end()
             await self._forget_unanswered()
             self._writer.close()
             if not self._writer.transport.get_write_buffer_size():
@@ -139,7 +190,7 @@ class Connection:
         while not self._is_draining:
             self._is_between_requests = True
             try:
-                head = await asyncio.wait_for(self._reader.readexactly(4), self._idle_s)
+                head = await self._silence.bound(self._reader.readexactly(4))
             except asyncio.IncompleteReadError:
                 return
             self._is_between_requests = False
@@ -150,12 +201,12 @@ class Connection:
             self._backend.figures.received_bytes += size + 4
             is_queued = False
             try:
-                start = await asyncio.wait_for(self._reader.readexactly(8), self._idle_s)
+                start = await self._silence.bound(self._reader.readexactly(8))
                 if not self._authentication.may_send(int.from_bytes(start[:2], "big"), size):
                     raise WireError("a request of a client that isn't authenticated, or isn't to be")
                 if size > _SMALL_REQUEST_BYTES and int.from_bytes(start[:2], "big") != PRODUCE:
                     raise WireError(f"a frame of {size} bytes that isn't Produce: expected {_SMALL_REQUEST_BYTES}")
-                rest = await asyncio.wait_for(self._reader.readexactly(size - 8), self._idle_s)
+                rest = await self._silence.bound(self._reader.readexactly(size - 8))
                 read_s = time.monotonic()
                 api, answer = await self._begin(memoryview(start + rest))
                 await self._answers.put(_Pending(answer, api.name, size, read_s))
@@ -191,9 +242,9 @@ class Connection:
         pending = await begin_produce(self._backend, request)
         return api, lambda: self._produced(api, pending, version, correlation_id)
 
-    async def _answered(self, api: Api, request: Request, version: int, correlation_id: int) -> bytes | None:
+    async def _answered(self, api: Api, request: Request, version: int, correlation_id: int) -> bytearray | None:
         response = await self._response(api, request)
-        return response_frame(api.response, version, correlation_id, api.response.encode(response, version))
+        return response_frame(api.response, version, correlation_id, response)
 
     async def _response(self, api: Api, request: Request) -> dict[str, Any]:
         if api.name == "SaslHandshake":
@@ -210,10 +261,10 @@ class Connection:
 
     async def _produced(
         self, api: Api, pending: Awaitable[dict[str, Any]] | None, version: int, correlation_id: int
-    ) -> bytes | None:
+    ) -> bytearray | None:
         if pending is None:
             return None
-        return response_frame(api.response, version, correlation_id, api.response.encode(await pending, version))
+        return response_frame(api.response, version, correlation_id, await pending)
 
     async def _answer_all(self) -> None:
         while True:
@@ -232,7 +283,8 @@ class Connection:
             if data is not None:
                 figures.sent_bytes += len(data)
                 self._writer.write(data)
-                await asyncio.wait_for(self._writer.drain(), self._idle_s)
+                if self._writer.transport.get_write_buffer_size() or self._writer.transport.is_closing():
+                    await asyncio.wait_for(self._writer.drain(), self._idle_s)
             if self._authentication.has_failed:
                 return
 

@@ -106,8 +106,9 @@ async def _look(backend: Backend, fetching: Fetching, request: Request) -> tuple
         answers = []
         for partition in topic["partitions"]:
             answer = await _partition(backend, fetching, request, topic, partition, left, least_one=size == 0)
-            size += len(answer.get("records") or b"")
-            left -= len(answer.get("records") or b"")
+            taken = sum(map(len, answer["records"]))
+            size += taken
+            left -= taken
             has_error = has_error or bool(answer.get("error_code"))
             answers.append(answer)
         by = {"topic": topic.get("topic", ""), "topic_id": topic.get("topic_id", uuid.UUID(int=0))}
@@ -137,7 +138,9 @@ async def _partition(
             backend.topic_names.pop(topic["topic_id"], None)
             return _failed(index, ErrorCode.UNKNOWN_TOPIC_ID)
         most = min(left, partition["partition_max_bytes"])
-        found = await backend.run_look(lambda: view.fetch(index, offset, most, least_one=least_one))
+        found = view.at_end(index, offset)
+        if found is None:
+            found = await backend.run_look(lambda: view.fetch(index, offset, most, least_one=least_one))
     except SparklogError as error:
         code = code_of(error)
         if topic.get("topic_id") is not None and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -155,4 +158,4 @@ async def _partition(
 
 def _failed(index: int, code: ErrorCode) -> dict[str, Any]:
     unknown = {"high_watermark": -1, "last_stable_offset": -1, "log_start_offset": -1}
-    return {"partition_index": index, "error_code": code, **unknown, "aborted_transactions": None, "records": b""}
+    return {"partition_index": index, "error_code": code, **unknown, "aborted_transactions": None, "records": []}

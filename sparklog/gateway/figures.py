@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 from sparklog._version import __version__
 from sparklog.errors import SparklogError
 from sparklog.exporter import Metric, Response
 from sparklog.exporter.metrics import Row
 from sparklog.exporter.text import CONTENT_TYPE, lines
+from sparklog.gateway.counts import GatewayFigures
 from sparklog.log.cluster import Cluster
 from sparklog.paths import CLUSTER_FILE
 from sparklog.storage.retrying import Patience
@@ -24,30 +23,6 @@ _LOOK_MS = 2_000.0
 """Longest look at the store, and time for which its outcome stands."""
 _STALLED_S = 10.0
 """A loop that hasn't turned for so long is stalled."""
-
-
-@dataclass(slots=True)
-class GatewayFigures:
-    """Counted by the gateway's loop; read by any thread."""
-
-    requests: Counter[str] = field(default_factory=Counter)
-    """Requests that were answered, or needed no answer, by the name of their API."""
-    request_seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """From reading a request to its answer, together, by the name of its API."""
-    received_bytes: int = 0
-    sent_bytes: int = 0
-    connections: int = 0
-    """Connections that are open."""
-    accepted: int = 0
-    refused: int = 0
-    """Connections that were refused for want of room."""
-    disconnected: Counter[str] = field(default_factory=Counter)
-    """By this gateway: ``invalid``, ``idle`` or ``error``."""
-    queued_bytes: int = 0
-    """Requests that are read and not answered."""
-    is_draining: bool = False
-    turned_s: float = field(default_factory=time.monotonic)
-    """When the loop turned last."""
 
 
 def _one(value: Callable[[GatewayFigures], float]) -> Callable[[GatewayFigures], Iterator[Row]]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from sparklog.errors import (
 )
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.error_codes import ErrorCode, code_of
-from sparklog.gateway.records import BatchError, BatchHeader, batch_headers, decode_batches
+from sparklog.gateway.records import BatchError, BatchHeader, batch_headers, decode_batches, decode_rows, is_plain
 from sparklog.gateway.records.batches import TooLargeError, UnsupportedCodecError, UnsupportedMagicError
 from sparklog.gateway.transactional_produce import send_in_transaction
 from sparklog.log.data.producer_batch import ProducerBatch
@@ -38,6 +39,8 @@ _NO_TIMESTAMP = -1
 """Source: Kafka ``RecordBatch.NO_TIMESTAMP``."""
 _MOST_RECORD_ERRORS = 1_000
 """The bound for one batch: more are answered with the batch's error alone."""
+_SMALL_BYTES = 1_100_000
+"""Bound of records that are decoded in the event loop: a batch of Kafka's clients, of 1 MiB, takes a millisecond."""
 
 
 async def begin_produce(backend: Backend, request: Request) -> Awaitable[_Answer] | None:
@@ -63,7 +66,8 @@ async def _begin(
             await part.send_in_transaction()
         else:
             producer = backend.producer(request.body["acks"])  # here: two threads would make two
-            await backend.run(lambda: part.send(producer))
+            if not part.try_send(producer):
+                await backend.run(lambda: part.send(producer))
     except _RefusedError as error:
         part.fail(error, error.code)
     except SparklogError as error:
@@ -105,9 +109,43 @@ class _Part:
         if not self.done.done():
             self.done.set_result({"index": self._index, **answer})
 
-    def _later(self, call: Any, *arguments: Any) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(call, *arguments)
+    def try_send(self, producer: Producer) -> bool:
+        """Decode and send the records here and now, if that takes little time and has to wait for nothing: a thread
+        more costs more. False: it isn't so."""
+        records = self._partition["records"]
+        if records is None or len(records) > _SMALL_BYTES or not self._topic.get("name") or not is_plain(records):
+            return False
+        name, limit_bytes = self._name(), self._backend.settings.max_decoded_bytes
+        with _refusals():
+            batches, numbered = _checked_batches(self._request, self._partition)
+            rows = decode_rows(batches, self._index, limit_bytes=limit_bytes)
+        if rows is None or rows.size_bytes > limit_bytes:
+            return False
+        future = producer._try_send_rows(
+            name,
+            rows.table,
+            numbered,
+            partition=self._index,
+            size_bytes=rows.size_bytes,
+            least_timestamp_ms=rows.least_timestamp_ms,
+            largest_bytes=rows.largest_bytes,
+        )
+        if future is None:
+            return False
+        self._follow(future)
+        return True
+
+    def _follow(self, future: FutureBatchMetadata) -> None:
+        def settled(error: SparklogError | None, offset: int) -> None:
+            self._backend.later(self._loop, lambda: self._stored(error, offset, future))
+
+        future.when_settled(settled)
+
+    def _stored(self, error: SparklogError | None, offset: int, future: FutureBatchMetadata) -> None:
+        if error is not None:
+            self._fail_records(error, future)
+        else:
+            self._settle({"base_offset": offset})
 
     def send(self, producer: Producer) -> None:
         """Decode and send the records; may block."""
@@ -118,8 +156,7 @@ class _Part:
             if self._index not in producer.partitions_for(name):
                 raise UnknownTopicOrPartitionError(f"topic {name!r} has no partition {self._index}") from None
             future = producer._send_batch(name, table, numbered, is_whole=True)  # the partition was new
-        future.add_callback(lambda found: self._later(self._settle, {"base_offset": found.offsets[0].as_py()}))
-        future.add_errback(lambda error: self._later(self._fail_records, error, future))
+        self._follow(future)
 
     async def send_in_transaction(self) -> None:
         """Decode and send the records; the answer comes once they are uploaded."""
@@ -141,6 +178,10 @@ class _Part:
 
     def _decoded(self) -> tuple[str, pa.Table, ProducerBatch | None]:
         """The topic's name, and what :func:`_table` returns."""
+        return self._name(), *_table(self._backend, self._request, self._partition)
+
+    def _name(self) -> str:
+        """The topic's name. Raises ``_RefusedError``: the client has no right to write to it."""
         name = self._backend.name_in(self._topic, "name")
         rules, transactional_id = self._request.rules, self._request.body.get("transactional_id")
         if rules is not None and not rules.may_write(name):
@@ -148,7 +189,7 @@ class _Part:
         if rules is not None and not (transactional_id is None or rules.may_use_transactional_id(transactional_id)):
             code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             raise _RefusedError(code, f"no right to use the transactional id {transactional_id!r}")
-        return name, *_table(self._backend, self._request, self._partition)
+        return name
 
 
 class _RefusedError(ValueError):
@@ -157,21 +198,11 @@ class _RefusedError(ValueError):
         self.code = code
 
 
-def _table(backend: Backend, request: Request, partition: dict[str, Any]) -> tuple[pa.Table, ProducerBatch | None]:
-    """The records of a partition, as ``send_batch`` takes them, and how an idempotent producer has numbered them.
-    Raises ``_RefusedError``."""
-    limit_bytes = backend.settings.max_decoded_bytes
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Raise what is wrong with batches as ``_RefusedError``."""
     try:
-        batches = [*batch_headers(partition["records"] or b"")]
-        if not any(batch.count for batch in batches):
-            raise _RefusedError(ErrorCode.INVALID_RECORD, "a Produce request without records")
-        for batch in batches:
-            if batch.is_transactional != (request.body.get("transactional_id") is not None):
-                raise _RefusedError(ErrorCode.INVALID_RECORD, "a transactional batch has a transactional id, no other")
-            if batch.is_control:
-                raise InvalidRecordError("a control batch of a client")
-        numbered = _numbers(batches)
-        records = decode_batches(batches, limit_bytes=limit_bytes)
+        yield
     except UnsupportedMagicError as error:
         raise _RefusedError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, str(error)) from error
     except UnsupportedCodecError as error:
@@ -180,6 +211,28 @@ def _table(backend: Backend, request: Request, partition: dict[str, Any]) -> tup
         raise _RefusedError(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from error
     except BatchError as error:
         raise _RefusedError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+
+
+def _checked_batches(request: Request, partition: dict[str, Any]) -> tuple[Sequence[BatchHeader], ProducerBatch | None]:
+    """The batches of a partition, not decoded yet, and how an idempotent producer has numbered them."""
+    batches = [*batch_headers(partition["records"] or b"")]
+    if not any(batch.count for batch in batches):
+        raise _RefusedError(ErrorCode.INVALID_RECORD, "a Produce request without records")
+    for batch in batches:
+        if batch.is_transactional != (request.body.get("transactional_id") is not None):
+            raise _RefusedError(ErrorCode.INVALID_RECORD, "a transactional batch has a transactional id, no other")
+        if batch.is_control:
+            raise InvalidRecordError("a control batch of a client")
+    return batches, _numbers(batches)
+
+
+def _table(backend: Backend, request: Request, partition: dict[str, Any]) -> tuple[pa.Table, ProducerBatch | None]:
+    """The records of a partition, as ``send_batch`` takes them, and how an idempotent producer has numbered them.
+    Raises ``_RefusedError``."""
+    limit_bytes = backend.settings.max_decoded_bytes
+    with _refusals():
+        batches, numbered = _checked_batches(request, partition)
+        records = decode_batches(batches, limit_bytes=limit_bytes)
     if records.nbytes > limit_bytes:  # else the producer would cut it, and its offsets might not follow each other
         raise _RefusedError(
             ErrorCode.MESSAGE_TOO_LARGE, f"{records.nbytes} bytes of records: expected at most {limit_bytes}"

@@ -7,13 +7,16 @@ import logging
 import ssl
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sparklog.gateway.backend import Backend
 from sparklog.gateway.connection import ByteBudget, Connection
-from sparklog.gateway.figures import GatewayProbe
 from sparklog.gateway.settings import GatewaySettings
 from sparklog.gateway.users import Users
 from sparklog.log.cluster import Cluster
+
+if TYPE_CHECKING:
+    from sparklog.gateway.figures import GatewayProbe
 
 __all__ = ["Gateway", "parse_address", "tls_context"]
 
@@ -85,6 +88,8 @@ class Gateway:
 
     def probe(self) -> GatewayProbe:
         """The answers about this gateway by HTTP."""
+        from sparklog.gateway.figures import GatewayProbe
+
         return GatewayProbe(self._backend.cluster, self._backend.figures)
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -29,50 +29,56 @@ _AHEAD_BYTES = 2_097_152
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
-    """Encoded batches of a partition that follow each other."""
+class _Batch:
+    """An encoded batch of a partition."""
 
-    batches: list[tuple[int, int, bytes]]
-    """The first offset of each, the last one, and its bytes."""
-    size_bytes: int
+    last_offset: int
+    data: bytearray
     paths: frozenset[str]
-    """The files that they were read from: once one of them isn't live any more, some of their records may be gone."""
+    """The files that it was read from: once one of them isn't live any more, some of its records may be gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
     """The records that a partition has from an offset on."""
 
-    records: bytes
+    records: list[bytearray]
     """Whole batches; the first one holds the offset, or is the next there is."""
     log_start_offset: int
     log_end_offset: int
 
 
-@dataclass
 class BatchCache:
-    """Spans of all partitions, those used last; within a bound. For several threads."""
+    """Batches of all partitions, those used last; within a bound. For several threads."""
 
-    limit_bytes: int
-    _spans: OrderedDict[tuple[str, int, int], _Span] = field(default_factory=OrderedDict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._size_bytes = 0
+        self._batches: OrderedDict[tuple[str, int, int], _Batch] = OrderedDict()
+        self._lock = threading.Lock()
 
-    def find(self, topic_id: str, partition: int, offset: int) -> tuple[tuple[str, int, int], _Span] | None:
-        """The span that begins at an offset, and its key."""
+    def find(self, topic_id: str, partition: int, offset: int) -> _Batch | None:
+        """The batch that was kept for an offset."""
         key = (topic_id, partition, offset)
         with self._lock:
-            found = self._spans.get(key)
-            if found is None:
-                return None
-            self._spans.move_to_end(key)
-            return key, found
+            found = self._batches.get(key)
+            if found is not None:
+                self._batches.move_to_end(key)
+            return found
 
-    def keep(self, topic_id: str, partition: int, offset: int, span: _Span) -> None:
-        """Keep a span of what follows an offset; forget those used longest ago where they are too many."""
+    def keep(self, topic_id: str, partition: int, offset: int, batch: _Batch) -> None:
+        """Keep the batch that a reader gets who asks for an offset; forget those used longest ago where they are too
+        many."""
+        key = (topic_id, partition, offset)
         with self._lock:
-            self._spans[topic_id, partition, offset] = span
-            while self._spans and sum(one.size_bytes for one in self._spans.values()) > self.limit_bytes:
-                self._spans.popitem(last=False)
+            self._forget(self._batches.pop(key, None))
+            self._batches[key] = batch
+            self._size_bytes += len(batch.data)
+            while self._size_bytes > self._limit_bytes:
+                self._forget(self._batches.popitem(last=False)[1])
+
+    def _forget(self, batch: _Batch | None) -> None:
+        self._size_bytes -= 0 if batch is None else len(batch.data)
 
 
 class TopicView:
@@ -105,6 +111,14 @@ class TopicView:
                 if self._follower.caught_up:
                     break
 
+    def at_end(self, partition: int, offset: int) -> Fetched | None:
+        """The answer where nothing lies behind an offset, as of the newest version that is known; None: something does,
+        or the offset is wrong. Never blocks."""
+        head = self._follower.head
+        if not 0 <= partition < head.partition_count or offset != head.log_end_offsets[partition]:
+            return None
+        return Fetched([], head.log_start_offsets[partition], offset)
+
     def fetch(self, partition: int, offset: int, max_bytes: int, *, least_one: bool) -> Fetched:
         """Whole batches from an offset on.
 
@@ -116,59 +130,55 @@ class TopicView:
         """
         with self._lock:
             head = self._follower.head
-            groups = self._follower.segment_groups(partition, offset)  # checks the offset
+            self._follower.segment_groups(partition, offset)  # checks the offset
             end = head.log_end_offsets[partition]
             start = head.log_start_offsets[partition]
             if offset >= end:
-                return Fetched(b"", start, end)
-            del groups
-            taken: list[bytes] = []
+                return Fetched([], start, end)
+            taken: list[bytearray] = []
             left, at = max_bytes, offset
+            ahead: dict[int, _Batch] = {}
             while at < end and (left > 0 or not taken):
                 try:
-                    span = self._span(head.topic_id, partition, at)
+                    batch = ahead.get(at) or self._cache.find(head.topic_id, partition, at)
+                    if batch is None or not self._follower.holds(batch.paths):
+                        ahead = self._ahead(head.topic_id, partition, at)
+                        batch = ahead.get(at)
                 except InvalidRecordError:
                     if not taken:
                         raise
                     break
-                before = at
-                for _, last, data in span.batches:
-                    if len(data) > left and (taken or not least_one):
-                        return Fetched(b"".join(taken), start, end)
-                    taken.append(data)
-                    left -= len(data)
-                    at = last + 1
-                if at == before:
+                if batch is None or (len(batch.data) > left and (taken or not least_one)):
                     break
-            return Fetched(b"".join(taken), start, end)
+                taken.append(batch.data)
+                left -= len(batch.data)
+                at = batch.last_offset + 1
+            return Fetched(taken, start, end)
 
-    def _span(self, topic_id: str, partition: int, offset: int) -> _Span:
-        found = self._cache.find(topic_id, partition, offset)
-        if found is not None and self._follower.holds(found[1].paths):
-            return found[1]
+    def _ahead(self, topic_id: str, partition: int, offset: int) -> dict[int, _Batch]:
+        """Batches from an offset on, each by the offset that its reader asks for; they are kept, too."""
         try:
-            span = self._read(partition, offset)
+            batches = self._read(partition, offset)
         except ObjectNotFoundError:  # a file was replaced meanwhile (rule L10, orphans)
             self._follower.reload()
-            span = self._read(partition, offset)
-        if span.batches:
-            self._cache.keep(topic_id, partition, offset, span)
-            # What a reader asks for next, if it takes fewer of them than there are.
-            for number in range(1, len(span.batches)):
-                rest = span.batches[number:]
-                size = sum(len(data) for _, _, data in rest)
-                self._cache.keep(topic_id, partition, rest[0][0], _Span(rest, size, span.paths))
-        return span
+            batches = self._read(partition, offset)
+        found, at = {}, offset
+        for batch in batches:
+            self._cache.keep(topic_id, partition, at, batch)
+            found[at] = batch
+            at = batch.last_offset + 1
+        return found
 
-    def _read(self, partition: int, offset: int) -> _Span:
-        batches: list[tuple[int, int, bytes]] = []
+    def _read(self, partition: int, offset: int) -> list[_Batch]:
+        """About as many batches as are encoded at a time."""
+        batches: list[_Batch] = []
         size = 0
         log = self._follower.log
-        head, paths = self._follower.head, set[str]()
+        head = self._follower.head
         reading = ValueReading.of(head)
         is_append_time = head.config["message.timestamp.type"] == "LogAppendTime"
         for group in self._follower.segment_groups(partition, offset):
-            paths |= {segment.path for segment in group}
+            paths = frozenset(segment.path for segment in group)
             data = None
             if is_read_whole(group):
                 data = [log.store.read(object_path(log.table, segment.path)) for segment in group]
@@ -176,12 +186,12 @@ class TopicView:
             opened = open_segments(log, group, data, start_offset=offset, piece_bytes=_PIECE_BYTES, values=values)
             for piece in opened.pieces:
                 readable = piece if reading is None else _as_bytes(reading, piece, is_first=not batches)
-                for encoded, first, last in _encoded(readable, is_append_time=is_append_time):
-                    batches.append((first, last, encoded))
+                for encoded in _encoded(readable, is_append_time=is_append_time):
+                    batches.append(_Batch(_last_offset(encoded), encoded, paths))
                     size += len(encoded)
                 if size >= _AHEAD_BYTES or readable.num_rows < piece.num_rows:
-                    return _Span(batches, size, frozenset(paths))
-        return _Span(batches, size, frozenset(paths))
+                    return batches
+        return batches
 
 
 def _as_bytes(reading: ValueReading, piece: pa.RecordBatch, *, is_first: bool) -> pa.RecordBatch:
@@ -196,14 +206,15 @@ def _as_bytes(reading: ValueReading, piece: pa.RecordBatch, *, is_first: bool) -
         return reading.as_bytes(piece.slice(0, error.place))
 
 
-def _encoded(piece: pa.RecordBatch, *, is_append_time: bool) -> list[tuple[bytes, int, int]]:
+def _encoded(piece: pa.RecordBatch, *, is_append_time: bool) -> list[bytearray]:
     if not piece.num_rows:
         return []
     table = pa.Table.from_batches([piece])
     times = milliseconds(table["timestamp"]).fill_null(-1)
     table = table.set_column(table.column_names.index("timestamp"), "timestamp", times)
-    found = []
-    for encoded in encode_batches(table, batch_bytes=_BATCH_BYTES, is_append_time=is_append_time):
-        first = int.from_bytes(encoded[:8], "big")
-        found.append((encoded, first, first + int.from_bytes(encoded[23:27], "big")))
-    return found
+    return [*encode_batches(table, batch_bytes=_BATCH_BYTES, is_append_time=is_append_time)]
+
+
+def _last_offset(encoded: bytearray) -> int:
+    """The last offset of a batch: its base offset and its last offset delta."""
+    return int.from_bytes(encoded[:8], "big") + int.from_bytes(encoded[23:27], "big")

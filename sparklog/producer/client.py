@@ -43,7 +43,7 @@ from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.record_arguments import check_sent_table, packable_record, serialize_record
 from sparklog.producer.topic_pipeline import TopicPipeline
 from sparklog.producer.topic_pipelines import TopicPipelines
-from sparklog.producer.topic_queue import Buffer
+from sparklog.producer.topic_queue import MAX_BATCH_BYTES, Buffer
 from sparklog.producer.transaction_manager import TransactionManager
 from sparklog.schemas import plain_fields
 
@@ -193,6 +193,37 @@ class Producer:
         if self._config.acks == 0:
             return FutureBatchMetadata([Unacknowledged.of_rows(topic, checked.num_rows)])
         return FutureBatchMetadata(batches)
+
+    def _try_send_rows(
+        self,
+        topic: str,
+        rows: pa.Table,
+        numbered: ProducerBatch | None,
+        *,
+        partition: int,
+        size_bytes: int,
+        least_timestamp_ms: int,
+        largest_bytes: int,
+    ) -> FutureBatchMetadata | None:
+        """Do what :meth:`_send_batch` does, without a transaction, if nothing is wrong and nothing has to be waited
+        for; None: it may be. For an event loop.
+
+        Args:
+            rows: with the columns that ``check_table`` returns, of one partition.
+            size_bytes: of all rows.
+            largest_bytes: the most that a row's key and value have together.
+        """
+        pipeline = self._pipelines.opened(topic)
+        if pipeline is None or not rows.num_rows or size_bytes > MAX_BATCH_BYTES or least_timestamp_ms < 0:
+            return None
+        known = pipeline.topic
+        if known.value_encoding is not None or largest_bytes > known.max_record_bytes:
+            return None
+        if not 0 <= partition < known.partition_count:
+            return None
+        batch = TableBatch(topic, rows, created_ticks_ms=self._cluster.clock.ticks_ms(), size_bytes=size_bytes)
+        batch.numbered, batch.is_whole = numbered, True
+        return FutureBatchMetadata([batch]) if pipeline.queue.try_add_tables([batch]) else None
 
     def init_transactions(self) -> None:
         """Take hold of the transactional id: finish what an earlier producer with it left, and fence it off. Once,

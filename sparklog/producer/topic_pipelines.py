@@ -106,8 +106,12 @@ class TopicPipelines:
 
     def is_open(self, topic: str) -> bool:
         """Is the topic open, so that :meth:`get` doesn't wait?"""
+        return self.opened(topic) is not None
+
+    def opened(self, topic: str) -> TopicPipeline | None:
+        """The pipeline of a topic that is open; None: it isn't, or nothing can be sent any more."""
         pipeline = self._pipelines.get(topic)
-        return pipeline is not None and not pipeline.topic.is_gone
+        return None if pipeline is None or pipeline.topic.is_gone or self.ended is not None else pipeline
 
     def raise_if_ended(self) -> None:
         """Raise :attr:`ended`, if it is set."""

@@ -251,14 +251,19 @@ class TopicQueue:
         """
         size = sum(batch.size_bytes for batch in batches)
         deadline: Deadline | None = None
-        while True:
-            with self.lock:
-                self._raise_if_ended()
-                if self._buffer.take_room(size, at_most=size):
-                    self.close_open()
-                    self._waiting.extend(batches)
-                    return
+        while not self.try_add_tables(batches):
             deadline = self._wait_for_room(size, deadline)
+
+    def try_add_tables(self, batches: Sequence[TableBatch]) -> bool:
+        """Add them, if there is room for all; False: there isn't. Raises what the queue was ended with."""
+        size = sum(batch.size_bytes for batch in batches)
+        with self.lock:
+            self._raise_if_ended()
+            if not self._buffer.take_room(size, at_most=size):
+                return False
+            self.close_open()
+            self._waiting.extend(batches)
+            return True
 
     def close_open(self) -> None:
         """Make the open batch wait no longer for more records. The lock is held."""

@@ -6,16 +6,20 @@ import gzip
 import random
 import struct
 import zlib
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparklog._native import CORE
 from sparklog.gateway.records import BatchError, batch_headers, decode_batches, encode_batches
 from sparklog.gateway.records.batches import UnsupportedCodecError, UnsupportedMagicError, batch_with_header
 from sparklog.gateway.records.compression import compress, decompress
-from sparklog.gateway.records.crc32c import crc32c_numpy
+from sparklog.gateway.records.crc32c import crc32c, crc32c_numpy
+from sparklog.gateway.records.decoding import decode_batches_pure
+from sparklog.gateway.records.encoding import encode_records_pure
 from sparklog.log.data.schema import HEADERS
 
 LIMIT = 1 << 20
@@ -101,6 +105,46 @@ def test_changed_records_are_refused_or_other_records(records, data):
         assert found.num_rows == len(records)
     except BatchError:
         pass
+
+
+def outcome(decode, headers):
+    """The records, or what is wrong with them."""
+    try:
+        return decode(headers, limit_bytes=LIMIT).to_pylist()
+    except BatchError as error:
+        return str(error)
+
+
+@given(RECORDS, st.data())
+@settings(deadline=None)
+def test_whole_and_changed_records_are_read_alike_by_the_core_and_in_pure_python(records, data):
+    headers = [*batch_headers(encoded(records, batch_bytes=data.draw(st.sampled_from([1, 300, 10**6]))))]
+    assert outcome(decode_batches, headers) == outcome(decode_batches_pure, headers) == table(records).to_pylist()
+    place = data.draw(st.integers(0, len(headers) - 1))
+    raw = bytearray(headers[place].records)
+    for _ in range(data.draw(st.integers(0, 2))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    raw = raw[: data.draw(st.sampled_from([len(raw), len(raw) - 1]))] + data.draw(st.sampled_from([b"", b"\0"]))
+    changes = {"records": memoryview(raw), "attributes": data.draw(st.sampled_from([0, 8]))}
+    changes["count"] = data.draw(st.sampled_from([0, headers[place].count, headers[place].count + 1]))
+    headers[place] = replace(headers[place], **changes)
+    assert outcome(decode_batches, headers) == outcome(decode_batches_pure, headers)
+
+
+@given(RECORDS)
+@settings(deadline=None)
+def test_the_core_writes_the_records_that_pure_python_writes(records):
+    given = table(records * 2).slice(len(records))
+    (header,) = batch_headers(b"".join(encode_batches(given)))
+    times, offsets = given["timestamp"].to_numpy(), given["offset"].to_numpy()
+    assert bytes(header.records) == bytes(encode_records_pure(given, times, offsets))
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 63, 1_023, 1_024, 5_001])
+def test_checksums_are_the_same_by_all_ways(size):
+    data = random.Random(size).randbytes(size)
+    found = {crc32c(data), crc32c_numpy(data)} | ({CORE.crc32c(data, True)} if CORE is not None else set())
+    assert len(found) == 1
 
 
 def test_a_flipped_bit_is_found_by_the_checksum():

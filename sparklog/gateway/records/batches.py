@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sparklog._native import CORE
 from sparklog.gateway.records.crc32c import crc32c
 
 __all__ = [
@@ -17,11 +18,12 @@ __all__ = [
     "UnsupportedCodecError",
     "UnsupportedMagicError",
 ]
-__all__ += ["batch_headers", "batch_with_header"]
+__all__ += ["batch_headers", "batch_with_header", "is_plain", "write_header"]
 
 HEADER_BYTES = 61
 """From the base offset to the count of records, both within."""
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+_BEFORE_CRC = struct.Struct(">qiibI")
 _AFTER_CRC = struct.Struct(">hiqqqhii")
 _CRC_END = 21
 _LENGTH_END = 12
@@ -126,25 +128,43 @@ def batch_headers(data: bytes | bytearray | memoryview) -> Iterator[BatchHeader]
         left = left[end:]
 
 
+def is_plain(data: bytes | memoryview) -> bool:
+    """Are there batches of format v2 in ``data`` that aren't compressed, and does reading them cost little?"""
+    left = memoryview(data)
+    while len(left) >= HEADER_BYTES:
+        _, length, _, magic, _, attributes, *_ = _HEADER.unpack_from(left)
+        if magic != 2 or attributes & _CODEC_BITS or length < HEADER_BYTES - _LENGTH_END:
+            return False
+        left = left[_LENGTH_END + length :]
+    return CORE is not None and not left
+
+
 def _check_magic(magic: int) -> None:
     if magic != 2:
         raise UnsupportedMagicError(f"records of message format v{magic}: expected v2, of Kafka 0.11 or later")
 
 
-def batch_with_header(header: BatchHeader) -> bytes:
+def batch_with_header(header: BatchHeader) -> bytearray:
     """The bytes of a batch: its header, with length and checksum, and its records as they are."""
-    after = bytearray(
-        _AFTER_CRC.pack(
-            header.attributes,
-            header.last_offset_delta,
-            header.base_timestamp_ms,
-            header.max_timestamp_ms,
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            header.count,
-        )
+    whole = bytearray(HEADER_BYTES)
+    whole += header.records
+    write_header(header, whole)
+    return whole
+
+
+def write_header(header: BatchHeader, whole: bytearray) -> None:
+    """Write the header of a batch, with length and checksum, in front of its records, which are there."""
+    _AFTER_CRC.pack_into(
+        whole,
+        _CRC_END,
+        header.attributes,
+        header.last_offset_delta,
+        header.base_timestamp_ms,
+        header.max_timestamp_ms,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.count,
     )
-    after += header.records
-    length = len(after) + _CRC_END - _LENGTH_END
-    return struct.pack(">qiibI", header.base_offset, length, 0, 2, crc32c(after)) + after
+    length = len(whole) - _LENGTH_END
+    _BEFORE_CRC.pack_into(whole, 0, header.base_offset, length, 0, 2, crc32c(memoryview(whole)[_CRC_END:]))

@@ -1,4 +1,5 @@
-"""CRC-32C, the checksum of record batches: by the package ``crc32c`` where it is installed, else by numpy.
+"""CRC-32C, the checksum of record batches: by the compiled core, else by the package ``crc32c`` where it is installed,
+else by numpy.
 
 By numpy, the data is cut to rows of 128 bytes whose checksums are computed side by side, four bytes a step, and then
 put together in pairs. Source of the mathematics: a CRC is linear, "Everything we know about CRC but afraid to forget"
@@ -13,6 +14,8 @@ from importlib import import_module
 
 import numpy as np
 import numpy.typing as npt
+
+from sparklog._native import CORE
 
 __all__ = ["crc32c", "crc32c_numpy"]
 
@@ -104,6 +107,9 @@ def crc32c_numpy(data: bytes | bytearray | memoryview) -> int:
 
 
 def _chosen() -> Callable[[bytes | bytearray | memoryview], int]:
+    if CORE is not None:
+        compiled: Callable[[bytes | bytearray | memoryview], int] = CORE.crc32c
+        return compiled
     try:
         found: Callable[[bytes | bytearray | memoryview], int] = import_module("crc32c").crc32c
     except ImportError:

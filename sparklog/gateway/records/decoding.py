@@ -1,25 +1,47 @@
-"""Record batches to Arrow columns: a loop over the records' lengths alone, the rest by numpy and Arrow.
+"""Record batches to Arrow columns, by the compiled core. In pure Python: a loop over the records' lengths alone, the
+rest by numpy and Arrow.
 
-A column of keys is a ``take`` from an array whose elements are the pieces of all records one after the other: [head |
-key | between | value]. So nothing is copied but by Arrow.
+There a column of keys is a ``take`` from an array whose elements are the pieces of all records one after the other:
+[head | key | between | value]. So nothing is copied but by Arrow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparklog._native import CORE
 from sparklog.gateway.records.batches import BatchError, BatchHeader, TooLargeError
 from sparklog.gateway.records.compression import decompress
 from sparklog.log.data.schema import HEADERS
 from sparklog.log.data.varints import decode_varints
 
-__all__ = ["decode_batches"]
+__all__ = ["DecodedRows", "decode_batches", "decode_batches_pure", "decode_rows"]
 
 _Ints = npt.NDArray[np.int64]
+_SENT = pa.schema(
+    [
+        ("timestamp", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS),
+        ("partition", pa.int32()),
+    ]
+)
+_SCHEMA = pa.schema(
+    [
+        ("offset", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS),
+    ]
+)
 
 
 def decode_batches(batches: Sequence[BatchHeader], *, limit_bytes: int) -> pa.Table:
@@ -32,16 +54,97 @@ def decode_batches(batches: Sequence[BatchHeader], *, limit_bytes: int) -> pa.Ta
     Raises:
         BatchError: the records aren't as many as the header says, or lie outside of it, or are more than the limit.
     """
-    parts, starts, left = [], [], limit_bytes
-    begin = 0
+    parts = _parts(batches, limit_bytes)
+    if CORE is not None:
+        found = _by_core(CORE, parts, batches)
+        if found is not None:
+            return found.table
+    return _pure(parts, batches)  # which also tells what is wrong with records that the core has refused
+
+
+def decode_batches_pure(batches: Sequence[BatchHeader], *, limit_bytes: int) -> pa.Table:
+    """Does the same as :func:`decode_batches`, in pure Python."""
+    return _pure(_parts(batches, limit_bytes), batches)
+
+
+def _parts(batches: Sequence[BatchHeader], limit_bytes: int) -> list[bytes | memoryview]:
+    """The records of each batch, decompressed."""
+    parts, left = [], limit_bytes
     for batch in batches:
         part = batch.records if batch.codec is None else decompress(batch.records, batch.codec, limit_bytes=left)
         left -= len(part)
         if left < 0:
             raise TooLargeError(f"records of more than {limit_bytes} bytes")
+        parts.append(part)
+    return parts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedRows:
+    """Records as the compiled core has read them, and what it saw on its way."""
+
+    table: pa.Table
+    size_bytes: int
+    """Bytes of the columns."""
+    least_timestamp_ms: int
+    largest_bytes: int
+    """The most that a record's key and value have together."""
+
+
+def decode_rows(batches: Sequence[BatchHeader], partition: int, *, limit_bytes: int) -> DecodedRows | None:
+    """The records of one partition with the columns that a producer's batch has: as :func:`decode_batches`, with
+    ``partition`` in place of ``offset``. None: there is no compiled core, or some records aren't as they should be."""
+    return None if CORE is None else _by_core(CORE, _parts(batches, limit_bytes), batches, partition)
+
+
+def _by_core(
+    core: ModuleType,
+    parts: Sequence[bytes | memoryview],
+    batches: Sequence[BatchHeader],
+    partition: int | None = None,
+) -> DecodedRows | None:
+    """None: some records aren't as their format says.
+
+    Args:
+        partition: a column of it, in place of that of the offsets.
+    """
+    found = core.decode_records(
+        parts,
+        [batch.last_offset_delta for batch in batches],
+        [batch.count for batch in batches],
+        [batch.base_offset for batch in batches],
+        [batch.base_timestamp_ms for batch in batches],
+        [batch.max_timestamp_ms if batch.is_log_append_time else None for batch in batches],
+    )
+    if found is None:
+        return None
+    offsets, times, keys, values, headers, least, largest = found
+    total = len(offsets) // 8
+    rows = ((row, bytes(parts[number]), at, count, end) for row, number, at, end, count in headers)
+    columns = [
+        pa.Array.from_buffers(pa.int64(), total, [None, pa.py_buffer(times)]),
+        *(
+            pa.Array.from_buffers(pa.binary(), total, [None if one is None else pa.py_buffer(one) for one in column])
+            for column in (keys, values)
+        ),
+        _headers(total, rows),
+    ]
+    if partition is None:
+        numbers = pa.Array.from_buffers(pa.int64(), total, [None, pa.py_buffer(offsets)])
+        table = pa.Table.from_arrays([numbers, *columns], schema=_SCHEMA)
+    else:
+        table = pa.Table.from_arrays([*columns, pa.array(np.full(total, partition, np.int32))], schema=_SENT)
+    size = sum(len(one) for one in (offsets, times, *keys[1:], *values[1:])) + sum(
+        end - at for _, _, at, end, _ in headers
+    )
+    return DecodedRows(table=table, size_bytes=size, least_timestamp_ms=least, largest_bytes=largest)
+
+
+def _pure(parts: Sequence[bytes | memoryview], batches: Sequence[BatchHeader]) -> pa.Table:
+    starts, begin = [], 0
+    for part, batch in zip(parts, batches, strict=True):
         starts += _starts(part, batch.count, begin)
         begin += len(part)
-        parts.append(part)
     raw = bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
     counts = np.array([batch.count for batch in batches], np.int64)
     return _columns(raw, np.array(starts, np.int64).reshape(-1, 2), batches, counts)
@@ -92,6 +195,8 @@ def _varints(data: npt.NDArray[np.uint8], at: _Ints, ends: _Ints) -> tuple[_Ints
         if shift > 63 or (behind[more] >= ends[more]).any():
             raise BatchError("a record ends within a number, or it takes more than 64 bits")
         byte = data[behind[more]]
+        if shift == 63 and (byte > 1).any():
+            raise BatchError("a number that takes more than 64 bits")
         value[more] |= (byte & 127).astype(np.uint64) << np.uint64(shift)
         behind[more] += 1
         more = more[byte > 127]
@@ -135,7 +240,13 @@ def _columns(raw: bytes, spans: _Ints, batches: Sequence[BatchHeader], counts: _
             "timestamp": pa.array(_times(base_times + times, batches, counts)),
             "key": cells.take(pa.array(place + 1, mask=key_sizes < 0)),
             "value": cells.take(pa.array(place + 3, mask=value_sizes < 0)),
-            "headers": _headers(raw, headers, header_counts, ends),
+            "headers": _headers(
+                total,
+                (
+                    (row, raw, int(headers[row]), int(header_counts[row]), int(ends[row]))
+                    for row in np.flatnonzero(header_counts).tolist()
+                ),
+            ),
         }
     )
 
@@ -158,11 +269,15 @@ def _check_deltas(deltas: _Ints, batches: Sequence[BatchHeader]) -> None:
             raise BatchError("a batch whose offset deltas don't rise from 0 to the last one")
 
 
-def _headers(raw: bytes, at: _Ints, counts: _Ints, ends: _Ints) -> pa.Array:
-    rows: list[list[dict[str, object]] | None] = [None] * len(counts)
-    for row in np.flatnonzero(counts):
-        rows[row] = _row_headers(raw, int(at[row]), int(counts[row]), int(ends[row]))
-    return pa.array(rows, HEADERS)
+def _headers(total: int, found: Iterable[tuple[int, bytes, int, int, int]]) -> pa.Array:
+    """The column of headers: of each row that has some, the bytes, where they begin, how many, and their end."""
+    rows: list[list[dict[str, object]] | None] = []
+    for row, raw, at, count, end in found:
+        rows += [None] * (row - len(rows))
+        rows.append(_row_headers(raw, at, count, end))
+    if not rows:
+        return pa.nulls(total, HEADERS)
+    return pa.array([*rows, *[None] * (total - len(rows))], HEADERS)
 
 
 def _row_headers(raw: bytes, at: int, count: int, end: int) -> list[dict[str, object]]:

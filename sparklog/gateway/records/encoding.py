@@ -1,20 +1,31 @@
-"""Arrow columns to record batches: the numbers by numpy, and Arrow puts the pieces of all records together."""
+"""Arrow columns to record batches, by the compiled core. In pure Python: the numbers by numpy, and Arrow puts the
+pieces of all records together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
+from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.gateway.records.batches import CODECS, LOG_APPEND_TIME_BIT, BatchHeader, batch_with_header
+from sparklog._native import CORE
+from sparklog.gateway.records.batches import (
+    CODECS,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
+    BatchHeader,
+    batch_with_header,
+    write_header,
+)
 from sparklog.gateway.records.compression import compress
 from sparklog.log.data.varints import encode_varints
 
-__all__ = ["encode_batches"]
+__all__ = ["encode_batches", "encode_records_pure"]
 
 _Ints = npt.NDArray[np.int64]
 _NOBODY = -1
@@ -24,7 +35,7 @@ _CODEC_BITS = {name: bits for bits, name in CODECS.items()}
 
 def encode_batches(
     records: pa.Table, *, batch_bytes: int = 1_048_576, codec: str | None = None, is_append_time: bool = False
-) -> Iterator[bytes]:
+) -> Iterator[bytearray]:
     """Record batches of about a size.
 
     Args:
@@ -48,7 +59,7 @@ def _of_one_time(records: pa.Table) -> Iterator[pa.Table]:
     return (records.slice(start, end - start) for start, end in pairwise(bounds))
 
 
-def _batches(records: pa.Table, batch_bytes: int, codec: str | None, bits: int) -> Iterator[bytes]:
+def _batches(records: pa.Table, batch_bytes: int, codec: str | None, bits: int) -> Iterator[bytearray]:
     """``bits`` are attributes beside that of the codec."""
     sizes = sum(
         pc.fill_null(pc.binary_length(records[name]), 0).to_numpy().astype(np.int64) for name in ("key", "value")
@@ -63,9 +74,8 @@ def _batches(records: pa.Table, batch_bytes: int, codec: str | None, bits: int) 
         start, before = end, int(ends[end - 1])
 
 
-def _batch(records: pa.Table, codec: str | None, bits: int) -> bytes:
-    offsets, times = (records[name].to_numpy().astype(np.int64) for name in ("offset", "timestamp"))
-    raw = _records(records, times - times[0], offsets - offsets[0])
+def _batch(records: pa.Table, codec: str | None, bits: int) -> bytearray:
+    offsets, times = (records[name].to_numpy().astype(np.int64, copy=False) for name in ("offset", "timestamp"))
     header = BatchHeader(
         base_offset=int(offsets[0]),
         attributes=_CODEC_BITS[codec] | bits,
@@ -76,12 +86,34 @@ def _batch(records: pa.Table, codec: str | None, bits: int) -> bytes:
         producer_epoch=_NOBODY,
         base_sequence=_NOBODY,
         count=records.num_rows,
-        records=raw if codec is None else memoryview(compress(raw, codec)),
+        records=memoryview(b""),
     )
-    return batch_with_header(header)
+    whole = _by_core(CORE, records, times, offsets) if CORE is not None else None
+    if whole is not None and codec is None:
+        write_header(header, whole)
+        return whole
+    raw = encode_records_pure(records, times, offsets) if whole is None else memoryview(whole)[HEADER_BYTES:]
+    return batch_with_header(replace(header, records=raw if codec is None else memoryview(compress(raw, codec))))
 
 
-def _records(records: pa.Table, times: _Ints, deltas: _Ints) -> memoryview:
+def _by_core(core: ModuleType, records: pa.Table, times: _Ints, offsets: _Ints) -> bytearray:
+    """The records behind room for their header."""
+    keys, values = (_one(records[name]) for name in ("key", "value"))
+    headers = _one(records["headers"])
+    rows = None if headers.null_count == len(headers) else _header_rows(headers)
+    made: bytearray = core.encode_records(
+        HEADER_BYTES,
+        np.ascontiguousarray(offsets),
+        np.ascontiguousarray(times),
+        *((*column.buffers(), column.offset) for column in (keys, values)),
+        rows,
+    )
+    return made
+
+
+def encode_records_pure(records: pa.Table, times: _Ints, offsets: _Ints) -> memoryview:
+    """The records of a batch, in pure Python."""
+    times, deltas = times - times[0], offsets - offsets[0]
     keys, values = _one(records["key"]), _one(records["value"])
     headers, header_sizes = _headers(_one(records["headers"]))
     key_sizes, value_sizes = (
@@ -135,13 +167,21 @@ def _zigzags(numbers: _Ints) -> tuple[pa.Array, _Ints]:
 
 
 def _headers(column: pa.Array) -> tuple[pa.Array | pa.Scalar, _Ints]:
+    rows = _header_rows(column)
+    if rows is None:
+        return pa.scalar(b"\0", pa.binary()), np.ones(len(column), np.int64)
+    return pa.array(rows, pa.binary()), np.array([len(row) for row in rows], np.int64)
+
+
+def _header_rows(column: pa.Array) -> list[bytes] | None:
+    """The headers of each record as the format has them; None: nobody has any."""
     counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     if not counts.any():
-        return pa.scalar(b"\0", pa.binary()), np.ones(len(column), np.int64)
+        return None
     rows = [b"\0"] * len(column)
     for row in np.flatnonzero(counts):
         rows[row] = _row(column[int(row)].as_py())
-    return pa.array(rows, pa.binary()), np.array([len(row) for row in rows], np.int64)
+    return rows
 
 
 def _row(headers: list[dict[str, bytes | str | None]]) -> bytes:

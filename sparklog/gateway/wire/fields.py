@@ -109,7 +109,8 @@ def _default_of(field: Field, version: int) -> Any:
 
 
 def _sized(kind: str, *, compact: bool, nullable: bool) -> Codec:
-    """Strings and bytes: their length, then they themselves. ``records`` are bytes that may be null."""
+    """Strings and bytes: their length, then they themselves. ``records`` are bytes that may be null, and that may be
+    given in pieces, as a list."""
     length = _INT16 if kind == "string" else _INT32
     nullable = nullable or kind == "records"
 
@@ -129,11 +130,14 @@ def _sized(kind: str, *, compact: bool, nullable: bool) -> Codec:
             out += b"\0" if compact else b"\xff" * length.least_bytes
             return
         encoded = value.encode() if kind == "string" else value
+        pieces = encoded if isinstance(encoded, list) else [encoded]
+        size = sum(map(len, pieces))
         if compact:
-            _write_unsigned(out, len(encoded) + 1)
+            _write_unsigned(out, size + 1)
         else:
-            length.write(out, len(encoded))
-        out += encoded
+            length.write(out, size)
+        for piece in pieces:
+            out += piece
 
     return Codec(read, write, 1 if compact else length.least_bytes)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sparklog.gateway.wire.definitions import Message, message
 from sparklog.gateway.wire.primitives import FIXED, Input, WireError
@@ -47,15 +48,15 @@ def read_request_header(data: memoryview, request: Message) -> RequestFrame:
     )
 
 
-def response_frame(response: Message, version: int, correlation_id: int, body: bytes | bytearray) -> bytes:
-    """A response with its header and length."""
+def response_frame(response: Message, version: int, correlation_id: int, value: dict[str, Any]) -> bytearray:
+    """A response with its header and length. Raises ``WireError``: a value that a field can't hold."""
     # A client that doesn't know the versions yet must be able to read this one. Source: KIP-511.
     is_flexible = version in response.flexible and response.api_key != API_VERSIONS_KEY
     out = bytearray(4)
     message("ResponseHeader").codec(1 if is_flexible else 0).write(out, {"correlation_id": correlation_id})
-    out += body
+    response.codec(version).write(out, value)
     size = len(out) - 4
     if size >= 2**31:
         raise WireError(f"a response of {size} bytes")
     out[:4] = size.to_bytes(4, "big")
-    return bytes(out)
+    return out

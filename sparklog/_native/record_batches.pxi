@@ -1,0 +1,303 @@
+# Kafka's record batches of format v2: their checksum, and their records into Arrow buffers and out of them. ------------
+# Source: kafka.apache.org, "Record". Included by core.pyx. The twins are in gateway/records: crc32c.py, decoding.py and
+# encoding.py, whose names say "pure".
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+    static uint32_t sparklog_crc_tables[8][256];
+    static void sparklog_crc_prepare(void) {
+        for (uint32_t number = 0; number < 256; number++) {
+            uint32_t value = number;
+            for (int bit = 0; bit < 8; bit++) {
+                value = value >> 1 ^ (0x82F63B78u & (0u - (value & 1)));
+            }
+            sparklog_crc_tables[0][number] = value;
+        }
+        for (int table = 1; table < 8; table++) {
+            for (int number = 0; number < 256; number++) {
+                uint32_t before = sparklog_crc_tables[table - 1][number];
+                sparklog_crc_tables[table][number] = sparklog_crc_tables[0][before & 255] ^ before >> 8;
+            }
+        }
+    }
+    #if defined(__x86_64__) && defined(__GNUC__)
+    #define SPARKLOG_HAS_CRC_INSTRUCTION 1
+    __attribute__((target("sse4.2")))
+    static uint32_t sparklog_crc_by_instruction(uint32_t value, const uint8_t *data, int64_t size) {
+        uint64_t wide = value;
+        for (; size >= 8; data += 8, size -= 8) {
+            uint64_t word;
+            memcpy(&word, data, 8);
+            wide = __builtin_ia32_crc32di(wide, word);
+        }
+        value = (uint32_t)wide;
+        for (; size > 0; data++, size--) {
+            value = __builtin_ia32_crc32qi(value, *data);
+        }
+        return value;
+    }
+    static int sparklog_has_crc_instruction(void) { return __builtin_cpu_supports("sse4.2"); }
+    #endif
+    static uint32_t sparklog_crc_by_tables(uint32_t value, const uint8_t *data, int64_t size) {
+        const uint32_t (*table)[256] = (const uint32_t (*)[256])sparklog_crc_tables;
+        for (; size >= 8; data += 8, size -= 8) {
+            uint32_t low = value ^ (data[0] | data[1] << 8 | data[2] << 16 | (uint32_t)data[3] << 24);
+            value = table[7][low & 255] ^ table[6][low >> 8 & 255] ^ table[5][low >> 16 & 255] ^ table[4][low >> 24]
+                ^ table[3][data[4]] ^ table[2][data[5]] ^ table[1][data[6]] ^ table[0][data[7]];
+        }
+        for (; size > 0; data++, size--) {
+            value = table[0][(value ^ *data) & 255] ^ value >> 8;
+        }
+        return value;
+    }
+    static uint32_t sparklog_crc(const uint8_t *data, int64_t size, int by_tables) {
+    #ifdef SPARKLOG_HAS_CRC_INSTRUCTION
+        if (!by_tables && sparklog_has_crc_instruction()) {
+            return ~sparklog_crc_by_instruction(0xFFFFFFFFu, data, size);
+        }
+    #endif
+        return ~sparklog_crc_by_tables(0xFFFFFFFFu, data, size);
+    }
+    """
+    void sparklog_crc_prepare()
+    uint32_t sparklog_crc(const uint8_t *data, int64_t size, int by_tables) nogil
+
+sparklog_crc_prepare()
+
+
+def crc32c(data, bint by_tables=False):
+    """The CRC-32C of bytes: by the processor's instruction where it has one, unless ``by_tables`` says otherwise."""
+    cdef _View view = _View(data)
+    return sparklog_crc(<const uint8_t *>view.address, view.size, by_tables)
+
+
+cdef inline int _varint(const uint8_t *data, int64_t *at, int64_t end, int64_t *number) noexcept nogil:
+    """A zigzag number at ``at``, which moves behind it; 0: it doesn't end before ``end``, or takes over 64 bits."""
+    cdef uint64_t value = 0
+    cdef int shift = 0
+    cdef uint8_t byte
+    while at[0] < end:
+        byte = data[at[0]]
+        at[0] += 1
+        if shift == 63 and byte > 1:
+            return 0
+        value |= <uint64_t>(byte & 127) << shift
+        if byte < 128:
+            number[0] = <int64_t>(value >> 1) ^ -<int64_t>(value & 1)
+            return 1
+        shift += 7
+    return 0
+
+
+cdef struct _Place:
+    int64_t time
+    int64_t delta
+    int64_t key
+    int64_t key_size
+    int64_t value
+    int64_t value_size
+    int64_t header_count
+    int64_t headers
+    int64_t end
+
+
+cdef int _record(const uint8_t *data, int64_t *at, int64_t end, _Place *found) noexcept nogil:
+    """Where the parts of a record lie, and ``at`` behind it; 0: it isn't one."""
+    cdef int64_t size
+    if not _varint(data, at, end, &size) or size < 6 or size > end - at[0]:
+        return 0
+    found.end = at[0] + size
+    at[0] += 1  # the attributes, which mean nothing yet
+    if not _varint(data, at, found.end, &found.time) or not _varint(data, at, found.end, &found.delta):
+        return 0
+    if not _varint(data, at, found.end, &found.key_size):
+        return 0
+    if found.key_size < -1 or found.key_size > found.end - at[0]:
+        return 0
+    found.key = at[0]
+    at[0] += max(0, found.key_size)
+    if not _varint(data, at, found.end, &found.value_size):
+        return 0
+    if found.value_size < -1 or found.value_size > found.end - at[0]:
+        return 0
+    found.value = at[0]
+    at[0] += max(0, found.value_size)
+    if not _varint(data, at, found.end, &found.header_count) or found.header_count < 0:
+        return 0
+    found.headers = at[0]
+    if found.header_count == 0 and at[0] != found.end:
+        return 0
+    at[0] = found.end
+    return 1
+
+
+def decode_records(parts, last_deltas, counts, base_offsets, base_times, append_times):
+    """The records of batches as Arrow's buffers: offsets, times, keys and values (validity or None, ends, data); where
+    headers are: (row, number of the part, first byte, last byte, how many); the least time, and the most bytes that a
+    record has, both 0 where there are none.
+
+    None: some records aren't as the format, their count and their last offset delta say.
+
+    Args:
+        parts: the records of each batch, decompressed; less than 2 GiB together.
+        append_times: for each batch the time of all its records, or None: each has its own.
+    """
+    cdef int64_t total = 0, size = 0, row = 0, at, before, count, key_size = 0, value_size = 0
+    cdef int64_t base_offset, base_time, last_delta
+    cdef int64_t key_nulls = 0, value_nulls = 0, time, least_time = 0, most_bytes = 0
+    cdef bint has_append_time
+    cdef int64_t append_time
+    cdef _View view
+    cdef _Place found
+    cdef const uint8_t *data
+    cdef list views = [_View(part) for part in parts], headers = []
+    for number, view in enumerate(views):
+        if counts[number] * 7 > view.size:  # the least that a record takes; before memory is taken for them
+            return None
+        total += counts[number]
+        size += view.size
+    if size > INT32_MAX:
+        return None
+    cdef Memory offsets = _new_memory(8 * total), times = _new_memory(8 * total)
+    cdef Memory key_ends = _new_memory(4 * total + 4), value_ends = _new_memory(4 * total + 4)
+    cdef Memory key_bits = _new_memory((total + 7) // 8), value_bits = _new_memory((total + 7) // 8)
+    cdef Memory keys = _new_memory(size), values = _new_memory(size)
+    memset(key_bits.address, 0, (total + 7) // 8)
+    memset(value_bits.address, 0, (total + 7) // 8)
+    cdef int32_t *key_end = <int32_t *>key_ends.address
+    cdef int32_t *value_end = <int32_t *>value_ends.address
+    key_end[0] = value_end[0] = 0
+    for number, view in enumerate(views):
+        data = <const uint8_t *>view.address
+        count, base_offset, base_time = counts[number], base_offsets[number], base_times[number]
+        last_delta, has_append_time, append_time = last_deltas[number], append_times[number] is not None, 0
+        if has_append_time:
+            append_time = append_times[number]
+        at, before = 0, -1
+        for _ in range(count):
+            if not _record(data, &at, view.size, &found) or found.delta <= before or found.delta > last_delta:
+                return None
+            before = found.delta
+            (<int64_t *>offsets.address)[row] = base_offset + found.delta
+            time = append_time if has_append_time else base_time + found.time
+            (<int64_t *>times.address)[row] = time
+            least_time = time if row == 0 else min(least_time, time)
+            most_bytes = max(most_bytes, max(0, found.key_size) + max(0, found.value_size))
+            if found.key_size < 0:
+                key_nulls += 1
+            else:
+                key_bits.address[row >> 3] |= 1 << (row & 7)
+                memcpy(keys.address + key_size, data + found.key, found.key_size)
+                key_size += found.key_size
+            if found.value_size < 0:
+                value_nulls += 1
+            else:
+                value_bits.address[row >> 3] |= 1 << (row & 7)
+                memcpy(values.address + value_size, data + found.value, found.value_size)
+                value_size += found.value_size
+            key_end[row + 1], value_end[row + 1] = <int32_t>key_size, <int32_t>value_size
+            if found.header_count:
+                headers.append((row, number, found.headers, found.end, found.header_count))
+            row += 1
+        if at != view.size:
+            return None
+    keys.size, values.size = key_size, value_size
+    return (
+        offsets,
+        times,
+        (key_bits if key_nulls else None, key_ends, keys),
+        (value_bits if value_nulls else None, value_ends, values),
+        headers,
+        least_time,
+        most_bytes,
+    )
+
+
+cdef inline int _varint_size(int64_t number) noexcept nogil:
+    cdef uint64_t left = (<uint64_t>number << 1) ^ <uint64_t>(number >> 63)
+    cdef int size = 1
+    while left > 127:
+        left >>= 7
+        size += 1
+    return size
+
+
+cdef inline char *_put_varint(char *out, int64_t number) noexcept nogil:
+    cdef uint64_t left = (<uint64_t>number << 1) ^ <uint64_t>(number >> 63)
+    while left > 127:
+        out[0] = <char>(left & 127 | 128)
+        out += 1
+        left >>= 7
+    out[0] = <char>left
+    return out + 1
+
+
+def encode_records(Py_ssize_t front, offsets, times, keys, values, headers):
+    """Records of a batch, behind ``front`` bytes that are left for its header, as a bytearray.
+
+    Args:
+        offsets, times: int64 of each record; the first ones are the batch's.
+        keys, values: validity or None, ends, data, and the first row in them.
+        headers: for each record its headers as the format has them; None: nobody has any.
+    """
+    cdef _View offset_view = _View(offsets), time_view = _View(times)
+    cdef int64_t count = offset_view.size // 8
+    cdef int64_t *offset = <int64_t *>offset_view.address
+    cdef int64_t *time = <int64_t *>time_view.address
+    cdef int64_t first_key = keys[3], first_value = values[3]
+    cdef _Ends key_ends = _Ends(keys[1], keys[2], first_key, count)
+    cdef _Ends value_ends = _Ends(values[1], values[2], first_value, count)
+    cdef _View key_bits = _validity(keys[0], first_key + count), value_bits = _validity(values[0], first_value + count)
+    cdef Memory sizes = _new_memory(4 * count)
+    cdef int32_t *size = <int32_t *>sizes.address
+    cdef int64_t row, key_size, value_size, own_size, total = front
+    cdef bytes own
+    if time_view.size != offset_view.size or (headers is not None and len(headers) != count):
+        raise ValueError(f"{count} offsets, and not as many times or headers")
+    for row in range(count):
+        key_size = key_ends.offsets[row + 1] - key_ends.offsets[row] if _is_set(key_bits.address, first_key + row) else -1
+        value_size = -1
+        if _is_set(value_bits.address, first_value + row):
+            value_size = value_ends.offsets[row + 1] - value_ends.offsets[row]
+        own_size = 1 + _varint_size(time[row] - time[0]) + _varint_size(offset[row] - offset[0])
+        own_size += _varint_size(key_size) + max(0, key_size) + _varint_size(value_size) + max(0, value_size)
+        if headers is None:
+            own_size += 1
+        else:
+            own = headers[row]
+            own_size += PyBytes_GET_SIZE(own)
+        if own_size > INT32_MAX:
+            raise ValueError(f"a record of {own_size} bytes: expected at most {INT32_MAX}")
+        size[row] = <int32_t>own_size
+        total += own_size + _varint_size(own_size)
+    cdef bytearray made = PyByteArray_FromStringAndSize(NULL, total)
+    cdef char *out = PyByteArray_AS_STRING(made) + front
+    for row in range(count):
+        out = _put_varint(out, size[row])
+        out[0] = 0
+        out = _put_varint(out + 1, time[row] - time[0])
+        out = _put_varint(out, offset[row] - offset[0])
+        if _is_set(key_bits.address, first_key + row):
+            key_size = key_ends.offsets[row + 1] - key_ends.offsets[row]
+            out = _put_varint(out, key_size)
+            memcpy(out, key_ends.data + key_ends.offsets[row], key_size)
+            out += key_size
+        else:
+            out = _put_varint(out, -1)
+        if _is_set(value_bits.address, first_value + row):
+            value_size = value_ends.offsets[row + 1] - value_ends.offsets[row]
+            out = _put_varint(out, value_size)
+            memcpy(out, value_ends.data + value_ends.offsets[row], value_size)
+            out += value_size
+        else:
+            out = _put_varint(out, -1)
+        if headers is None:
+            out[0] = 0
+            out += 1
+        else:
+            own = headers[row]
+            memcpy(out, PyBytes_AS_STRING(own), PyBytes_GET_SIZE(own))
+            out += PyBytes_GET_SIZE(own)
+    return made

@@ -106,7 +106,7 @@ class Batch(ABC):
         self.size_bytes = size_bytes
         """The size as counted against ``buffer_memory`` until it is encoded."""
         self.encoded_bytes: int | None = None
-        """What its part of the encoded files takes, with what its futures need; None: it isn't encoded yet."""
+        """Bytes of its part of the encoded files, and of what its futures need; None: it isn't encoded yet."""
         self.numbered: ProducerBatch | None = None
         """How its producer has numbered it (rule L15, numbered batches): it is of one partition, and stored whole."""
         self.is_whole = False
@@ -127,7 +127,7 @@ class Batch(ABC):
 
     @property
     def held_bytes(self) -> int:
-        """What it takes of ``buffer_memory`` at this moment."""
+        """Bytes that it takes of ``buffer_memory`` at this moment."""
         return self.size_bytes if self.encoded_bytes is None else self.encoded_bytes
 
     @property

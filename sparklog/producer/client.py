@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import warnings
-import weakref
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -37,21 +35,21 @@ from sparklog.producer.delayed_records import (
     deliver_at_ms,
     serialized_key,
 )
+from sparklog.producer.forks import ForkedError, end_after_fork
 from sparklog.producer.future import FutureBatchMetadata, FutureRecordMetadata, future_of_only_record
 from sparklog.producer.interceptors import Interceptors, ProducerRecord
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.record_arguments import check_sent_table, packable_record, serialize_record
 from sparklog.producer.topic_pipeline import TopicPipeline
 from sparklog.producer.topic_pipelines import TopicPipelines
-from sparklog.producer.topic_queue import MAX_BATCH_BYTES, Buffer
+from sparklog.producer.topic_queue import Buffer
 from sparklog.producer.transaction_manager import TransactionManager
 from sparklog.schemas import plain_fields
 
 __all__ = ["Producer"]
 
-_FORKED = (
-    "this producer was made before the process was forked, and its threads are not in the child: make a new one there"
-)
+_SENT_AS_THEY_ARE = (bytes, dict, type(None))
+"""Types of values that are no dataclass or model, whose fields would have to be taken out."""
 
 
 class Producer:
@@ -97,7 +95,7 @@ class Producer:
         self._transactions: TransactionManager | None = None
         if self._config.transactional_id is not None:
             self._transactions = self._manage_transactions()
-        _LIVE.add(self._pipelines)
+        end_after_fork(self._pipelines)
         announce(self)
 
     def send(
@@ -195,35 +193,11 @@ class Producer:
         return FutureBatchMetadata(batches)
 
     def _try_send_rows(
-        self,
-        topic: str,
-        rows: pa.Table,
-        numbered: ProducerBatch | None,
-        *,
-        partition: int,
-        size_bytes: int,
-        least_timestamp_ms: int,
-        largest_bytes: int,
+        self, topic: str, rows: pa.Table, numbered: ProducerBatch | None, **checked: int
     ) -> FutureBatchMetadata | None:
-        """Do what :meth:`_send_batch` does, without a transaction, if nothing is wrong and nothing has to be waited
-        for; None: it may be. For an event loop.
-
-        Args:
-            rows: with the columns that ``check_table`` returns, of one partition.
-            size_bytes: of all rows.
-            largest_bytes: the most that a row's key and value have together.
-        """
+        """Do what :meth:`_send_batch` does, if that can't wait; see :meth:`TopicPipeline.try_add_rows`."""
         pipeline = self._pipelines.opened(topic)
-        if pipeline is None or not rows.num_rows or size_bytes > MAX_BATCH_BYTES or least_timestamp_ms < 0:
-            return None
-        known = pipeline.topic
-        if known.value_encoding is not None or largest_bytes > known.max_record_bytes:
-            return None
-        if not 0 <= partition < known.partition_count:
-            return None
-        batch = TableBatch(topic, rows, created_ticks_ms=self._cluster.clock.ticks_ms(), size_bytes=size_bytes)
-        batch.numbered, batch.is_whole = numbered, True
-        return FutureBatchMetadata([batch]) if pipeline.queue.try_add_tables([batch]) else None
+        return None if pipeline is None else pipeline.try_add_rows(rows, numbered, **checked)
 
     def init_transactions(self) -> None:
         """Take hold of the transactional id: finish what an earlier producer with it left, and fence it off. Once,
@@ -339,7 +313,7 @@ class Producer:
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """Kafka's metrics: group to name to value, over the last 30 to 60 seconds; docs/monitoring.md lists them."""
-        if isinstance(self._pipelines.ended, _ForkedError):
+        if isinstance(self._pipelines.ended, ForkedError):
             self._pipelines.raise_if_ended()
         return by_group(self._client_metrics().groups)
 
@@ -348,7 +322,7 @@ class Producer:
         return ClientMetrics(
             kind="producer",
             client_id=self._config.client_id,
-            is_closed=self._is_closed or isinstance(self._pipelines.ended, _ForkedError),
+            is_closed=self._is_closed or isinstance(self._pipelines.ended, ForkedError),
             groups=self._metrics.groups(requests_in_flight=in_flight_count),
         )
 
@@ -361,7 +335,7 @@ class Producer:
                 under way at that moment goes on to its end. None: as long as it takes. A callback can't wait for what
                 comes after it: called by one, it is as if 0.
         """
-        if isinstance(self._pipelines.ended, _ForkedError):
+        if isinstance(self._pipelines.ended, ForkedError):
             return
         if timeout is not None and timeout < 0:
             raise InvalidArgumentError(f"close: timeout={timeout}, expected 0 or more seconds")
@@ -471,23 +445,3 @@ class Producer:
     def _refuse_in_callback(self, call: str) -> None:
         if self._pipelines.owns_current_thread:
             raise IllegalStateError(f"{call} was called by a callback: it would wait for itself")
-
-
-_SENT_AS_THEY_ARE = (bytes, dict, type(None))
-
-
-class _ForkedError(IllegalStateError):
-    """Why a producer can't be used in a forked child."""
-
-
-_LIVE: weakref.WeakSet[TopicPipelines] = weakref.WeakSet()
-"""The topics of producers, which outlive a producer that is forgotten while its records are being sent."""
-
-
-def _after_fork_in_child() -> None:
-    for pipelines in list(_LIVE):
-        pipelines.fail_after_fork(_ForkedError(_FORKED))
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -26,9 +26,9 @@ from sparklog.log import Cluster, create_topic
 from sparklog.model import Headers
 from sparklog.producer.partitioner import murmur2
 from sparklog.producer.record_arguments import SerializedRecord
+from sparklog.producer.record_memory import memory_bytes
 from sparklog.producer.topic_pipeline import TopicPipeline
 from sparklog.producer.topic_pipelines import TopicPipelines
-from sparklog.producer.topic_queue import memory_bytes
 from sparklog.producer.writable_topic import WritableTopic
 
 __all__ = [

@@ -16,7 +16,7 @@ __all__ = ["SLOW_PUT_MS", "InFlightBatches", "UploadResult", "UploadUnderWay"]
 SLOW_PUT_MS = 4.0
 """Where an upload takes as long, uploads overlap, and a commit waits for one that is about to end."""
 _SHARE_WAITED = 0.25
-"""Of an upload's time: for as long a commit waits for the next upload at most."""
+"""A commit waits for the next upload for this part of an upload's time at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from sparklog.model import Headers
 from sparklog.producer.arrow_tables import check_table
 from sparklog.producer.batch import Details, Unacknowledged
 from sparklog.producer.interceptors import ProducerRecord
-from sparklog.producer.topic_queue import memory_bytes
+from sparklog.producer.record_memory import memory_bytes
 from sparklog.producer.typed_values import ValueEncoding
 from sparklog.producer.writable_topic import WritableTopic
 from sparklog.schemas import plain_fields

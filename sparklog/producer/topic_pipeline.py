@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import threading
 
+import pyarrow as pa
+
 from sparklog.clock import Deadline
 from sparklog.config import ProducerConfig
 from sparklog.errors import SparklogError
 from sparklog.log import Cluster
+from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.producer.accumulator import FutureBase
+from sparklog.producer.batch import TableBatch
+from sparklog.producer.future import FutureBatchMetadata
 from sparklog.producer.in_flight import InFlightBatches
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.topic_committer import TopicCommitter
-from sparklog.producer.topic_queue import Buffer, TopicQueue
+from sparklog.producer.topic_queue import MAX_BATCH_BYTES, Buffer, TopicQueue
 from sparklog.producer.topic_sender import TopicSender
 from sparklog.producer.transaction_uploads import TransactionUploads
 from sparklog.producer.writable_topic import WritableTopic, open_writer
@@ -45,7 +50,7 @@ class TopicPipeline:
         Raises:
             UnknownTopicOrPartitionError, StoreError, and what else opening a topic raises.
         """
-        clock = cluster.clock
+        self._clock = clock = cluster.clock
         writer = open_writer(cluster, topic, config)
         self.queue = TopicQueue(
             topic,
@@ -96,6 +101,36 @@ class TopicPipeline:
     def owns_current_thread(self) -> bool:
         """Is this called by a callback, which runs in one of the topic's threads?"""
         return self._sender.owns_current_thread or self._committer.worker.is_current
+
+    def try_add_rows(
+        self,
+        rows: pa.Table,
+        numbered: ProducerBatch | None,
+        *,
+        partition: int,
+        size_bytes: int,
+        least_timestamp_ms: int,
+        largest_bytes: int,
+    ) -> FutureBatchMetadata | None:
+        """Add a batch of one partition, stored whole, if nothing is wrong with it and nothing has to be waited for;
+        None: it may be. For an event loop, and not in a transaction. Raises what the queue was ended with.
+
+        Args:
+            rows: with the columns that ``check_table`` returns, of one partition.
+            numbered: as its own producer has numbered it (rule L15, numbered batches).
+            size_bytes: of all rows.
+            largest_bytes: the most that a row's key and value have together.
+        """
+        known = self.topic
+        if not rows.num_rows or size_bytes > MAX_BATCH_BYTES or least_timestamp_ms < 0:
+            return None
+        if known.value_encoding is not None or largest_bytes > known.max_record_bytes:
+            return None
+        if not 0 <= partition < known.partition_count:
+            return None
+        batch = TableBatch(self.queue.topic, rows, created_ticks_ms=self._clock.ticks_ms(), size_bytes=size_bytes)
+        batch.numbered, batch.is_whole = numbered, True
+        return FutureBatchMetadata([batch]) if self.queue.try_add_tables([batch]) else None
 
     def end_when_delivered(self, error: SparklogError) -> None:
         """Take no more records: sending raises ``error``. Deliver those that are there, then end the threads."""

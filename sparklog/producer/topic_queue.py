@@ -17,40 +17,17 @@ from typing import Any
 from sparklog.clock import Clock, Deadline
 from sparklog.errors import KafkaTimeoutError, SparklogError
 from sparklog.interrupts import EventCount
-from sparklog.model import Headers
 from sparklog.producer.accumulator import FutureBase, Gatherer
 from sparklog.producer.batch import Batch, Details, RecordBatch, TableBatch, count_encoded
 from sparklog.producer.future import FutureRecordMetadata
+from sparklog.producer.record_memory import RECORD_OVERHEAD_BYTES
 
-__all__ = ["MAX_BATCH_BYTES", "RECORD_OVERHEAD_BYTES", "Buffer", "TopicQueue", "memory_bytes"]
+__all__ = ["MAX_BATCH_BYTES", "Buffer", "TopicQueue"]
 
-RECORD_OVERHEAD_BYTES = 112
-"""Memory of a record beside its key and value: two bytes objects, an int and their places in a list. The compiled core
-takes less, and counts the same."""
-_DETAILS_BYTES = 96
-"""Memory of :class:`Details`."""
-_DETAIL_BYTES = 64
-"""Memory of a timestamp or a list of headers in them; partitions are small numbers, which Python has anyway."""
-_HEADER_BYTES = 160
-"""Memory of a header beside its name and value: a tuple and the objects in it."""
 MAX_BATCH_BYTES = 6_291_456
 """A batch that is larger isn't added to, so that encoding it takes a small part of ``buffer_memory``."""
 _ROOM_BYTES = 65_536
 """Part of the buffer that a batch takes at a time where much is left: to ask for each record would cost too much."""
-
-
-def memory_bytes(size_bytes: int, headers: Headers | None, timestamp_ms: int | None, partition: int | None) -> int:
-    """Bytes that a record counts against ``buffer_memory``.
-
-    Args:
-        size_bytes: of its key, value and headers.
-    """
-    size_bytes += RECORD_OVERHEAD_BYTES
-    if headers:
-        size_bytes += _DETAIL_BYTES + _HEADER_BYTES * len(headers)
-    if timestamp_ms is not None:
-        size_bytes += _DETAIL_BYTES
-    return size_bytes + _DETAILS_BYTES * bool(headers or timestamp_ms is not None or partition is not None)
 
 
 class Buffer:

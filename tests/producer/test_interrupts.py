@@ -16,7 +16,8 @@ from sparklog.errors import IllegalStateError, InvalidTxnStateError, KafkaTimeou
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.producer.batch import Batch, Outcome, TableBatch
 from sparklog.producer.future import FutureRecordMetadata
-from sparklog.producer.topic_queue import RECORD_OVERHEAD_BYTES, Buffer, TopicQueue
+from sparklog.producer.record_memory import RECORD_OVERHEAD_BYTES
+from sparklog.producer.topic_queue import Buffer, TopicQueue
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
 from tests.interrupting import POINTS, interrupt, numbers

@@ -9,7 +9,7 @@ import pytest
 
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.log import create_topic
-from sparklog.producer.topic_queue import RECORD_OVERHEAD_BYTES
+from sparklog.producer.record_memory import RECORD_OVERHEAD_BYTES
 from sparklog.testing import ManualClock
 from tests.producer.support import LONG_S, a_producer, a_topic
 

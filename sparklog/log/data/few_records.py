@@ -26,15 +26,15 @@ _COLUMNS = {
     "producer_epoch": _INT32,
     "sequence": _INT32,
 }
-"""Those of :data:`~sparklog.log.data.schema.DATA_SCHEMA` but for ``headers``, in its order."""
+"""Physical types by the columns of :data:`~sparklog.log.data.schema.DATA_SCHEMA`, in its order, without ``headers``."""
 _MICROSECONDS_IN_UTC = b"\x25\x14\x4c\x8c\x11\x1c\x2c\x00\x00\x00\x00"
-"""Of a schema element: the converted type TIMESTAMP_MICROS and the logical type TIMESTAMP."""
+"""The part of a schema element with the converted type TIMESTAMP_MICROS and the logical type TIMESTAMP."""
 _SIGNED_16_BITS = b"\x25\x20\x4c\xac\x13\x10\x11\x00\x00"
 """The converted type INT_16 and the logical type INTEGER."""
 _MEANINGS = {"timestamp": _MICROSECONDS_IN_UTC, "producer_epoch": _SIGNED_16_BITS}
 _END = b"\x00"
-"""Of a Thrift struct. A field begins with a byte of the distance from the field before it, and its type: ``\\x15`` is a
-32-bit integer, ``\\x16`` one of 64 bits, ``\\x18`` a string, ``\\x19`` a list, ``\\x1c`` a struct."""
+"""The end of a Thrift struct. A field begins with a byte of the distance from the field before it, and its type:
+``\\x15`` is a 32-bit integer, ``\\x16`` one of 64 bits, ``\\x18`` a string, ``\\x19`` a list, ``\\x1c`` a struct."""
 _MAGIC = b"PAR1"
 
 
@@ -139,7 +139,7 @@ _CHUNK_BEGINS = tuple(
     b"\x26\x00\x1c\x15" + _integer(kind) + b"\x19\x25\x00\x06\x19\x18" + _string(name) + b"\x15\x00\x16"
     for name, kind in _COLUMNS.items()
 )
-"""Of each column up to the number of its values: type, encodings PLAIN and RLE, name, and no compression."""
+"""The metadata of each column up to the number of its values: type, encodings PLAIN and RLE, name, no compression."""
 _STRUCTS = 12
 _FOOTER_BEGIN = b"\x15\x04\x19" + bytes([(len(_COLUMNS) + 1) << 4 | _STRUCTS]) + _schema() + b"\x16"
 _ROW_GROUP_BEGIN = b"\x19\x1c\x19" + bytes([len(_COLUMNS) << 4 | _STRUCTS])
@@ -151,4 +151,4 @@ _FOOTER_END = (
     + b"\x1c\x00\x00" * len(_COLUMNS)
     + _END
 )
-"""Who wrote the file, and that the bounds of each column are in the order of its type."""
+"""The writer's name, and that the bounds of each column are in the order of its type."""

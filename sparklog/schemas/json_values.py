@@ -29,10 +29,11 @@ def json_reader(schema: ValueSchema) -> Callable[[bytes], Any]:
     convert = _from_json(schema.struct_type)
     has_decimals = "decimal(" in schema.to_json()
     options: dict[str, Any] = {"parse_float": decimal.Decimal} if has_decimals else {}
+    decoder = json.JSONDecoder(parse_constant=_refuse_constant, **options)  # json.loads makes one for each value
 
     def read(raw: bytes) -> Any:
         try:
-            found = json.loads(raw, parse_constant=_refuse_constant, **options)
+            found = decoder.decode(raw.decode(json.detect_encoding(raw), "surrogatepass"))
             if not isinstance(found, dict):
                 raise UndecodableError(f"JSON of {type(found).__name__}, expected an object: {shown(raw)}")
             return found if convert is None else convert(found)

@@ -115,6 +115,6 @@ def test_a_consistent_cut_is_asked_for_by_an_option(cluster, monkeypatch):
         asked.append([*topics])
         return load_consistent(given, topics, **how)
 
-    monkeypatch.setattr("sparklog.sql.duck.load_consistent", load)
+    monkeypatch.setattr("sparklog.txn.consistent_read.load_consistent", load)
     assert done("sql", "select count(*) as n from orders", "--consistent", "--json", cluster=cluster)
     assert asked == [["orders"]]

@@ -457,16 +457,15 @@ cdef class Gatherer:
         cdef Packer packer = self.packer
         if packer is None or self._records is None:
             return None
+        cdef dict first_details = {} if details is not None and self._records.details is None else None
         if packer.prepare is not None:
             value = packer.prepare(value)
             if value is None:
                 return None
-        if details is not None and self._records.details is None:
-            self._records.details = {}
         cdef FutureBase future = sparklog_new_future(<PyTypeObject *>self._future_type, _NOTHING)
         cdef int64_t now_ns = sparklog_now_ns() if self._is_system_clock else self._clock()
         cdef Accumulator records = self._records  # from here on nothing of Python runs
-        if records is None or (details is not None and records.details is None):
+        if records is None or (details is not None and records.details is None and first_details is None):
             return None
         if packer.pack(value) or size + packer.packed.counted > self.max_record_bytes:
             return None
@@ -477,6 +476,8 @@ cdef class Gatherer:
         future._index = records.count
         place = records.count
         if details is not None:
+            if records.details is None:
+                records.details = first_details
             records.details[place] = details
         cdef int failed = records.add(key, None, packer, now_ns, memory_bytes)
         if failed and details is not None:

@@ -171,7 +171,7 @@ class TopicWriter:
                 )
         may_announce = announce and not numbered_by_producers
         numbered = self._sequences.number((partition, records.num_rows) for partition, records in batches)
-        carried = may_announce and self._group.is_on()
+        carried = may_announce and self._group.may_be_included()
         encode = partial(encode_batch, compression=compression, leaves=self.head.leaves, carries_stats=carried)
         try:
             stamped = zip(batches, numbered.stamps, strict=True)

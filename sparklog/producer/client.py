@@ -401,7 +401,7 @@ class Producer:
                 if self._interceptors:
                     self._interceptors.watch(packed)
                 return packed
-        serialized = serialize_record(record, pipeline.topic, self._config)
+        serialized = serialize_record(record, pipeline.topic, self._config, packable)
         if due_ms is not None:
             pipeline = delay_pipeline(self._pipelines, self._cluster, pipeline.topic)
             serialized = as_delayed(serialized, due_ms, pipeline)

@@ -16,7 +16,10 @@ __all__ = ["SLOW_PUT_MS", "InFlightBatches", "UploadResult", "UploadUnderWay"]
 SLOW_PUT_MS = 4.0
 """Where an upload takes as long, uploads overlap, and a commit waits for one that is about to end."""
 _SHARE_WAITED = 0.25
-"""A commit waits for the next upload for this part of an upload's time at most."""
+"""A commit waits for the next upload for this part of an upload's time at most …"""
+_MOST_WAITED_MS = 250.0
+"""… and no longer than this: an upload that an outage held up says nothing of the next one, and what is uploaded has
+until its ``delivery_timeout_ms``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +97,8 @@ class InFlightBatches:
         An upload that ends just after a commit began waits for the whole of that commit, and with what waits behind
         it for room in the buffer: a producer that sends as fast as it can would fill each other commit alone. So a
         commit waits for an upload that is about to end, by the time that the newest one took, and for a quarter of that
-        time at most. What is uploaded is committed in the order of sending, so the first upload under way counts.
+        time at most, nor longer than a quarter of a second. What is uploaded is committed in the order of sending, so
+        the first upload under way counts.
 
         Pure; the lock is held.
 
@@ -104,7 +108,7 @@ class InFlightBatches:
         first = self.uploads[0] if self.uploads else None
         if first is None or first.put_ticks_ms is None or not self.is_slow:
             return 0.0
-        patience_ms = self.put_ms * _SHARE_WAITED
+        patience_ms = min(self.put_ms * _SHARE_WAITED, _MOST_WAITED_MS)
         until = since_ticks_ms + patience_ms
         due = first.put_ticks_ms + self.put_ms
         is_soon = due <= until and now_ticks_ms <= due + patience_ms

@@ -78,6 +78,11 @@ class PackableRecord(NamedTuple):
     memory_bytes: int
     """Bytes that it counts against ``buffer_memory`` beside its value."""
 
+    @property
+    def headers(self) -> Headers | None:
+        """Its headers; None without."""
+        return None if self.details is None else self.details[1]
+
 
 def packable_record(record: ProducerRecord, topic: WritableTopic, config: ProducerConfig) -> PackableRecord | None:
     """Check what ``send`` was given, but for its value; None: :func:`serialize_record` has to look at it. Raises as
@@ -99,17 +104,24 @@ def packable_record(record: ProducerRecord, topic: WritableTopic, config: Produc
     return PackableRecord(key, value, details, size, memory_bytes(size, headers, timestamp_ms, partition))
 
 
-def serialize_record(record: ProducerRecord, topic: WritableTopic, config: ProducerConfig) -> SerializedRecord:
+def serialize_record(
+    record: ProducerRecord, topic: WritableTopic, config: ProducerConfig, packable: PackableRecord | None = None
+) -> SerializedRecord:
     """Check what ``send`` was given, call the user's serializers and partitioner.
 
+    Args:
+        packable: what :func:`packable_record` has made of it: no serializer is called for it again.
     Raises:
         InvalidTypeError: key or value aren't bytes after serializing; headers or partition of another shape.
         InvalidArgumentError: a timestamp that no int64 holds, or a negative one.
         MessageSizeTooLargeError: beyond ``max_request_size`` or the topic's ``max.message.bytes``.
         UnknownTopicOrPartitionError: the topic has no such partition.
     """
-    headers = check_headers(record.headers)
-    key = serialized_bytes("key", config.key_serializer, topic.name, headers, record.key)
+    if packable is None:
+        headers = check_headers(record.headers)
+        key = serialized_bytes("key", config.key_serializer, topic.name, headers, record.key)
+    else:
+        headers, key = packable.headers, packable.key
     given = _serialize(config.value_serializer, topic.name, headers, record.value)
     typed, typed_size, width = None, 0, 0
     if not isinstance(given, _BYTES) and (encoding := topic.value_encoding) is not None:

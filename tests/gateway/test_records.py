@@ -131,6 +131,21 @@ def test_whole_and_changed_records_are_read_alike_by_the_core_and_in_pure_python
     assert outcome(decode_batches, headers) == outcome(decode_batches_pure, headers)
 
 
+@pytest.mark.skipif(CORE is None, reason="the native core isn't compiled")
+def test_a_batch_whose_records_have_headers_is_copied_once(monkeypatch):
+    copied = []
+
+    def copy(part: memoryview) -> bytes:
+        copied.append(len(part))
+        return bytes(part)
+
+    monkeypatch.setattr("sparklog.gateway.records.decoding.bytes", copy, raising=False)
+    records = [(7, b"k", b"v", [("h", b"1")])] * 3
+    headers = [*batch_headers(encoded(records)), *batch_headers(encoded(records))]
+    assert decode_batches(headers, limit_bytes=LIMIT)["headers"].null_count == 0
+    assert len(copied) == 2
+
+
 @given(RECORDS)
 @settings(deadline=None)
 def test_the_core_writes_the_records_that_pure_python_writes(records):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sparklog.compaction.optimize import optimize_topic
@@ -26,6 +27,7 @@ from sparklog.log.announced.group import announced_files
 from sparklog.log.announced.writing import Claim
 from sparklog.log.append import AppendResult, StagedFile, TopicWriter, UploadedFile
 from sparklog.log.commit import GROUP_COMMIT_INFO, Commit, commit
+from sparklog.log.data.carried_stats import STATS_KEY
 from sparklog.log.data.encode import EncodedBatch
 from sparklog.log.state import TopicState, open_state
 from sparklog.log.topic import create_topic, delete_topic
@@ -248,11 +250,11 @@ class SlowCreates(WrappedStore):
         return call()
 
 
-def two_writers(takes_ms: float) -> tuple[ManualClock, TopicWriter, TopicWriter, SlowCreates]:
+def two_writers(takes_ms: float, **options: Any) -> tuple[ManualClock, TopicWriter, TopicWriter, SlowCreates]:
     """The second one's creates take so long, and it has made one. Group commit is off."""
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
-    log = a_topic(memory, clock)
+    log = a_topic(memory, clock, **options)
     store = SlowCreates(memory, clock, takes_ms=takes_ms)
     first, second = (
         TopicWriter(a_log(one, clock), "t", group_commit=True, checkpoints=no_checkpoints())
@@ -416,6 +418,16 @@ def test_what_another_publishes_has_its_values_statistics() -> None:
         ]
     assert counts[0] == {"list": 1, "get": 3, "create": 1}
     assert counts[1] == {"list": 1, "get": 2, "create": 1}
+
+
+def test_what_is_announced_early_carries_its_values_statistics() -> None:
+    _, first, second, _ = two_writers(takes_ms=5, value_schema=TYPED)
+    publish(first, announce_values(first, {"id": 5}))
+    second.refresh()
+    [file] = announce_values(second, {"id": 1})
+    assert not second._group.is_on()
+    assert not file.path.startswith("partition=")
+    assert STATS_KEY in (pq.read_metadata(pa.BufferReader(file.batch.data)).metadata or {})
 
 
 @pytest.mark.parametrize("how", ["an owner of before", "an includer of before", "unreadable"])

@@ -42,6 +42,11 @@ def test_it_waits_for_a_quarter_of_an_uploads_time_at_most() -> None:
     assert wait_ms(now=2_000.0, begun=920.0) == 0.0
 
 
+def test_after_an_outage_it_waits_for_a_quarter_of_a_second_at_most() -> None:
+    assert wait_ms(now=100_000.0, since=100_000.0, put_ms=90_000.0, begun=10_000.0) == 250.0
+    assert wait_ms(now=100_000.0, since=100_000.0, put_ms=90_000.0, begun=11_000.0) == 0.0
+
+
 def test_where_uploads_are_fast_or_none_is_under_way_it_doesnt_wait() -> None:
     assert wait_ms(now=1_000.0, put_ms=3.9, begun=999.0) == 0.0
     assert wait_ms(now=1_000.0, uploads=0) == 0.0

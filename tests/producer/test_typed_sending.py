@@ -388,6 +388,25 @@ class Inner:
     id: int
 
 
+def test_the_key_of_a_value_that_isnt_plain_is_serialized_once():
+    @dataclass
+    class Order:
+        id: int
+        note: Any
+
+    cluster, serialized = a_topic(WIDER), []
+
+    def serialize(key: str) -> bytes:
+        serialized.append(key)
+        return key.encode()
+
+    with a_producer(cluster, key_serializer=serialize) as producer:
+        producer.send("t", Order(1, "plain"), key="a", headers=[("h", b"1")])
+        producer.send("t", Order(2, uuid.UUID(int=0)), key="b", headers=[("h", b"2")])
+    assert serialized == ["a", "b"]
+    assert [(one.key, one.headers) for one in read(cluster)] == [(b"a", [("h", b"1")]), (b"b", [("h", b"2")])]
+
+
 def test_a_record_with_headers_that_is_too_large_is_refused_with_its_size():
     cluster = a_topic(configs={"max.message.bytes": 200})
     with a_producer(cluster) as producer:

@@ -295,6 +295,25 @@ def test_a_schema_is_pickled_without_its_packer():
     assert copy.deepcopy(schema) == schema
 
 
+@pytest.mark.parametrize("opens_another", [False, True])
+def test_a_batch_may_be_closed_while_a_record_with_details_is_prepared(opens_another):
+    core: Any = CORE
+    _, records, gatherer = gathered(value_schema("id BIGINT"), [])
+    following = core.Accumulator()
+    following.room_bytes = 2**30
+
+    def prepare(value: Any) -> Any:  # as of decimals: Python code, so that the sender may take the batch meanwhile
+        records.take()
+        gatherer.open = ABatch(following) if opens_another else None
+        return value
+
+    gatherer.packer = core.Packer(pa.struct([("id", pa.int64())]), (("integer", 8, "id", ()),), prepare)
+    details = (5, [("h", b"1")], 2, None, None)
+    future = gatherer.add_detailed(b"k", {"id": 2}, details, 3, 50)
+    assert (future is not None) == opens_another
+    assert native_columns(following)[3] == ({0: details} if opens_another else {})
+
+
 def test_a_record_with_details_is_added_whole_or_not_at_all():
     schema = value_schema("id BIGINT, note STRING")
     [_], records, gatherer = gathered(schema, [{"id": 1}])

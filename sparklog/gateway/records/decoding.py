@@ -120,7 +120,8 @@ def _by_core(
         return None
     offsets, times, keys, values, headers, least, largest = found
     total = len(offsets) // 8
-    rows = ((row, bytes(parts[number]), at, count, end) for row, number, at, end, count in headers)
+    raw = {number: bytes(parts[number]) for number in {number for _, number, *_ in headers}}  # once, not for each row
+    rows = ((row, raw[number], at, count, end) for row, number, at, end, count in headers)
     columns = [
         pa.Array.from_buffers(pa.int64(), total, [None, pa.py_buffer(times)]),
         *(

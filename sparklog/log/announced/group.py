@@ -85,7 +85,7 @@ class GroupCommit:
             self._newest.pop()
         self._is_slow = round_trip_ms >= LEAST_ROUND_TRIP_MS
 
-    def _may_be_included(self) -> bool:
+    def may_be_included(self) -> bool:
         """Is what is uploaded now to be announced? It costs no request. So a writer that knows of others does so before
         any race is lost: what isn't announced when they all begin at once, each has to create by itself."""
         newest_ticks_ms = max((ticks_ms for _, ticks_ms in tuple(self._newest)), default=float("-inf"))
@@ -108,7 +108,7 @@ class GroupCommit:
             ends_before: the log end offsets that are known.
             ordinary: ordinary uploads of the writer that aren't settled.
         """
-        if not (self._may_be_included() and 0 < len(batches) <= MOST_FILES):
+        if not (self.may_be_included() and 0 < len(batches) <= MOST_FILES):
             return None
         claim, began = self.writing.claim(ordinary), self._log.clock.ticks_ms()
         if claim is None:

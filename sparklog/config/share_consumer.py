@@ -50,11 +50,11 @@ class ShareConsumerConfig:
     share_auto_offset_reset: ResetPolicy = setting(reset_policy, ResetPolicy("latest"))
     """Where a group begins in a partition: ``earliest``, ``latest`` or ``by_duration:<ISO 8601 duration>``."""
     share_heartbeat_interval_ms: int = setting(number(1, INT_MAX), 5_000)
-    """How often a member shows that it lives, when it polls."""
+    """How often a member shows that it lives, when it polls or commits."""
     share_record_lock_duration_ms: int = setting(number(1, INT_MAX), 30_000)
     """After so long a record that wasn't acknowledged is delivered again."""
     share_session_timeout_ms: int = setting(number(1, INT_MAX), 45_000)
-    """A member that wasn't seen to poll for so long, or for as long as its locks last, is taken for dead."""
+    """A member that wasn't seen to live for so long, or for as long as its locks last, is taken for dead."""
     value_deserializer: Deserialize | None = setting(serializer("deserialize"), None)
     value_format: str = setting(from_text(one_of("bytes", "python")), "bytes")
     """Sparklog's own: as of a consumer."""

@@ -169,7 +169,7 @@ def plain_record(
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
-        "key": _masked_bytes("key", record.key, masks),
+        "key": _masked_bytes("key", record.key, masks, is_cut=record.key_size > len(record.key or b"")),
         "value": value,
         "headers": [{"key": name, "value": _masked_bytes(name, content, masks)} for name, content in record.headers],
     }
@@ -178,12 +178,13 @@ def plain_record(
     return dict(with_text(found))
 
 
-def _masked_bytes(name: str, data: bytes | None, masks: frozenset[str]) -> bytes | str | None:
-    """A key or the value of a header without what the masks hide: bytes that aren't JSON have no fields."""
-    if is_masked(name, masks):
+def _masked_bytes(name: str, data: bytes | None, masks: frozenset[str], *, is_cut: bool = False) -> bytes | str | None:
+    """A key or the value of a header without what the masks hide: bytes that aren't JSON have no fields, and of those
+    that were cut nobody knows."""
+    if is_masked(name, masks) or (masks and is_cut):
         return HIDDEN
-    found = _parsed(data) if masks and data is not None else None
-    return data if found is None else json.dumps(masked(found[0], masks), ensure_ascii=False)
+    found = _structured(data, "auto", None, has_masks=True) if masks and data is not None else None
+    return data if found is None else json.dumps(masked(found[1], masks), ensure_ascii=False)
 
 
 def _unmasked_part(record: FoundRecord, masks: frozenset[str]) -> Any:
@@ -198,8 +199,9 @@ def _unmasked_part(record: FoundRecord, masks: frozenset[str]) -> Any:
 def _shown_unless(name: str, data: bytes | None, size: int, how: str, masks: frozenset[str]) -> Shown:
     if is_masked(name, masks):
         return Shown(kind="hidden", text=HIDDEN, size=-1)
+    is_cut = data is not None and size > len(data)  # then nobody knows whether it has fields
     has_fields = data is not None and _structured(data, "auto", None, has_masks=True) is not None
-    others = masks if has_fields else frozenset[str]()
+    others = masks if is_cut or has_fields else frozenset[str]()
     return shown(data, size=size, how=how, masks=others)
 
 

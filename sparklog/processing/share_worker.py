@@ -12,6 +12,7 @@ from functools import partial
 
 from sparklog.consumer import ShareConsumer
 from sparklog.errors import (
+    HandlerError,
     IllegalStateError,
     InvalidRecordStateError,
     InvalidTopicError,
@@ -29,7 +30,7 @@ from sparklog.processing.handling import Handling
 from sparklog.processing.health import Counts, Health, State
 from sparklog.processing.lanes import Lanes
 from sparklog.processing.pacing import Patience
-from sparklog.processing.subscriber import Subscriber
+from sparklog.processing.subscriber import MOST_SHARED_ATTEMPTS, Subscriber
 from sparklog.processing.threads import HandlerThreads, HandlerWatch, LoopThread
 from sparklog.processing.work import Station
 from sparklog.processing.worker import AppSettings, opened, tell
@@ -44,7 +45,7 @@ _LONGEST_ROUND_MS = 300_000.0
 """A round that takes longer goes on no more, for the probes."""
 _DELIVERY_LIMIT = 5
 """Kafka's default of ``group.share.delivery.count.limit``."""
-_NEVER_ARCHIVED = 32_767
+_NEVER_ARCHIVED = MOST_SHARED_ATTEMPTS + 1
 """The greatest limit of a group: a record that was delivered too often is moved by a worker, never archived unseen."""
 
 
@@ -96,7 +97,8 @@ class ShareWorker:
         self._watch = HandlerWatch(self._threads, self._clock, settings.handler_timeout_s)
         given = {"max_poll_records": 500, **settings.consumer}
         limit = int(given.pop("group_share_delivery_count_limit", _DELIVERY_LIMIT))
-        self._delivery_limit = max([limit, *(subscriber.retry.attempts for subscriber in subscribers)])
+        most = max([limit, *(subscriber.retry.attempts for subscriber in subscribers)])
+        self._delivery_limit = min(most, MOST_SHARED_ATTEMPTS)
         self._most_in_hand = int(given["max_poll_records"])
         self._consumer = ShareConsumer(
             cluster=self._cluster,
@@ -207,29 +209,46 @@ class ShareWorker:
 
     def _stored(self, done: Sequence[Entry]) -> tuple[set[Entry], SparklogError | None]:
         """Send the outputs of entries, and wait until they are stored. Returns the entries of which everything is, and
-        the first error of the others.
-
-        Raises:
-            HandlerError: a topic that something is to be sent to isn't there; or a record has nowhere to go.
-        """
+        the first error of the others: ``HandlerError`` where a topic that something is to be sent to isn't there, or a
+        record has nowhere to go."""
         counts: dict[str, int] = {}
-        sent = [(entry, self._send_outputs(entry, counts)) for entry in done]
+        sent: list[tuple[Entry, list[FutureRecordMetadata]]] = []
         stored: set[Entry] = set()
+        first_error: SparklogError | None = None
+        for entry in done:
+            try:
+                sent.append((entry, self._send_outputs(entry, counts)))
+            except HandlerError as error:  # the fault of this record alone: what the others have sent is to count
+                first_error = first_error or error
         if any(futures for _, futures in sent):
             self._producer.flush()
-        first_error: SparklogError | None = None
         for entry, futures in sent:
             try:
                 for future in futures:
                     future.get()
             except SparklogError as error:
-                first_error = first_error or error
+                first_error = first_error or self._refused(entry, error)
             else:
                 stored.add(entry)
         return stored, first_error
 
+    def _refused(self, entry: Entry, error: SparklogError) -> SparklogError | None:
+        """Settle an entry of which something wasn't stored. Returns why; None where that is the fault of the record,
+        which has become a dead letter: the next round sends that."""
+        if not isinstance(error, OF_THE_RECORD):
+            return error
+        try:
+            self._stations[entry.frontier.partition.topic].refuse(entry, error)
+        except HandlerError as stopped:
+            return stopped
+        return None
+
     def _send_outputs(self, entry: Entry, counts: dict[str, int]) -> list[FutureRecordMetadata]:
-        """Send all outputs of an entry; where one can't be sent by itself, the entry becomes a dead letter."""
+        """Send all outputs of an entry; where one can't be sent by itself, the entry becomes a dead letter.
+
+        Raises:
+            HandlerError: a topic isn't there, or the record has nowhere to go.
+        """
         outputs = NOTHING if entry.is_given_back else entry.outputs
         futures = []
         for output in outputs:

@@ -14,10 +14,12 @@ from sparklog.processing.messages import Batch, Record
 from sparklog.processing.retries import Retry
 from sparklog.processing.values import Decode, decoder_of
 
-__all__ = ["DLQ_PREFIX", "Subscriber", "make_subscriber"]
+__all__ = ["DLQ_PREFIX", "MOST_SHARED_ATTEMPTS", "Subscriber", "make_subscriber"]
 
 DLQ_PREFIX = "dlq."
 """Source: KIP-1191."""
+MOST_SHARED_ATTEMPTS = 32_766
+"""One less than the most deliveries that a share group can allow: Kafka's ``group.share.delivery.count.limit``."""
 _MOST_THREADS = 1_000
 _RECORDS_AT_ONCE = 256
 """Records of one lane that a thread takes at a time: what it takes to hand them over is shared by so many."""
@@ -122,6 +124,9 @@ def _check_shared(subscriber: Subscriber) -> None:
         raise InvalidArgumentError(f"subscriber {name}: {what} delivers each record by itself, expected Record[…]")
     if subscriber.order_by != "none":
         raise InvalidArgumentError(f"subscriber {name}: order_by={subscriber.order_by!r}: {what} has no order")
+    if subscriber.retry.attempts > MOST_SHARED_ATTEMPTS:
+        given = f"Retry(attempts={subscriber.retry.attempts})"
+        raise InvalidArgumentError(f"subscriber {name}: {given}: {what} delivers up to {MOST_SHARED_ATTEMPTS} times")
     if subscriber.retry.topics:
         raise InvalidArgumentError(f"subscriber {name}: Retry(topics=True): {what} delivers a record again by itself")
 

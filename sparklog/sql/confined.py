@@ -12,6 +12,7 @@ import pyarrow as pa
 from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
 from sparklog.log.cluster import Cluster
 from sparklog.sql.duck import connection_for, duckdb_module, told_in_one_line
+from sparklog.workers import Background
 
 if TYPE_CHECKING:
     import duckdb
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["ConfinedQuery", "confine"]
 
 _BATCH_ROWS = 2_000
+_INTERRUPT_AGAIN_S = 0.02
 _CONFINING = (
     "set temp_directory = ''",  # nothing is spilled to the disk, and no folder is left that may be read
     "set python_enable_replacements = false",  # a name in a statement is no variable of this program
@@ -55,6 +57,10 @@ class ConfinedQuery:
         self._lock = threading.Lock()
         """Held while the connection is interrupted or closed, so that no closed one is interrupted."""
         self._is_closed = False
+        self._is_idle = threading.Event()
+        """Set while DuckDB does nothing for this statement."""
+        self._is_idle.set()
+        self._interrupting = Background("sql-cancel")
         self._reader: Any = None
         self._connection = connection_for(cluster, text)
         try:
@@ -69,26 +75,28 @@ class ConfinedQuery:
         Raises:
             InvalidArgumentError: what DuckDB says of the statement, in one line; that it was cancelled.
         """
-        self._check_running()
-        with self._told():
+        with self._at_work():
             relation: Any = self._connection.sql(self._text)
             self._reader = None if relation is None else relation.to_arrow_reader(_BATCH_ROWS)
         return pa.schema([]) if self._reader is None else self._reader.schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, as they are found. Raises ``InvalidArgumentError`` as :meth:`run` does."""
-        with self._told():
-            for batch in self._reader or ():
-                self._check_running()
-                yield batch
-        self._check_running()
+        reader = self._reader
+        while reader is not None:
+            with self._at_work():
+                batch = next(reader, None)
+            self._check_running()
+            if batch is None:
+                return
+            yield batch
 
     def cancel(self) -> None:
         """End the statement soon, wherever it is. From any thread."""
         self._is_cancelled = True
-        with self._lock:
-            if not self._is_closed:
-                self._connection.interrupt()
+        if not self._is_idle.is_set():
+            self._interrupt()
+            self._interrupting.start(self._interrupt_until_idle, "cancelling a statement")
 
     def close(self) -> None:
         """Let go of everything; by the thread that runs the statement."""
@@ -97,14 +105,32 @@ class ConfinedQuery:
             self._is_closed = True
             self._connection.close()
 
+    def _interrupt(self) -> None:
+        with self._lock:
+            if not self._is_closed:
+                self._connection.interrupt()
+
+    def _interrupt_until_idle(self) -> None:
+        """Interrupt again and again: DuckDB forgets an interrupt that comes before it has begun to execute."""
+        while not self._is_idle.wait(_INTERRUPT_AGAIN_S):
+            self._interrupt()
+
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _at_work(self) -> Iterator[None]:
+        """DuckDB is at work meanwhile. Raises ``InvalidArgumentError``: what it says, in one line; or it was cancelled.
+
+        ``cancel`` sets its mark first and then looks, here it is the other way round: so one of the two sees the other.
+        """
+        self._is_idle.clear()
         try:
+            self._check_running()
             with told_in_one_line():
                 yield
         except InvalidArgumentError:
             self._check_running()
             raise
+        finally:
+            self._is_idle.set()
 
     def _check_running(self) -> None:
         if self._is_cancelled:

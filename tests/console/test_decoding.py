@@ -135,6 +135,16 @@ def test_a_frame_is_told_and_json_in_it_is_read() -> None:
     assert (found.kind, found.text, found.note) == ("json", '{"a": 1}', "perhaps framed, schema 17")
     record = a_record()._replace(key=framed, key_size=len(framed))
     assert HIDDEN in shown_record(record, masks=frozenset({"a"}))["key"].text
+    masked_key = plain_record("t", record, masks=frozenset({"a"}))["key"]
+    assert json.loads(masked_key) == {"a": HIDDEN}
+
+
+def test_a_key_that_was_cut_is_hidden_where_fields_are_masked() -> None:
+    """Nobody knows whether it was JSON."""
+    record = a_record()._replace(key=b'{"a": "secret", "b', key_size=1_000)
+    assert "secret" not in shown_record(record, masks=frozenset({"a"}))["key"].text
+    assert plain_record("t", record, masks=frozenset({"a"}))["key"] == HIDDEN
+    assert "secret" in shown_record(record)["key"].text
 
 
 # Field 1 is 150, field 2 "testing", field 3 a message with 150 in its field 1. Source: Protobuf, "Encoding".

@@ -187,6 +187,47 @@ def test_a_missing_dead_letter_topic_stops_the_worker():
         wait_for(lambda: False, later)
 
 
+@pytest.mark.slow
+def test_what_a_topic_refuses_when_it_is_stored_goes_to_the_dead_letters():
+    """Topic settings are checked as a batch is written, after ``send``."""
+    cluster = a_world("in", "dlq.in")
+    with Admin(cluster) as admin:
+        admin.create_topics([NewTopic("out", 1, topic_configs={"cleanup.policy": "compact"})])
+    send(cluster, "in", ["good", "bad", "also good"])
+    app = a_share_app(cluster)
+
+    @app.subscriber("in", dead_letter=True)
+    def handle(record: Record[str]) -> Send:
+        return Send("out", record.value, key=None if record.value == "bad" else record.value)
+
+    with running(app):
+        done(app, 3)
+    assert texts(cluster, "out") == ["good", "also good"]
+    [letter] = records(cluster, "dlq.in")
+    assert letter.value == b"bad"
+    assert "expected a record with a key" in headers(letter)["__dlq.errors.message"]
+    assert lag(cluster) == 0
+
+
+@pytest.mark.slow
+def test_what_others_have_sent_counts_when_a_record_stops_the_worker():
+    """Else each start of the worker would send it again."""
+    cluster, gate = a_world("in", "out"), threading.Barrier(2)
+    send(cluster, "in", ["good", "bad"])
+    app = a_share_app(cluster)
+
+    @app.subscriber("in", concurrency=2)
+    def handle(record: Record[str]) -> Send:
+        gate.wait(30)
+        return Send("out" if record.value == "good" else "nowhere", record.value)
+
+    app.start()
+    with pytest.raises(HandlerError, match=r"offset 1, can't be sent to topic 'nowhere'"):
+        wait_for(lambda: False, app)
+    assert texts(cluster, "out") == ["good"]
+    assert lag(cluster) == 1
+
+
 def test_the_end_waits_for_a_handler_and_begins_no_other():
     cluster, begun, may_end = a_world("in"), threading.Event(), threading.Event()
     send(cluster, "in", ["0", "1"])
@@ -322,6 +363,7 @@ def test_bad_days_of_the_store_lose_nothing(kind):
     [
         ({"order_by": "key"}, "a share group has no order"),
         ({"retry": Retry(topics=True)}, "a share group delivers a record again by itself"),
+        ({"retry": Retry(attempts=32_767)}, "a share group delivers up to 32766 times"),
     ],
 )
 def test_what_a_share_group_hasnt_is_refused(options, message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any, cast
 
 import pytest
 
@@ -84,6 +85,25 @@ def test_any_thread_cancels_it(cluster: Cluster) -> None:
     timer.join()
     query.close()
     query.cancel()  # too late, and no error
+
+
+def test_a_cancel_that_duckdb_forgets_comes_again(cluster: Cluster) -> None:
+    """DuckDB forgets an interrupt that comes while it plans, before it executes."""
+    query = ConfinedQuery(cluster, "select max(hash(range)) from range(100000000000)")
+    connection = query._connection
+
+    class Planning:
+        def sql(self, text: str) -> Any:
+            query.cancel()
+            return connection.sql(text)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(connection, name)
+
+    query._connection = cast(Any, Planning())
+    with pytest.raises(InvalidArgumentError, match="cancelled"):
+        query.run()
+    query.close()
 
 
 def test_one_that_was_cancelled_before_it_began_does_not_begin(cluster: Cluster) -> None:

@@ -36,8 +36,8 @@ class ShareConsumer:
     record must be acknowledged before the next poll.
 
     A share consumer is for one thread at a time; others may call :meth:`wakeup`. It has no thread of its own: it shows
-    that it lives when it polls. Calls raise ``IllegalStateError`` after :meth:`close`, and in a process that was
-    forked off.
+    that it lives when it polls or commits. Calls raise ``IllegalStateError`` after :meth:`close`, and in a process that
+    was forked off.
 
     Args:
         topics: to subscribe to.

@@ -1,7 +1,7 @@
 """A member of a share group: it shows that it lives, and sees the others (rule G3, observed time).
 
-Nothing that must be right depends on it: whose lock counts is in the partitions' logs. So a member beats when it polls,
-without a thread of its own, and its session is never shorter than its locks last.
+Nothing that must be right depends on it: whose lock counts is in the partitions' logs. So a member beats when it polls
+or commits, without a thread of its own, and its session is never shorter than its locks last.
 """
 
 from __future__ import annotations
@@ -80,6 +80,15 @@ class ShareMember:
         self._due_ticks_ms = began + self._interval_ms
         self._roster.delete(*(member_id for member_id, member in [*tracker.members.items()] if member.is_dead))
         return True
+
+    def beat_quietly(self, topics: Collection[str]) -> None:
+        """The same of a member that the others know; where the store refuses, the next call tries again."""
+        if self._written is None:
+            return
+        try:
+            self.beat(topics)
+        except StoreError as error:
+            _LOGGER.info("share group %s: %s could not show that it lives: %s", self._group, self.member_id, error)
 
     def subscriptions(self) -> dict[str, frozenset[str]]:
         """The topics of each living member by its id, this one among them."""

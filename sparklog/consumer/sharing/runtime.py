@@ -107,7 +107,13 @@ class ShareRuntime:
             self._refresh(bound)
 
     def commit(self, timeout_ms: float | None) -> dict[TopicPartition, SparklogError | None]:
-        """Send what was acknowledged; the outcome by partition."""
+        """Send what was acknowledged; the outcome by partition. Shows that the member lives, as polls do: it may hold
+        records by renewing their locks for long, and take no more."""
+        outcomes = self._send(timeout_ms)
+        self._member.beat_quietly(self.topics)
+        return outcomes
+
+    def _send(self, timeout_ms: float | None) -> dict[TopicPartition, SparklogError | None]:
         bound = float(self.config.default_api_timeout_ms) if timeout_ms is None else timeout_ms
         deadline = self._clock.deadline_in(bound)
         for partition in self.deliveries.waiting():
@@ -123,7 +129,7 @@ class ShareRuntime:
         """Release what is in hand, and leave the group."""
         try:
             self.deliveries.mark_rest(AcknowledgeType.RELEASE)
-            self.commit(timeout_ms)
+            self._send(timeout_ms)
         finally:
             self._member.leave_quietly()
 

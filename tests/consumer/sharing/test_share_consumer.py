@@ -336,3 +336,17 @@ def test_wrong_calls(stage):
     member.close()
     with pytest.raises(IllegalStateError, match="closed"):
         member.poll()
+
+
+def test_a_member_that_renews_locks_and_takes_no_more_keeps_them(stage):
+    """It is at work for longer than its session: that it lives is seen by its commits."""
+    stage.send(b"a")
+    first, second = stage.explicit(), stage.explicit()
+    [record] = first.poll()[P0]
+    for _ in range(24):
+        stage.clock.advance(5_000)
+        first.acknowledge(record, RENEW)
+        assert first.commit_sync() == {P0: None}
+        assert second.poll() == {}
+    first.acknowledge(record)
+    assert first.commit_sync() == {P0: None}

@@ -21,6 +21,7 @@ from sparklog.outbox.positions import decode_position, encode_position, position
 from sparklog.outbox.rows import settle_rows
 from sparklog.storage import LocalStore, MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore
+from tests.databases import connection_lost_at_commits
 from tests.outbox.support import ORDERS, a_cluster, an_engine, records_of, rows_left, values_of, write
 
 
@@ -202,6 +203,44 @@ def test_a_database_that_goes_away_before_it_answers_is_tried_again(sqlite, monk
         relay.run_until_empty()
         assert relay.metrics()["outages-total"] == 3
     assert sorted(values_of(cluster)) == list(range(5))
+
+
+@pytest.mark.parametrize("after", ["delete", "mark"])
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_database_commit_with_an_unknown_outcome_sends_every_row_once(engine, monkeypatch, is_committed, after):
+    cluster = a_cluster()
+    write(engine, *range(4))
+    monkeypatch.setattr(relay_module, "_FIRST_PAUSE_S", 0.001)
+    with (
+        connection_lost_at_commits(engine, is_committed=is_committed) as counts,
+        Relay(cluster, engine, batch_size=2, after=after) as relay,
+    ):
+        relay.run_until_empty()
+        assert relay.metrics()["outages-total"] == counts[0] // 2 == 3  # as it begins, and of each batch
+    assert rows_left(engine) == 0
+    records = records_of(cluster)
+    assert sorted(int(record.value) for record in records) == list(range(4))
+    assert all(numbers == sorted(numbers) for numbers in by_key(records).values())
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_row_written_again_after_an_unknown_outcome_is_sent_once(engine, is_committed):
+    cluster = a_cluster()
+    with connection_lost_at_commits(engine, is_committed=is_committed):
+        outcomes = []
+        for _ in range(2):
+            try:
+                with engine.begin() as connection:
+                    send(connection, ORDERS, "7", id="order-7")
+                outcomes.append("written")
+            except sa.exc.OperationalError:
+                outcomes.append("unknown")
+            except sa.exc.IntegrityError:
+                outcomes.append("known")
+    assert outcomes == ["unknown", "known" if is_committed else "written"]
+    with Relay(cluster, engine) as relay:
+        assert relay.run_until_empty() == 1
+    assert values_of(cluster) == [7]
 
 
 @pytest.mark.parametrize("kind", [FaultKind.LOST_ANSWER, FaultKind.LOST_REQUEST, FaultKind.THROTTLED])

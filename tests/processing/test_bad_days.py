@@ -72,7 +72,11 @@ def handle(record: Record[str]) -> Send:
             bytearray(2**35)
         finally:
             resource.setrlimit(resource.RLIMIT_AS, before)
-    if record.value == "child":  # the kernel kills what takes too much
+    if record.value == "greedy child":
+        limit = "import resource as r; r.setrlimit(r.RLIMIT_AS, (2**30, 2**30))"
+        take = f"{limit}; taken = [bytearray(2**26) for _ in range(64)]"
+        subprocess.run([sys.executable, "-c", take], check=True, stderr=subprocess.DEVNULL)
+    if record.value == "killed child":  # the kernel kills what takes too much
         kill = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
         subprocess.run([sys.executable, "-c", kill], check=True)
     return Send("out", record.value)
@@ -83,21 +87,24 @@ app.run()
 
 @pytest.mark.slow
 def test_memory_that_runs_out_is_an_error_of_the_record(tmp_path):
-    """In the worker a MemoryError, in a handler's child a death by SIGKILL: other records go on."""
+    """In the worker a MemoryError; a handler's child ends by one, or is killed: other records go on."""
     with Admin(str(tmp_path)) as admin:
         admin.create_topics(["in", "out", "dlq.in"])
     cluster = open_cluster(tmp_path)
-    send(cluster, "in", ["a", "memory", "child", "b"])
+    send(cluster, "in", ["a", "memory", "greedy child", "killed child", "b"])
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)]) as program:
         try:
-            wait_for(lambda: len(records(cluster, "dlq.in")) == 2 and len(records(cluster, "out")) == 2)
+            wait_for(lambda: len(records(cluster, "dlq.in")) == 3 and len(records(cluster, "out")) == 2)
             program.terminate()
             assert program.wait(60) == 0
         finally:
             program.kill()
     assert texts(cluster, "out") == ["a", "b"]
     found = [dict(letter.headers)["__dlq.errors.exception"] for letter in records(cluster, "dlq.in")]
-    assert found == [b"MemoryError", b"subprocess.CalledProcessError"]
+    assert found == [b"MemoryError", b"subprocess.CalledProcessError", b"subprocess.CalledProcessError"]
+    told = [str(dict(letter.headers)["__dlq.errors.message"]) for letter in records(cluster, "dlq.in")]
+    assert "exit status 1" in told[1]
+    assert "SIGKILL" in told[2]
 
 
 @pytest.mark.slow

@@ -21,7 +21,9 @@ from sparklog.outbox.positions import decode_position, encode_position, position
 from sparklog.outbox.rows import settle_rows
 from sparklog.storage import LocalStore, MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore
+from sparklog.testing.history import Recorder
 from tests.databases import connection_lost_at_commits
+from tests.histories import judge, note_promised
 from tests.outbox.support import ORDERS, a_cluster, an_engine, records_of, rows_left, values_of, write
 
 
@@ -265,10 +267,13 @@ def test_relays_that_are_killed_send_every_row_once_and_in_order(tmp_path, after
     options = ["--batch-size", "7", "--after", after, "--poll-interval-ms", "5", "--cluster", root]
     command = [sys.executable, "-m", "sparklog", "outbox", "relay", "--url", url, *options]
     delays = random.Random(17)
-    total = 0
+    total, recorder = 0, Recorder()
     with an_engine(url) as engine:
         for _ in range(8):
             write(engine, *range(total, total + 60))
+            for key in range(3):
+                numbers = [number for number in range(total, total + 60) if number % 3 == key]
+                note_promised(recorder, f"k{key} from {total}", ORDERS, numbers)
             total += 60
             with subprocess.Popen(command) as relay:
                 deadline = time.monotonic() + 60
@@ -282,6 +287,7 @@ def test_relays_that_are_killed_send_every_row_once_and_in_order(tmp_path, after
     records = records_of(cluster)
     assert sorted(int(record.value) for record in records) == list(range(total))
     assert all(numbers == sorted(numbers) for numbers in by_key(records).values())
+    judge(recorder, cluster, ORDERS, count=total)
 
 
 def test_an_outage_that_lasts_is_raised(sqlite, monkeypatch):

@@ -16,7 +16,9 @@ from sparklog.log import open_cluster
 from sparklog.processing import App, Fixed, Record, Retry, Send
 from sparklog.processing.dead_letters import letters_of, replay
 from sparklog.testing import ManualClock
+from sparklog.testing.history import Recorder
 from sparklog.testing.processing import AppDriver
+from tests.histories import judge_worker, note_promised
 from tests.processing.support import (
     FAST,
     LONG_S,
@@ -142,15 +144,19 @@ def test_a_hand_over_waits_for_a_slow_handler_no_longer_than_a_poll_may_take():
 @pytest.mark.slow
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_worker_that_is_killed_by_the_kernel_is_followed_by_another(tmp_path, is_killed):
-    """What the one that died had begun is done by the next, once in topics."""
+    """What the one that died had begun is done by the next, once in topics: so says the checker of histories."""
+    recorder = Recorder()
     with Admin(str(tmp_path)) as admin:
         admin.create_topics([NewTopic("in", 2), NewTopic("out"), NewTopic("dlq.in")])
     cluster = open_cluster(tmp_path)
     send(cluster, "in", NUMBERS, keyed=True)
+    note_promised(recorder, "first", "in", NUMBERS)
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)]) as program:
         wait_for(lambda: records(cluster, "out"))
         (program.kill if is_killed else program.terminate)()
-    send(cluster, "in", [str(number) for number in range(60, 80)], keyed=True)
+    more = [str(number) for number in range(60, 80)]
+    send(cluster, "in", more, keyed=True)
+    note_promised(recorder, "second", "in", more)
     app = an_app(cluster)
 
     @app.subscriber("in")
@@ -160,6 +166,7 @@ def test_a_worker_that_is_killed_by_the_kernel_is_followed_by_another(tmp_path, 
     with running(app):
         wait_for(lambda: committed(cluster, "in") == 80 and len(records(cluster, "out")) >= 80, app)
     assert Counter(texts(cluster, "out")) == Counter(str(number) for number in range(80))
+    judge_worker(recorder, cluster, inputs="in", outputs="out", group="g", count=80)
 
 
 def a_version(cluster, number: int) -> App:

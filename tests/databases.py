@@ -14,10 +14,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-__all__ = ["database_url", "mariadb", "postgresql"]
+__all__ = ["connection_lost_at_commits", "database_url", "mariadb", "postgresql"]
 
 _START_S = 60
 
@@ -139,3 +140,36 @@ def mariadb() -> Iterator[str]:
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of a database of each kind that is tested."""
     return f"sqlite:///{tmp_path}/a.db" if request.param == "sqlite" else str(request.getfixturevalue(request.param))
+
+
+@contextmanager
+def connection_lost_at_commits(engine: Any, *, is_committed: bool) -> Iterator[list[int]]:
+    """Each other commit, the first among them, ends with a lost connection: after it took effect or before.
+
+    Yields:
+        The number of commits so far, as the only item.
+    """
+    from sqlalchemy import event  # as above
+
+    dialect, counts = engine.dialect, [0]
+    commit = dialect.do_commit
+
+    def lost_commit(connection: Any) -> None:
+        counts[0] += 1
+        if counts[0] % 2 == 0:
+            commit(connection)
+            return
+        if is_committed:
+            commit(connection)
+        raise dialect.dbapi.OperationalError("the connection is lost")
+
+    def is_lost(context: Any) -> None:
+        context.is_disconnect = True  # SQLAlchemy closes the connection, and the database rolls back what is open
+
+    dialect.do_commit = lost_commit
+    event.listen(engine, "handle_error", is_lost)
+    try:
+        yield counts
+    finally:
+        event.remove(engine, "handle_error", is_lost)
+        dialect.do_commit = commit

@@ -6,12 +6,13 @@ import asyncio
 import gc
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sparklog import Consumer, Producer, aio
+from sparklog import Consumer, Producer, ShareConsumer, aio
 from sparklog.errors import InvalidTypeError
 from sparklog.log import Cluster
 from sparklog.prometheus import collect, forget
@@ -64,6 +65,19 @@ def test_clients_are_shown_under_names_that_dashboards_know(cluster: Cluster) ->
     assert (READ, "billing") not in found  # a sum would count it twice
     assert found["kafka_consumer_coordinator_assigned_partitions", "billing"] == 1
     assert ("kafka_consumer_coordinator_commit_latency_avg", "billing") not in found  # of nothing
+
+
+def test_share_consumers_are_shown_beside_consumers(cluster: Cluster) -> None:
+    registry = CollectorRegistry()
+    settings: dict[str, Any] = {"group_id": "g", "client_id": "billing", "share_auto_offset_reset": "earliest"}
+    with Producer(cluster) as producer, ShareConsumer("t", cluster=cluster, **settings) as consumer:
+        collect(consumer, registry=registry)
+        send(producer, 3)
+        assert consumer.poll(LONG_S * 1_000)
+        found = scraped(registry)
+    assert found["kafka_consumer_share_fetch_manager_records_consumed_total", "billing"] == 3
+    assert found["kafka_consumer_share_coordinator_heartbeat_total", "billing"] >= 1
+    assert scraped(registry) == {}
 
 
 def test_a_total_is_a_counter_and_all_else_a_gauge(cluster: Cluster) -> None:
@@ -133,10 +147,14 @@ def test_what_is_no_client_is_refused(cluster: Cluster) -> None:
 def test_the_page_has_every_name_of_a_client(cluster: Cluster) -> None:
     page = (Path(__file__).parent.parent / "docs" / "monitoring.md").read_text()
     rows = dict(re.findall(r"^\| `([a-z-]+-metrics(?:\.[A-Z-]+)?)` \| (.*) \|$", page, re.MULTILINE))
-    with Producer(cluster) as producer, Consumer("t", cluster=cluster, auto_offset_reset="earliest") as consumer:
+    with (
+        Producer(cluster) as producer,
+        Consumer("t", cluster=cluster, auto_offset_reset="earliest") as consumer,
+        ShareConsumer("t", cluster=cluster, group_id="g") as sharing,
+    ):
         send(producer, 1)
         read(consumer, 1)
-        groups = [*producer._client_metrics().groups, *consumer._client_metrics().groups]
+        groups = [group for client in (producer, consumer, sharing) for group in client._client_metrics().groups]
     told = {key: set(spelled_out(names)) for key, names in rows.items()}
     assert told == {
         group.name + "." * bool(group.labels) + "-".join(map(str.upper, group.labels)): {*group.values}

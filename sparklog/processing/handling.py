@@ -74,13 +74,14 @@ class Handling:
         Raises:
             HandlerError: one failed that has nowhere to go; those behind it are left.
         """
-        current_group.set(self._group_id)
+        before = current_group.set(self._group_id)
         try:
             if self._subscriber.takes == "batch":
                 return self._batch(entries, slot)
             return self._records(entries, slot)
         finally:
             slot.entry = None
+            current_group.reset(before)
 
     def _records(self, entries: Sequence[Entry], slot: Slot) -> Sequence[Entry]:
         decode, handler, is_of_other_group = self._subscriber.decode, self._subscriber.handler, self._is_of_other_group

@@ -16,10 +16,10 @@ __all__ = ["SLOW_PUT_MS", "InFlightBatches", "UploadResult", "UploadUnderWay"]
 SLOW_PUT_MS = 4.0
 """Where an upload takes as long, uploads overlap, and a commit waits for one that is about to end."""
 _SHARE_WAITED = 0.25
-"""A commit waits for the next upload for this part of an upload's time at most …"""
+"""A commit waits for the next upload for this part of an upload's time at most."""
 _MOST_WAITED_MS = 250.0
-"""… and no longer than this: an upload that an outage held up says nothing of the next one, and what is uploaded has
-until its ``delivery_timeout_ms``."""
+"""A commit waits no longer than this for the next upload: an upload that an outage held up says nothing of the next one,
+and what is uploaded has until its ``delivery_timeout_ms``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

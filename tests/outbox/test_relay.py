@@ -21,6 +21,9 @@ from sparklog.outbox.positions import decode_position, encode_position, position
 from sparklog.outbox.rows import settle_rows
 from sparklog.storage import LocalStore, MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore
+from sparklog.testing.history import Recorder
+from tests.databases import connection_lost_at_commits
+from tests.histories import judge, note_promised
 from tests.outbox.support import ORDERS, a_cluster, an_engine, records_of, rows_left, values_of, write
 
 
@@ -204,6 +207,44 @@ def test_a_database_that_goes_away_before_it_answers_is_tried_again(sqlite, monk
     assert sorted(values_of(cluster)) == list(range(5))
 
 
+@pytest.mark.parametrize("after", ["delete", "mark"])
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_database_commit_with_an_unknown_outcome_sends_every_row_once(engine, monkeypatch, is_committed, after):
+    cluster = a_cluster()
+    write(engine, *range(4))
+    monkeypatch.setattr(relay_module, "_FIRST_PAUSE_S", 0.001)
+    with (
+        connection_lost_at_commits(engine, is_committed=is_committed) as counts,
+        Relay(cluster, engine, batch_size=2, after=after) as relay,
+    ):
+        relay.run_until_empty()
+        assert relay.metrics()["outages-total"] == counts[0] // 2 == 3  # as it begins, and of each batch
+    assert rows_left(engine) == 0
+    records = records_of(cluster)
+    assert sorted(int(record.value) for record in records) == list(range(4))
+    assert all(numbers == sorted(numbers) for numbers in by_key(records).values())
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_row_written_again_after_an_unknown_outcome_is_sent_once(engine, is_committed):
+    cluster = a_cluster()
+    with connection_lost_at_commits(engine, is_committed=is_committed):
+        outcomes = []
+        for _ in range(2):
+            try:
+                with engine.begin() as connection:
+                    send(connection, ORDERS, "7", id="order-7")
+                outcomes.append("written")
+            except sa.exc.OperationalError:
+                outcomes.append("unknown")
+            except sa.exc.IntegrityError:
+                outcomes.append("known")
+    assert outcomes == ["unknown", "known" if is_committed else "written"]
+    with Relay(cluster, engine) as relay:
+        assert relay.run_until_empty() == 1
+    assert values_of(cluster) == [7]
+
+
 @pytest.mark.parametrize("kind", [FaultKind.LOST_ANSWER, FaultKind.LOST_REQUEST, FaultKind.THROTTLED])
 @pytest.mark.parametrize("number", range(0, 16, 3))
 def test_whatever_create_of_the_store_fails_every_row_is_sent_once(sqlite, kind, number):
@@ -226,10 +267,13 @@ def test_relays_that_are_killed_send_every_row_once_and_in_order(tmp_path, after
     options = ["--batch-size", "7", "--after", after, "--poll-interval-ms", "5", "--cluster", root]
     command = [sys.executable, "-m", "sparklog", "outbox", "relay", "--url", url, *options]
     delays = random.Random(17)
-    total = 0
+    total, recorder = 0, Recorder()
     with an_engine(url) as engine:
         for _ in range(8):
             write(engine, *range(total, total + 60))
+            for key in range(3):
+                numbers = [number for number in range(total, total + 60) if number % 3 == key]
+                note_promised(recorder, f"k{key} from {total}", ORDERS, numbers)
             total += 60
             with subprocess.Popen(command) as relay:
                 deadline = time.monotonic() + 60
@@ -243,6 +287,7 @@ def test_relays_that_are_killed_send_every_row_once_and_in_order(tmp_path, after
     records = records_of(cluster)
     assert sorted(int(record.value) for record in records) == list(range(total))
     assert all(numbers == sorted(numbers) for numbers in by_key(records).values())
+    judge(recorder, cluster, ORDERS, count=total)
 
 
 def test_an_outage_that_lasts_is_raised(sqlite, monkeypatch):

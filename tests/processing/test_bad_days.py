@@ -16,7 +16,9 @@ from sparklog.log import open_cluster
 from sparklog.processing import App, Fixed, Record, Retry, Send
 from sparklog.processing.dead_letters import letters_of, replay
 from sparklog.testing import ManualClock
+from sparklog.testing.history import Recorder
 from sparklog.testing.processing import AppDriver
+from tests.histories import judge_worker, note_promised
 from tests.processing.support import (
     FAST,
     LONG_S,
@@ -72,7 +74,11 @@ def handle(record: Record[str]) -> Send:
             bytearray(2**35)
         finally:
             resource.setrlimit(resource.RLIMIT_AS, before)
-    if record.value == "child":  # the kernel kills what takes too much
+    if record.value == "greedy child":
+        limit = "import resource as r; r.setrlimit(r.RLIMIT_AS, (2**30, 2**30))"
+        take = f"{limit}; taken = [bytearray(2**26) for _ in range(64)]"
+        subprocess.run([sys.executable, "-c", take], check=True, stderr=subprocess.DEVNULL)
+    if record.value == "killed child":  # the kernel kills what takes too much
         kill = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
         subprocess.run([sys.executable, "-c", kill], check=True)
     return Send("out", record.value)
@@ -83,21 +89,24 @@ app.run()
 
 @pytest.mark.slow
 def test_memory_that_runs_out_is_an_error_of_the_record(tmp_path):
-    """In the worker a MemoryError, in a handler's child a death by SIGKILL: other records go on."""
+    """In the worker a MemoryError; a handler's child ends by one, or is killed: other records go on."""
     with Admin(str(tmp_path)) as admin:
         admin.create_topics(["in", "out", "dlq.in"])
     cluster = open_cluster(tmp_path)
-    send(cluster, "in", ["a", "memory", "child", "b"])
+    send(cluster, "in", ["a", "memory", "greedy child", "killed child", "b"])
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)]) as program:
         try:
-            wait_for(lambda: len(records(cluster, "dlq.in")) == 2 and len(records(cluster, "out")) == 2)
+            wait_for(lambda: len(records(cluster, "dlq.in")) == 3 and len(records(cluster, "out")) == 2)
             program.terminate()
             assert program.wait(60) == 0
         finally:
             program.kill()
     assert texts(cluster, "out") == ["a", "b"]
     found = [dict(letter.headers)["__dlq.errors.exception"] for letter in records(cluster, "dlq.in")]
-    assert found == [b"MemoryError", b"subprocess.CalledProcessError"]
+    assert found == [b"MemoryError", b"subprocess.CalledProcessError", b"subprocess.CalledProcessError"]
+    told = [str(dict(letter.headers)["__dlq.errors.message"]) for letter in records(cluster, "dlq.in")]
+    assert "exit status 1" in told[1]
+    assert "SIGKILL" in told[2]
 
 
 @pytest.mark.slow
@@ -135,15 +144,19 @@ def test_a_hand_over_waits_for_a_slow_handler_no_longer_than_a_poll_may_take():
 @pytest.mark.slow
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_worker_that_is_killed_by_the_kernel_is_followed_by_another(tmp_path, is_killed):
-    """What the one that died had begun is done by the next, once in topics."""
+    """What the one that died had begun is done by the next, once in topics: so says the checker of histories."""
+    recorder = Recorder()
     with Admin(str(tmp_path)) as admin:
         admin.create_topics([NewTopic("in", 2), NewTopic("out"), NewTopic("dlq.in")])
     cluster = open_cluster(tmp_path)
     send(cluster, "in", NUMBERS, keyed=True)
+    note_promised(recorder, "first", "in", NUMBERS)
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)]) as program:
         wait_for(lambda: records(cluster, "out"))
         (program.kill if is_killed else program.terminate)()
-    send(cluster, "in", [str(number) for number in range(60, 80)], keyed=True)
+    more = [str(number) for number in range(60, 80)]
+    send(cluster, "in", more, keyed=True)
+    note_promised(recorder, "second", "in", more)
     app = an_app(cluster)
 
     @app.subscriber("in")
@@ -153,6 +166,7 @@ def test_a_worker_that_is_killed_by_the_kernel_is_followed_by_another(tmp_path, 
     with running(app):
         wait_for(lambda: committed(cluster, "in") == 80 and len(records(cluster, "out")) >= 80, app)
     assert Counter(texts(cluster, "out")) == Counter(str(number) for number in range(80))
+    judge_worker(recorder, cluster, inputs="in", outputs="out", group="g", count=80)
 
 
 def a_version(cluster, number: int) -> App:

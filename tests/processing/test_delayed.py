@@ -31,8 +31,10 @@ from sparklog.processing.schedule import Schedule
 from sparklog.producer.delayed_records import CancelAll, Ended, Waiting
 from sparklog.storage import MemoryStore
 from sparklog.testing import Call, Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash
+from sparklog.testing.history import Recorder
 from tests.consumer.support import a_cluster
 from tests.depth import each_nth
+from tests.histories import judge, note_promised
 from tests.processing.support import records
 from tests.producer.test_typed_sending import ROW, read
 from tests.producer.test_typed_sending import a_topic as a_typed_topic
@@ -285,12 +287,14 @@ def test_movers_that_are_killed_deliver_each_record_once(tmp_path):
         admin.create_topics([NewTopic("t", 2, configs={"delay": True})])
     command = [sys.executable, "-m", "sparklog", "delayed", "run", "--batch-size", "7", "--poll-interval-ms", "5"]
     delays = random.Random(17)
-    total = 0
+    total, recorder = 0, Recorder()
     for _ in range(6):
         now_ms = int(time.time() * 1_000)
         with Producer(cluster) as producer:
             for number in range(total, total + 60):
                 producer.send("t", b"%d" % number, deliver_at=now_ms + number % 60 * 10)
+        for number in range(total, total + 60):  # as if of a client of its own: no order is promised
+            note_promised(recorder, f"client {number}", "t", [number])
         before, total = total, total + 60
         with subprocess.Popen([*command, "--cluster", root]) as mover:
             deadline = time.monotonic() + 60
@@ -302,6 +306,7 @@ def test_movers_that_are_killed_deliver_each_record_once(tmp_path):
         while len(read_schedule(cluster, "t")):
             mover.run_until_done()
     assert Counter(int(record.value) for record in records(cluster, "t")) == Counter(range(total))
+    judge(recorder, cluster, "t", count=total)
 
 
 # The schedule

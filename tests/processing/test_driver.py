@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sparklog.errors import HandlerError, IllegalStateError, InvalidArgumentError, InvalidTypeError
 from sparklog.processing import App, Batch, Exponential, Fixed, Limits, Record, Retry, Send
-from sparklog.processing.deduplication import AlreadyProcessedError, current_group
+from sparklog.processing.deduplication import DEFAULT_GROUP, AlreadyProcessedError, current_group
 from sparklog.testing.processing import AppDriver
 
 
@@ -317,6 +317,7 @@ def test_what_the_inbox_knows_is_done():
     driver.send("in", b"x")
     driver.run()
     assert (driver.committed("in"), groups) == (1, ["g"])
+    assert current_group.get() == DEFAULT_GROUP  # of the test's own thread, in which the driver runs
 
 
 def test_no_more_than_the_limit_is_read_ahead():

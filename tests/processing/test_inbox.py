@@ -11,7 +11,9 @@ import sqlalchemy as sa
 
 from sparklog.errors import InvalidArgumentError
 from sparklog.model import ConsumerRecord
-from sparklog.processing import inbox
+from sparklog.processing import App, Record, Retry, inbox
+from sparklog.testing.processing import AppDriver
+from tests.databases import connection_lost_at_commits
 
 
 @pytest.fixture
@@ -84,6 +86,29 @@ def test_an_effect_that_is_rolled_back_is_had_by_the_next_try(engine):
     with engine.begin() as connection, inbox.once(connection, a_record()) as message:
         add(connection)
     assert (total(engine), message) == (1, "orders-0-0")
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_an_effect_whose_commit_has_an_unknown_outcome_is_had_once(engine, is_committed):
+    """The worker tries again. ✗ It takes the error for a failure, and the effect is had twice."""
+    app, calls = App("nowhere", group_id="billing"), []
+
+    @app.subscriber("orders", retry=Retry(attempts=3))
+    def bill(record: Record[str]) -> None:
+        calls.append(record.value)
+        with engine.begin() as connection, inbox.once(connection, record):
+            add(connection)
+
+    driver = AppDriver(app)
+    driver.send("orders", "a")
+    driver.send("orders", "b")
+    with connection_lost_at_commits(engine, is_committed=is_committed):
+        driver.run()
+        for _ in range(3):
+            driver.advance(60_000)
+    # With the first effect committed the second try has nothing to commit, and the next commit is one that goes well.
+    assert calls == (["a", "a", "b"] if is_committed else ["a", "a", "b", "b"])
+    assert (total(engine), driver.committed("orders"), driver.dead_letters) == (2, 2, [])
 
 
 def test_the_rest_of_a_transaction_goes_on_after_a_message_that_is_known(engine):

@@ -15,6 +15,7 @@ from sparklog.consumer.single_thread_guard import SingleThreadGuard
 from sparklog.errors import IllegalStateError, InvalidArgumentError, InvalidConfigurationError, SparklogError
 from sparklog.groups.sharing.changes import AcknowledgeType
 from sparklog.log import Cluster
+from sparklog.metrics import ClientMetrics, by_group
 from sparklog.model import ConsumerRecord, TopicPartition
 from sparklog.paths import check_topic_name, encode_id
 
@@ -35,9 +36,9 @@ class ShareConsumer:
     accepts all that the last poll returned and that :meth:`acknowledge` hasn't been called for. With ``explicit`` each
     record must be acknowledged before the next poll.
 
-    A share consumer is for one thread at a time; others may call :meth:`wakeup`. It has no thread of its own: it shows
-    that it lives when it polls or commits. Calls raise ``IllegalStateError`` after :meth:`close`, and in a process that
-    was forked off.
+    A share consumer is for one thread at a time; others may call :meth:`wakeup` and :meth:`metrics`. It has no thread
+    of its own: it shows that it lives when it polls or commits. Calls raise ``IllegalStateError`` after :meth:`close`,
+    and in a process that was forked off.
 
     Args:
         topics: to subscribe to.
@@ -191,6 +192,19 @@ class ShareConsumer:
     def acquisition_lock_timeout_ms(self) -> int:
         """How long a record is locked that was returned."""
         return self._runtime.config.share_record_lock_duration_ms
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Kafka's share consumer metrics: group to name to value. From any thread; docs/monitoring.md lists them."""
+        self._guard.check_process()
+        return by_group(self._client_metrics().groups)
+
+    def _client_metrics(self) -> ClientMetrics:
+        return ClientMetrics(
+            kind="consumer",
+            client_id=self._runtime.config.client_id,
+            is_closed=self._guard.is_closed or self._guard.is_forked,
+            groups=self._runtime.metrics.groups(),
+        )
 
     def wakeup(self) -> None:
         """Let the poll that waits now, or else the next one, raise ``WakeupError``. From any thread."""

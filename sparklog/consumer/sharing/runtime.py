@@ -11,6 +11,7 @@ from sparklog.config import ShareConsumerConfig
 from sparklog.consumer.records import RecordMaker
 from sparklog.consumer.sharing.deliveries import Deliveries
 from sparklog.consumer.sharing.member import ShareMember
+from sparklog.consumer.sharing.metrics import ShareConsumerMetrics
 from sparklog.consumer.sharing.shared_topic import SharedPartition, SharedTopic
 from sparklog.errors import (
     CommitStateUnknownError,
@@ -21,7 +22,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
     WakeupError,
 )
-from sparklog.groups.sharing.changes import AcknowledgeType, ShareChange, ShareDecision
+from sparklog.groups.sharing.changes import Acknowledgement, AcknowledgeType, ShareChange, ShareDecision
 from sparklog.groups.sharing.exchange import Outcome
 from sparklog.groups.sharing.spreading import spread
 from sparklog.groups.sharing.states import StateRange
@@ -45,13 +46,14 @@ Found = dict[TopicPartition, list[ConsumerRecord]]
 
 
 class ShareRuntime:
-    """Used by the consumer's own thread alone, but for :meth:`wake`."""
+    """Used by the consumer's own thread alone, but for :meth:`wake` and what is read of :attr:`metrics`."""
 
     def __init__(self, cluster: Cluster, config: ShareConsumerConfig) -> None:
         self.cluster = cluster
         self.config = config
         self.topics: frozenset[str] = frozenset()
         self.deliveries = Deliveries()
+        self.metrics = ShareConsumerMetrics(cluster.clock)
         self.on_acknowledged: Acknowledged | None = None
         self._clock = cluster.clock
         self._open: dict[str, SharedTopic] = {}
@@ -60,6 +62,7 @@ class ShareRuntime:
         """Errors that the next polls raise, one each."""
         self._found: Found = {}
         """The records that were acquired by the poll under way, whichever step of it has acquired them."""
+        self._found_bytes = 0
         self._turn = 0
         self._is_woken = False
         self._maker = RecordMaker(
@@ -83,10 +86,20 @@ class ShareRuntime:
 
     def poll(self, max_records: int, timeout_ms: float) -> Found:
         """Send what was acknowledged, and acquire records: those of one partition after the other's."""
+        self.metrics.poll_begins()
+        try:
+            found = self._poll(max_records, timeout_ms)
+        finally:
+            self.metrics.poll_ends()
+        if found:
+            self.metrics.consumed(sum(map(len, found.values())), self._found_bytes)
+        return found
+
+    def _poll(self, max_records: int, timeout_ms: float) -> Found:
         self.deliveries.release_unshown()
         if self._errors:
             raise self._errors.popleft()
-        self._found = {}
+        self._found, self._found_bytes = {}, 0
         deadline = self._clock.deadline_in(timeout_ms)
         bound = self._clock.deadline_in(max(timeout_ms, float(self.config.default_api_timeout_ms)))
         wait_ms = _FIRST_WAIT_MS
@@ -136,16 +149,20 @@ class ShareRuntime:
     # Membership and topics.
 
     def _join(self, deadline: Deadline) -> None:
-        self._member.beat(self.topics, now=self._open.keys() != self.topics)
+        self._beat(now=self._open.keys() != self.topics)
         for name in sorted(self.topics - self._open.keys()):
             topic = SharedTopic(self.cluster, name, self.config)
             topic.open(deadline=deadline)
             self._open[name] = topic
         self._refresh(deadline)
 
+    def _beat(self, *, now: bool = False) -> None:
+        if self._member.beat(self.topics, now=now):
+            self.metrics.heartbeat()
+
     def _refresh(self, deadline: Deadline) -> None:
         """Look at the topics: one call to the store for all."""
-        self._member.beat(self.topics)
+        self._beat()
         topics = [topic for name, topic in self._open.items() if name in self.topics]
         for topic, result in zip(topics, poll_all([topic.follower for topic in topics]), strict=True):
             if isinstance(result, UnknownTopicOrPartitionError):
@@ -181,7 +198,7 @@ class ShareRuntime:
         parallel_results(SharedPartition.look, [partition for partition in own if self._is_look_due(partition)])
         for partition in own:
             try:
-                left -= self._serve(partition, left, deadline)
+                left -= self._take(partition, left, deadline)
             except SparklogError as error:
                 if not self._found:
                     raise
@@ -209,7 +226,7 @@ class ShareRuntime:
                 if partition in own or not self._is_look_due(partition):
                     continue
                 partition.look()
-                self._serve(partition, max_records, deadline)
+                self._take(partition, max_records, deadline)
                 return
 
     def _is_look_due(self, partition: SharedPartition) -> bool:
@@ -221,6 +238,14 @@ class ShareRuntime:
             self.deliveries.forget(at)
             return
         self._serve(topic.partitions[at.partition], 0, deadline)
+
+    def _take(self, partition: SharedPartition, max_records: int, deadline: Deadline) -> int:
+        """Serve a partition, and count what was acquired."""
+        began, bytes_before = self._clock.ticks_ms(), self._found_bytes
+        count = self._serve(partition, max_records, deadline)
+        if count:
+            self.metrics.fetched(self._clock.ticks_ms() - began, self._found_bytes - bytes_before, count)
+        return count
 
     def _serve(self, partition: SharedPartition, max_records: int, deadline: Deadline) -> int:
         """Send what was acknowledged of a partition, and acquire up to ``max_records``, by one entry; how many it
@@ -275,6 +300,7 @@ class ShareRuntime:
         lost = [each for each, is_held in zip(given, held, strict=True) if not is_held]
         if lost:  # what is held still is sent again
             self.deliveries.sent(partition.at, lost, [False] * len(lost), renewed=0)
+            self.metrics.acknowledged(_count(lost), _count(lost))
             self._outcomes[partition.at] = CommitStateUnknownError(
                 f"whether {len(lost)} acknowledgements of {partition.at} counted will never be known: the group's log "
                 "was cleaned meanwhile; the records may be delivered again"
@@ -285,6 +311,9 @@ class ShareRuntime:
         """Take note of an entry that was created: what was acknowledged, and what was acquired (rule S3). Returns how
         many records that are."""
         if change.acknowledgements:
+            pairs = zip(change.acknowledgements, decision.accepted, strict=True)
+            refused = [each for each, is_accepted in pairs if not is_accepted]
+            self.metrics.acknowledged(_count(change.acknowledgements), _count(refused))
             error: InvalidRecordStateError | None = self.deliveries.sent(
                 partition.at, change.acknowledgements, decision.accepted, renewed=decision.number
             )
@@ -306,6 +335,7 @@ class ShareRuntime:
             while len(batch):
                 made, error = self._maker.make(batch, partition.at, topic.timestamp_type, topic.values)
                 found += [DeliveredRecord.of(record, acquired.delivery_count) for record in made]
+                self._found_bytes += batch.slice(0, len(made)).nbytes
                 if error is None:
                     break
                 self.deliveries.mark(partition.at, error.offset, AcknowledgeType.RELEASE)
@@ -314,7 +344,9 @@ class ShareRuntime:
         return found
 
     def _forget(self, at: TopicPartition) -> None:
-        if self.deliveries.acknowledgements(at):
+        given = self.deliveries.acknowledgements(at)
+        if given:
+            self.metrics.acknowledged(_count(given), _count(given))
             self._outcomes[at] = InvalidRecordStateError(f"acknowledged too late: the topic or group of {at} is gone")
         self.deliveries.forget(at)
 
@@ -327,3 +359,8 @@ class ShareRuntime:
         if self._is_woken:
             self._is_woken = False
             raise WakeupError("wakeup() was called")
+
+
+def _count(acknowledgements: Iterable[Acknowledgement]) -> int:
+    """The records that they are of."""
+    return sum(each.last - each.first + 1 for each in acknowledgements)

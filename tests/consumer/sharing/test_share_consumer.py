@@ -147,6 +147,35 @@ def test_a_lock_that_is_over_is_taken_by_another_member(stage):
     assert other.commit_sync() == {P0: None}
 
 
+def test_metrics_count_what_was_consumed_and_acknowledged(stage):
+    stage.send(b"a", b"b", b"c")
+    member, other = stage.explicit(), stage.explicit()
+    none = member.metrics()
+    assert none["consumer-share-metrics"]["last-poll-seconds-ago"] == -1
+    assert none["consumer-share-fetch-manager-metrics"]["records-consumed-total"] == 0
+    for record, kind in zip(values_of(member.poll(max_records=3)), (ACCEPT, REJECT, RELEASE), strict=True):
+        member.acknowledge(record, kind)
+    [late] = values_of(member.poll())
+    for _ in range(12):  # its lock is over
+        stage.clock.advance(4_000)
+        taken = other.poll()
+        if taken:
+            break
+    assert counts(taken) == [(2, 3)]
+    member.acknowledge(late)
+    assert isinstance(member.commit_sync()[P0], InvalidRecordStateError)
+    groups = member.metrics()
+    records = groups["consumer-share-fetch-manager-metrics"]
+    assert (records["records-consumed-total"], records["fetch-total"]) == (4, 2)
+    assert (records["records-per-request-avg"], records["records-per-request-max"]) == (2, 3)
+    assert records["bytes-consumed-total"] == 2 * records["fetch-size-avg"] > 4
+    assert (records["acknowledgements-send-total"], records["acknowledgements-error-total"]) == (4, 1)
+    assert groups["consumer-share-coordinator-metrics"]["heartbeat-total"] == 1
+    assert groups["consumer-share-metrics"]["last-poll-seconds-ago"] >= 30
+    member.close()
+    assert member.metrics()["consumer-share-fetch-manager-metrics"]["records-consumed-total"] == 4
+
+
 def test_a_lock_of_a_clock_that_jumps_is_not_over(stage):
     """A process that was suspended for an hour has seen nothing."""
     stage.send(b"a")

@@ -18,8 +18,8 @@ SLOW_PUT_MS = 4.0
 _SHARE_WAITED = 0.25
 """A commit waits for the next upload for this part of an upload's time at most."""
 _MOST_WAITED_MS = 250.0
-"""A commit waits no longer than this for the next upload: an upload that an outage held up says nothing of the next one,
-and what is uploaded has until its ``delivery_timeout_ms``."""
+"""A commit waits no longer than this for the next upload: an upload that an outage held up says nothing of the next
+one, and what is uploaded has until its ``delivery_timeout_ms``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

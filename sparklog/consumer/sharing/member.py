@@ -81,14 +81,15 @@ class ShareMember:
         self._roster.delete(*(member_id for member_id, member in [*tracker.members.items()] if member.is_dead))
         return True
 
-    def beat_quietly(self, topics: Collection[str]) -> None:
+    def beat_quietly(self, topics: Collection[str]) -> bool:
         """The same of a member that the others know; where the store refuses, the next call tries again."""
         if self._written is None:
-            return
+            return False
         try:
-            self.beat(topics)
+            return self.beat(topics)
         except StoreError as error:
             _LOGGER.info("share group %s: %s could not show that it lives: %s", self._group, self.member_id, error)
+            return False
 
     def subscriptions(self) -> dict[str, frozenset[str]]:
         """The topics of each living member by its id, this one among them."""

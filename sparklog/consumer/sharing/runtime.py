@@ -123,7 +123,8 @@ class ShareRuntime:
         """Send what was acknowledged; the outcome by partition. Shows that the member lives, as polls do: it may hold
         records by renewing their locks for long, and take no more."""
         outcomes = self._send(timeout_ms)
-        self._member.beat_quietly(self.topics)
+        if self._member.beat_quietly(self.topics):
+            self.metrics.heartbeat()
         return outcomes
 
     def _send(self, timeout_ms: float | None) -> dict[TopicPartition, SparklogError | None]:

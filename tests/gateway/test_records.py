@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog._native import CORE
-from sparklog.gateway.records import BatchError, batch_headers, decode_batches, encode_batches
+from sparklog.gateway.records import BatchError, batch_headers, decode_batches, decode_rows, encode_batches
 from sparklog.gateway.records.batches import UnsupportedCodecError, UnsupportedMagicError, batch_with_header
 from sparklog.gateway.records.compression import compress, decompress
 from sparklog.gateway.records.crc32c import crc32c, crc32c_numpy
@@ -144,6 +144,17 @@ def test_a_batch_whose_records_have_headers_is_copied_once(monkeypatch):
     headers = [*batch_headers(encoded(records)), *batch_headers(encoded(records))]
     assert decode_batches(headers, limit_bytes=LIMIT)["headers"].null_count == 0
     assert len(copied) == 2
+
+
+@pytest.mark.skipif(CORE is None, reason="the native core isn't compiled")
+def test_an_event_loop_reads_no_more_than_a_few_headers():
+    record = (7, b"k", b"v", [("h", b"1")])
+    few, many = ([*batch_headers(encoded([record] * count))] for count in (1_000, 1_001))
+    found = decode_rows(few, 3, limit_bytes=LIMIT)
+    assert found is not None
+    assert found.table["headers"].null_count == 0
+    assert decode_rows(many, 3, limit_bytes=LIMIT) is None
+    assert decode_batches(many, limit_bytes=LIMIT)["headers"].null_count == 0
 
 
 @given(RECORDS)

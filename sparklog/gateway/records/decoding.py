@@ -23,6 +23,9 @@ from sparklog.log.data.varints import decode_varints
 
 __all__ = ["DecodedRows", "decode_batches", "decode_batches_pure", "decode_rows"]
 
+_FEW_HEADERS = 1_000
+"""So many are read by Python in a few milliseconds."""
+
 _Ints = npt.NDArray[np.int64]
 _SENT = pa.schema(
     [
@@ -93,7 +96,8 @@ class DecodedRows:
 
 def decode_rows(batches: Sequence[BatchHeader], partition: int, *, limit_bytes: int) -> DecodedRows | None:
     """The records of one partition with the columns that a producer's batch has: as :func:`decode_batches`, with
-    ``partition`` in place of ``offset``. None: there is no compiled core, or some records aren't as they should be."""
+    ``partition`` in place of ``offset``. None: there is no compiled core, some records aren't as they should be, or
+    they have so many headers that an event loop shouldn't read them."""
     return None if CORE is None else _by_core(CORE, _parts(batches, limit_bytes), batches, partition)
 
 
@@ -103,7 +107,7 @@ def _by_core(
     batches: Sequence[BatchHeader],
     partition: int | None = None,
 ) -> DecodedRows | None:
-    """None: some records aren't as their format says.
+    """None: some records aren't as their format says, or those of a ``partition`` have more than a few headers.
 
     Args:
         partition: a column of it, in place of that of the offsets.
@@ -120,6 +124,8 @@ def _by_core(
         return None
     offsets, times, keys, values, headers, least, largest = found
     total = len(offsets) // 8
+    if partition is not None and sum(count for *_, count in headers) > _FEW_HEADERS:
+        return None
     raw = {number: bytes(parts[number]) for number in {number for _, number, *_ in headers}}  # once, not for each row
     rows = ((row, raw[number], at, count, end) for row, number, at, end, count in headers)
     columns = [

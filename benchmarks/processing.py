@@ -21,11 +21,11 @@ _HANDLER_S = 0.010
 def processing(quick: bool) -> None:
     """Each in a process of its own, on a folder; medians of three rounds."""
     count = 60_000 if quick else 600_000
-    calls = 100 if quick else 800
+    calls = 50 if quick else 400  # of each lane, so that joining the group weighs as much with eight as with one
     letters = 1_000 if quick else 10_000
     print(f"Workers, records of 100 bytes on a folder, {_PARTITIONS} partitions; medians of {_ROUNDS} rounds")
     loop, worker = _in_turn([(poll_loop, {"count": count}), (handle_all, {"count": count})])
-    one, eight = _in_turn([(slow_calls, {"count": calls, "at_once": n}) for n in (1, 8)])
+    one, eight = _in_turn([(slow_calls, {"count": calls * n, "at_once": n}) for n in (1, 8)])
     [buried] = _in_turn([(bury_all, {"count": letters})])
     rows = [
         (name, f"{usage.records:,}", f"{usage.per_second:,.0f}", f"{usage.cpu_s_per_million:.2f}")

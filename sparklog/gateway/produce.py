@@ -41,14 +41,20 @@ _MOST_RECORD_ERRORS = 1_000
 """The bound for one batch: more are answered with the batch's error alone."""
 _SMALL_BYTES = 1_100_000
 """Bound of records that are decoded in the event loop: a batch of Kafka's clients, of 1 MiB, takes a millisecond."""
+_PARTITION_BYTES = 32_768
+"""A partition in a request costs about what so many bytes of its records do, however few they are."""
 
 
 async def begin_produce(backend: Backend, request: Request) -> Awaitable[_Answer] | None:
     """Send what a request holds; the answer follows when it is stored. None: the client wants no answer (acks=0)."""
-    acks, pending = request.body["acks"], []
+    acks, pending, begun_bytes = request.body["acks"], [], 0
     for topic in request.body["topic_data"]:
         for partition in topic["partition_data"]:
             pending.append(await _begin(backend, request, topic, partition))
+            begun_bytes += len(partition["records"] or b"") + _PARTITION_BYTES
+            if begun_bytes > _SMALL_BYTES:
+                begun_bytes = 0
+                await asyncio.sleep(0)  # other connections' turn: what is sent at once has never waited
     if acks == 0:
         return None
     return asyncio.ensure_future(_answer(backend, request, pending))  # waits even where the client is gone

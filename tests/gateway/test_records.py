@@ -18,7 +18,7 @@ from sparklog.gateway.records import BatchError, batch_headers, decode_batches, 
 from sparklog.gateway.records.batches import UnsupportedCodecError, UnsupportedMagicError, batch_with_header
 from sparklog.gateway.records.compression import compress, decompress
 from sparklog.gateway.records.crc32c import crc32c, crc32c_numpy
-from sparklog.gateway.records.decoding import decode_batches_pure
+from sparklog.gateway.records.decoding import decode_batches_pure, decode_rows
 from sparklog.gateway.records.encoding import encode_records_pure
 from sparklog.log.data.schema import HEADERS
 
@@ -251,3 +251,15 @@ def test_the_checksum_is_crc32c(size):
     assert crc32c_numpy(data) == crc(data)
     assert crc32c_numpy(b"123456789") == 0xE3069283  # RFC 3720's polynomial; the check value of the catalogue of CRCs
     assert size == 0 or crc32c_numpy(data) != zlib.crc32(data)
+
+
+@pytest.mark.parametrize("count", [1_000, 1_001])
+def test_records_with_many_headers_are_read_elsewhere_than_in_the_event_loop(count):
+    data = encoded([(1_000, None, b"v", [("h", b"x")] * count)])
+    batches = [*batch_headers(memoryview(data))]
+    rows = decode_rows(batches, 0, limit_bytes=LIMIT)
+    assert (rows is not None) is (CORE is not None and count == 1_000)
+    assert (
+        decode_batches(batches * 2, limit_bytes=LIMIT)["headers"].to_pylist()
+        == [[{"key": "h", "value": b"x"}] * count] * 2
+    )

@@ -193,7 +193,7 @@ class Backend:
         """
         topic = self.describe(self.name_of(topic_id))
         if uuid.UUID(topic.topic_id) != topic_id:
-            del self.topic_names[topic_id]
+            self.topic_names.pop(topic_id, None)  # unless another thread has found out, too
             raise UnknownTopicOrPartitionError(f"no topic has the id {topic_id}: {topic.name!r} was created anew")
         return topic
 

@@ -85,7 +85,7 @@ async def describe_topic_partitions(backend: Backend, request: Request) -> _Answ
     limit = max(1, min(body["response_partition_limit"], _MOST_PARTITIONS))
     cursor = body["cursor"]
     start = None if cursor is None else (cursor["topic_name"], cursor["partition_index"])
-    topics = await backend.run(found)
+    topics = await backend.run_look(found)
     answers, following = page_of_partitions(topics, start, limit, node_id)
     for one in answers:
         if not one.get("error_code"):
@@ -158,7 +158,7 @@ async def describe_log_dirs(backend: Backend, request: Request) -> _Answer:
         return [found for name, numbers in visible if (found := sizes(name, numbers)) is not None]
 
     try:
-        found = await backend.run(topics)
+        found = await backend.run_look(topics)
     except SparklogError as error:
         return {"error_code": code_of(error), "results": []}
     return {"results": [{"log_dir": backend.cluster.store.uri, "topics": found}]}
@@ -184,7 +184,7 @@ async def elect_leaders(backend: Backend, request: Request) -> _Answer:
             results.append({"partition_id": number, "error_code": code, "error_message": None})
         return {"topic": topic["topic"], "partition_result": results}
 
-    return {"replica_election_results": await backend.run(lambda: [answer(one) for one in wanted or ()])}
+    return {"replica_election_results": await backend.run_look(lambda: [answer(one) for one in wanted or ()])}
 
 
 async def list_partition_reassignments(_backend: Backend, _request: Request) -> _Answer:

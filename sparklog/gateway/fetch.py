@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
-from sparklog.errors import SparklogError, UnknownTopicOrPartitionError
+from sparklog.errors import OffsetOutOfRangeError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.error_codes import ErrorCode, code_of
-from sparklog.gateway.topic_view import BatchCache, TopicView
+from sparklog.gateway.topic_view import BatchCache, Fetched, TopicView
 
 __all__ = ["Fetching", "fetch", "fetching_of"]
 
@@ -25,7 +27,7 @@ class Fetching:
         self._backend = backend
         self._cache = BatchCache(backend.settings.cache_bytes)
         self._views: dict[str, TopicView] = {}
-        self._polling: dict[str, asyncio.Task[None]] = {}
+        self._polling: dict[str, asyncio.Task[TopicView]] = {}
         self._news = asyncio.Event()
 
     def notify(self) -> None:
@@ -47,20 +49,19 @@ class Fetching:
             polling = asyncio.ensure_future(self._poll(topic))
             self._polling[topic] = polling
             polling.add_done_callback(lambda _: self._polling.pop(topic, None))
-        await asyncio.shield(polling)
-        return self._views[topic]
+        return await asyncio.shield(polling)
 
-    async def _poll(self, topic: str) -> None:
+    async def _poll(self, topic: str) -> TopicView:
         known = self._views.get(topic)
         try:
             if known is not None:
                 await self._backend.run_look(known.poll)
-                return
+                return known  # which may be among the views no more: others came meanwhile
+            view = await self._backend.run_look(lambda: TopicView(self._backend.cluster, topic, self._cache))
             if len(self._views) >= _MANY_TOPICS:
                 self._views.pop(next(iter(self._views)))
-            self._views[topic] = await self._backend.run_look(
-                lambda: TopicView(self._backend.cluster, topic, self._cache)
-            )
+            self._views[topic] = view
+            return view
         except UnknownTopicOrPartitionError:  # it may have been created again
             self._views.pop(topic, None)
             raise
@@ -103,9 +104,11 @@ async def _look(backend: Backend, fetching: Fetching, request: Request) -> tuple
     left = min(request.body.get("max_bytes", 2**31 - 1), backend.settings.fetch_max_bytes)
     size, has_error, responses = 0, False, []
     for topic in request.body["topics"]:
+        view = await _view(backend, fetching, request, topic)
         answers = []
         for partition in topic["partitions"]:
-            answer = await _partition(backend, fetching, request, topic, partition, left, least_one=size == 0)
+            look = partial(_view, backend, fetching, request, topic)
+            answer = await _partition(backend, view, look, topic, partition, left, least_one=size == 0)
             taken = sum(map(len, answer["records"]))
             size += taken
             left -= taken
@@ -116,36 +119,62 @@ async def _look(backend: Backend, fetching: Fetching, request: Request) -> tuple
     return responses, size, has_error
 
 
+async def _view(backend: Backend, fetching: Fetching, request: Request, topic: dict[str, Any]) -> TopicView | ErrorCode:
+    """The topic that is named, by its name or its id, as of now; or the error of all its partitions."""
+    name: str = topic.get("topic") or ""
+    try:
+        if not name:
+            name = await backend.run_look(lambda: backend.name_in(topic, "topic"))
+        if request.rules is not None and not request.rules.may_read(name):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        view = await fetching.view(name)
+    except SparklogError as error:
+        return _code(topic, error)
+    if topic.get("topic_id") not in (None, _NO_ID, view.topic_id):  # one of the same name came after it
+        backend.topic_names.pop(topic["topic_id"], None)
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    return view
+
+
+def _code(topic: dict[str, Any], error: SparklogError) -> ErrorCode:
+    code = code_of(error)
+    if topic.get("topic_id") is not None and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    return code
+
+
 async def _partition(
     backend: Backend,
-    fetching: Fetching,
-    request: Request,
+    view: TopicView | ErrorCode,
+    look: Callable[[], Awaitable[TopicView | ErrorCode]],
     topic: dict[str, Any],
     partition: dict[str, Any],
     left: int,
     *,
     least_one: bool,
 ) -> dict[str, Any]:
-    index, offset = partition["partition"], partition["fetch_offset"]
-    name: str = topic.get("topic") or ""
-    try:
-        if not name:
-            name = await backend.run_look(lambda: backend.name_in(topic, "topic"))
-        if request.rules is not None and not request.rules.may_read(name):
-            return _failed(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        view = await fetching.view(name)
-        if topic.get("topic_id") not in (None, _NO_ID, view.topic_id):  # one of the same name came after it
-            backend.topic_names.pop(topic["topic_id"], None)
-            return _failed(index, ErrorCode.UNKNOWN_TOPIC_ID)
-        most = min(left, partition["partition_max_bytes"])
+    """The answer for a partition. ``look`` gives the view as of now."""
+    index, most = partition["partition"], min(left, partition["partition_max_bytes"])
+
+    async def found_in(view: TopicView) -> Fetched:
+        offset = partition["fetch_offset"]
         found = view.at_end(index, offset)
         if found is None:
             found = await backend.run_look(lambda: view.fetch(index, offset, most, least_one=least_one))
+        return found
+
+    if isinstance(view, ErrorCode):
+        return _failed(index, view)
+    try:
+        try:
+            found = await found_in(view)
+        except OffsetOutOfRangeError:  # perhaps by a look that had begun before the client heard of the offset
+            newest = await look()
+            if isinstance(newest, ErrorCode):
+                return _failed(index, newest)
+            found = await found_in(newest)
     except SparklogError as error:
-        code = code_of(error)
-        if topic.get("topic_id") is not None and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            code = ErrorCode.UNKNOWN_TOPIC_ID
-        return _failed(index, code)
+        return _failed(index, _code(topic, error))
     return {
         "partition_index": index,
         "high_watermark": found.log_end_offset,

@@ -27,7 +27,7 @@ async def offset_for_leader_epoch(backend: Backend, request: Request) -> dict[st
             return _refused(wanted, code_of(error))
         return {"topic": name, "partitions": [_partition(one, ends) for one in partitions]}
 
-    return {"topics": await backend.run(lambda: [topic(one) for one in request.body["topics"]])}
+    return {"topics": await backend.run_look(lambda: [topic(one) for one in request.body["topics"]])}
 
 
 def _partition(wanted: dict[str, Any], ends: tuple[int, ...]) -> dict[str, Any]:

@@ -133,7 +133,7 @@ class TopicView:
             self._follower.segment_groups(partition, offset)  # checks the offset
             end = head.log_end_offsets[partition]
             start = head.log_start_offsets[partition]
-            if offset >= end:
+            if offset >= end or (max_bytes <= 0 and not least_one):
                 return Fetched([], start, end)
             taken: list[bytearray] = []
             left, at = max_bytes, offset

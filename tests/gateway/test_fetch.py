@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 
 import pytest
@@ -9,7 +10,13 @@ import pytest
 import sparklog.gateway
 from sparklog import Admin, NewTopic, Producer
 from sparklog.compaction.maintain import Step, maintain
+from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.gateway import fetch as fetch_module
+from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.fetch import fetch, fetching_of
 from sparklog.gateway.records import batch_headers
+from sparklog.gateway.settings import GatewaySettings
+from sparklog.gateway.topic_view import BatchCache, TopicView
 from sparklog.gateway.wire import message
 from sparklog.log.cluster import open_cluster
 from sparklog.storage import MemoryStore
@@ -105,6 +112,9 @@ def test_a_store_that_is_away_is_told_soon_and_nothing_is_lost():
         assert client.call("Metadata", 9, {"topics": [{"name": "jobs"}]})["topics"][0]["error_code"] == 56
         (found,) = client.call("ListOffsets", 7, ends())["topics"][0]["partitions"]
         assert found["error_code"] == 56
+        epochs = {"topic": "jobs", "partitions": [{"partition": 0, "leader_epoch": 0}]}
+        (told,) = client.call("OffsetForLeaderEpoch", 4, {"topics": [epochs]})["topics"]
+        assert told["partitions"][0]["error_code"] == 56
         assert produced(client.call("Produce", 9, produce(batch(b"b"))))["error_code"] == 7
         store.is_away = False
         assert produced(client.call("Produce", 9, produce(batch(b"c"))))["error_code"] == 0
@@ -119,3 +129,89 @@ def test_a_topic_that_cannot_be_read_hides_no_other(cluster, wire):
     found = {one["name"]: one["error_code"] for one in wire.call("Metadata", 9, {"topics": None})["topics"]}
     assert found["jobs"] == 0
     assert found["broken"] != 0
+
+
+def test_an_offset_that_a_look_did_not_see_which_began_before_is_looked_for_again(cluster):
+    Admin(cluster).create_topics([NewTopic("jobs", 1)])
+
+    async def play() -> dict[str, object]:
+        backend = Backend(cluster, GatewaySettings(), None)
+        fetching = fetching_of(backend)
+        before = await fetching.view("jobs")
+        with Producer(cluster) as producer:
+            producer.send("jobs", b"a").get(20)
+
+        async def began_before() -> TopicView:
+            return before
+
+        look = fetching._polling["jobs"] = asyncio.ensure_future(began_before())
+        look.add_done_callback(lambda _: fetching._polling.pop("jobs"))
+        answer = await fetch(backend, Request(11, fetching_body, "", ("", 0)))
+        await backend.close()
+        return fetched(answer)
+
+    fetching_body = fetching(1)  # the end of the log, by ListOffsets for one
+    found = asyncio.run(play())
+    assert (found.get("error_code", 0), found["high_watermark"]) == (0, 1)
+
+
+def test_a_topic_is_looked_at_once_for_all_its_partitions(cluster, monkeypatch):
+    Admin(cluster).create_topics([NewTopic("jobs", 5)])
+    polls: list[TopicView] = []
+    poll = TopicView.poll
+    monkeypatch.setattr(TopicView, "poll", lambda view: (polls.append(view), poll(view)))
+
+    async def play() -> None:
+        backend = Backend(cluster, GatewaySettings(), None)
+        body = fetching(0)
+        (part,) = body["topics"][0]["partitions"]
+        body["topics"][0]["partitions"] = [{**part, "partition": number} for number in range(5)]
+        for _ in range(3):  # the first one opens the topic
+            await fetch(backend, Request(11, body, "", ("", 0)))
+        await backend.close()
+
+    asyncio.run(play())
+    assert len(polls) == 2
+
+
+def test_a_topic_that_makes_room_for_others_is_still_answered(cluster, monkeypatch):
+    Admin(cluster).create_topics([NewTopic("jobs", 1), NewTopic("more", 1)])
+    monkeypatch.setattr(fetch_module, "_MANY_TOPICS", 1)
+
+    async def play() -> None:
+        backend = Backend(cluster, GatewaySettings(), None)
+        views = fetching_of(backend)
+        known = await views.view("jobs")
+        # Another topic takes its place while it is looked at.
+        monkeypatch.setattr(TopicView, "poll", lambda _: views._views.clear())
+        assert await views.view("jobs") is known
+        await views.view("more")
+        await views.view("jobs")
+        assert len(views._views) == 1
+        await backend.close()
+
+    asyncio.run(play())
+
+
+def test_nothing_is_read_for_a_partition_that_there_is_no_room_for(cluster, monkeypatch):
+    Admin(cluster).create_topics([NewTopic("jobs", 1)])
+    with Producer(cluster) as producer:
+        producer.send("jobs", b"a").get(20)
+    view = TopicView(cluster, "jobs", BatchCache(1 << 20))
+    monkeypatch.setattr(TopicView, "_read", lambda *_: pytest.fail("it was read"))
+    found = view.fetch(0, 0, 0, least_one=False)
+    assert (found.records, found.log_end_offset) == ([], 1)
+
+
+def test_an_id_that_two_find_out_of_date_at_once_is_told_to_both(cluster, monkeypatch):
+    admin = Admin(cluster)
+    admin.create_topics([NewTopic("jobs", 1)])
+    backend = Backend(cluster, GatewaySettings(), None)
+    old = uuid.UUID(backend.describe("jobs").topic_id)
+    admin.delete_topics(["jobs"])
+    admin.create_topics([NewTopic("jobs", 1)])
+    describe = Backend.describe
+    monkeypatch.setattr(Backend, "describe", lambda one, name: (one.topic_names.pop(old), describe(one, name))[1])
+    with pytest.raises(UnknownTopicOrPartitionError):
+        backend.describe_by_id(old)
+    asyncio.run(backend.close())

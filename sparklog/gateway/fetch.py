@@ -17,6 +17,8 @@ __all__ = ["Fetching", "fetch", "fetching_of"]
 
 _NO_ID = uuid.UUID(int=0)
 _SOON_S = 0.002
+_LONG_S = 1.0
+"""After so long a look that has found something reads no further partitions: clients ask for those first next time."""
 _MANY_TOPICS = 1_000
 
 
@@ -103,10 +105,14 @@ async def _look(backend: Backend, fetching: Fetching, request: Request) -> tuple
     """Records that there are now, how many bytes, and whether a partition has an error."""
     left = min(request.body.get("max_bytes", 2**31 - 1), backend.settings.fetch_max_bytes)
     size, has_error, responses = 0, False, []
+    loop = asyncio.get_running_loop()
+    until = loop.time() + _LONG_S
     for topic in request.body["topics"]:
         view = await _view(backend, fetching, request, topic)
         answers = []
         for partition in topic["partitions"]:
+            if size and loop.time() > until:
+                left = 0
             look = partial(_view, backend, fetching, request, topic)
             answer = await _partition(backend, view, look, topic, partition, left, least_one=size == 0)
             taken = sum(map(len, answer["records"]))

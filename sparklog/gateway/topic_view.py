@@ -26,6 +26,10 @@ _MAX_POLLS = 100
 """Each of up to 32 commits. A topic that grows faster than it is followed is read further at the next Fetch."""
 _AHEAD_BYTES = 2_097_152
 """Encoded at a time, so that the next Fetch of a reader finds it in the cache."""
+_LONG_MS = 1_000.0
+"""After so long a Fetch has what was read by then: many small files could take longer than clients wait."""
+_KEPT_BATCH_BYTES = 700
+"""About what a batch in the cache takes beside its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +77,12 @@ class BatchCache:
         with self._lock:
             self._forget(self._batches.pop(key, None))
             self._batches[key] = batch
-            self._size_bytes += len(batch.data)
+            self._size_bytes += len(batch.data) + _KEPT_BATCH_BYTES
             while self._size_bytes > self._limit_bytes:
                 self._forget(self._batches.popitem(last=False)[1])
 
     def _forget(self, batch: _Batch | None) -> None:
-        self._size_bytes -= 0 if batch is None else len(batch.data)
+        self._size_bytes -= 0 if batch is None else len(batch.data) + _KEPT_BATCH_BYTES
 
 
 class TopicView:
@@ -138,11 +142,15 @@ class TopicView:
             taken: list[bytearray] = []
             left, at = max_bytes, offset
             ahead: dict[int, _Batch] = {}
+            clock = self._follower.log.clock
+            until_ticks_ms = clock.ticks_ms() + _LONG_MS
             while at < end and (left > 0 or not taken):
                 try:
                     batch = ahead.get(at) or self._cache.find(head.topic_id, partition, at)
                     if batch is None or not self._follower.holds(batch.paths):
-                        ahead = self._ahead(head.topic_id, partition, at)
+                        if taken and clock.ticks_ms() > until_ticks_ms:
+                            break
+                        ahead = self._ahead(head.topic_id, partition, at, until_ticks_ms)
                         batch = ahead.get(at)
                 except InvalidRecordError:
                     if not taken:
@@ -155,13 +163,13 @@ class TopicView:
                 at = batch.last_offset + 1
             return Fetched(taken, start, end)
 
-    def _ahead(self, topic_id: str, partition: int, offset: int) -> dict[int, _Batch]:
+    def _ahead(self, topic_id: str, partition: int, offset: int, until_ticks_ms: float) -> dict[int, _Batch]:
         """Batches from an offset on, each by the offset that its reader asks for; they are kept, too."""
         try:
-            batches = self._read(partition, offset)
+            batches = self._read(partition, offset, until_ticks_ms)
         except ObjectNotFoundError:  # a file was replaced meanwhile (rule L10, orphans)
             self._follower.reload()
-            batches = self._read(partition, offset)
+            batches = self._read(partition, offset, until_ticks_ms)
         found, at = {}, offset
         for batch in batches:
             self._cache.keep(topic_id, partition, at, batch)
@@ -169,8 +177,8 @@ class TopicView:
             at = batch.last_offset + 1
         return found
 
-    def _read(self, partition: int, offset: int) -> list[_Batch]:
-        """About as many batches as are encoded at a time."""
+    def _read(self, partition: int, offset: int, until_ticks_ms: float) -> list[_Batch]:
+        """About as many batches as are encoded at a time, or those of the first files where the time is over."""
         batches: list[_Batch] = []
         size = 0
         log = self._follower.log
@@ -191,6 +199,8 @@ class TopicView:
                     size += len(encoded)
                 if size >= _AHEAD_BYTES or readable.num_rows < piece.num_rows:
                     return batches
+            if batches and log.clock.ticks_ms() > until_ticks_ms:
+                break
         return batches
 
 

@@ -14,7 +14,7 @@ from sparklog import Admin, NewTopic, Producer
 from sparklog.gateway.backend import Backend
 from sparklog.gateway.connection import _Silence
 from sparklog.gateway.settings import GatewaySettings
-from sparklog.gateway.topic_view import BatchCache, _Batch
+from sparklog.gateway.topic_view import _KEPT_BATCH_BYTES, BatchCache, _Batch
 from sparklog.log.cluster import open_cluster
 from sparklog.log.data.schema import HEADERS
 from sparklog.producer.batch import TableBatch
@@ -97,7 +97,7 @@ def test_every_call_of_any_thread_is_made_by_the_loop(cluster):
 
 
 def test_kept_batches_are_those_used_last_within_the_bound():
-    cache = BatchCache(100)
+    cache = BatchCache(100 + 3 * _KEPT_BATCH_BYTES)
     for offset in (0, 10, 20):
         cache.keep("id", 0, offset, _Batch(offset + 9, bytearray(30), frozenset()))
     assert cache.find("id", 0, 0) is not None  # used again: the oldest is the second one now

@@ -12,6 +12,7 @@ from sparklog import Admin, NewTopic, Producer
 from sparklog.compaction.maintain import Step, maintain
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.gateway import fetch as fetch_module
+from sparklog.gateway import topic_view
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.fetch import fetch, fetching_of
 from sparklog.gateway.records import batch_headers
@@ -215,3 +216,27 @@ def test_an_id_that_two_find_out_of_date_at_once_is_told_to_both(cluster, monkey
     with pytest.raises(UnknownTopicOrPartitionError):
         backend.describe_by_id(old)
     asyncio.run(backend.close())
+
+
+def test_a_partition_of_many_small_files_is_sent_piece_by_piece(cluster, monkeypatch):
+    Admin(cluster).create_topics([NewTopic("jobs", 2)])
+    with Producer(cluster) as producer:
+        for number in range(4):
+            producer.send("jobs", b"%d" % number, partition=number % 2).get(20)
+
+    async def play() -> list[list[bytes]]:
+        backend = Backend(cluster, GatewaySettings(), None)
+        found = []
+        for offsets in ((0, 0), (1, 0), (2, 0)):
+            body = fetching(0)
+            (part,) = body["topics"][0]["partitions"]
+            parts = [{**part, "partition": number, "fetch_offset": at} for number, at in enumerate(offsets)]
+            body["topics"][0]["partitions"] = parts
+            (topic,) = (await fetch(backend, Request(11, body, "", ("", 0))))["responses"]
+            found.append([values(b"".join(one["records"])) for one in topic["partitions"]])
+        await backend.close()
+        return found
+
+    monkeypatch.setattr(fetch_module, "_LONG_S", -1.0)
+    monkeypatch.setattr(topic_view, "_LONG_MS", -1.0)
+    assert asyncio.run(play()) == [[[b"0"], []], [[b"2"], []], [[], [b"1"]]]

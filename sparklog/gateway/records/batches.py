@@ -30,6 +30,8 @@ _LENGTH_END = 12
 CODECS = {0: None, 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 """By the lowest three bits of the attributes."""
 _CODEC_BITS, LOG_APPEND_TIME_BIT, _TRANSACTIONAL, _CONTROL = 7, 8, 16, 32
+_FEW_BATCHES = 100
+"""Clients send one for a partition; each costs some microseconds of Python."""
 
 
 class BatchError(ValueError):
@@ -131,7 +133,9 @@ def batch_headers(data: bytes | bytearray | memoryview) -> Iterator[BatchHeader]
 def is_plain(data: bytes | memoryview) -> bool:
     """Are there batches of format v2 in ``data`` that aren't compressed, and does reading them cost little?"""
     left = memoryview(data)
-    while len(left) >= HEADER_BYTES:
+    for _ in range(_FEW_BATCHES):
+        if len(left) < HEADER_BYTES:
+            break
         _, length, _, magic, _, attributes, *_ = _HEADER.unpack_from(left)
         if magic != 2 or attributes & _CODEC_BITS or length < HEADER_BYTES - _LENGTH_END:
             return False

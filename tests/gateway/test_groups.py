@@ -22,6 +22,8 @@ from tests.gateway.test_server import Wire
 
 JOBS = [TopicPartition("jobs", 0), TopicPartition("jobs", 1)]
 MINE = encode_assignment(JOBS)
+PATIENT = {"coordinator_session_timeout_ms": 60_000, "offset_commit_timeout_ms": 60_000}
+"""The bounds of a gateway on a machine that gives it little time; what these tests show needs none of them."""
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def cluster():
 
 @pytest.fixture
 def servers(cluster):
-    with sparklog.gateway.serve(cluster, group_initial_rebalance_delay_ms=0) as bootstrap_servers:
+    with sparklog.gateway.serve(cluster, group_initial_rebalance_delay_ms=0, **PATIENT) as bootstrap_servers:
         yield bootstrap_servers
 
 

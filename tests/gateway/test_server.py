@@ -37,7 +37,7 @@ class Wire:
     """A client that says exactly what it is told."""
 
     def __init__(self, servers):
-        self.socket = socket.create_connection(parse_address(servers), timeout=20)
+        self.socket = socket.create_connection(parse_address(servers), timeout=60)
         self.sent = 0
 
     def send(self, name, version, body):

@@ -22,7 +22,7 @@ from tests.gateway.test_server import Wire
 
 JOBS = [TopicPartition("jobs", 0), TopicPartition("jobs", 1)]
 MINE = encode_assignment(JOBS)
-PATIENT = {"coordinator_session_timeout_ms": 60_000, "offset_commit_timeout_ms": 60_000}
+PATIENT: dict[str, Any] = {"coordinator_session_timeout_ms": 60_000, "offset_commit_timeout_ms": 60_000}
 """The bounds of a gateway on a machine that gives it little time; what these tests show needs none of them."""
 
 

@@ -25,6 +25,8 @@ from tests.support import SUMMARY_LINE
 
 FIXED, FRESH = by_depth(gate=16, nightly=600), by_depth(gate=8, nightly=600)
 MOST_SEEDS = 60
+RARE = (197, 223, 240, 380)
+"""Seeds that found the rarest fault, which one play of a hundred finds, when they were looked for last."""
 
 Plant = Callable[[], AbstractContextManager[object]]
 
@@ -150,4 +152,4 @@ def test_share_groups_keep_what_they_promise(record_property: Callable[[str, obj
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_planted_faults_are_found(plant: Plant) -> None:
     with plant():
-        assert any(play(seed).problems for seed in range(MOST_SEEDS))
+        assert any(play(seed).problems for seed in (*RARE, *range(MOST_SEEDS)))

@@ -65,8 +65,8 @@ unit: $(VENV)/.dev ## Run the quick tests alone
 proof: $(VENV)/.all ## What a sceptic asks for, in a quarter of an hour: model, simulation, torture, and the same on a real Kafka
 	@$(BIN)/python -m proof.model
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster --count $(SEEDS)
-	@$(BIN)/python -m proof.simulation.share_groups --count 0..100
-	@$(BIN)/python -m proof.simulation.numbered_producers --count 0..300
+	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.share_groups --count 0..100
+	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.numbered_producers --count 0..300
 	@$(BIN)/python -m proof.torture --rounds 5 $(if $(SEED),--seed $(SEED)) --store $(STORE)
 	@$(BIN)/python -m proof.torture --rounds 1 $(if $(SEED),--seed $(SEED)) --store moto
 	@$(BIN)/python -m proof.torture --rounds 3 $(if $(SEED),--seed $(SEED)) --gateways 2

@@ -104,6 +104,9 @@ class Played:
     accepting: dict[At, set[str]] = field(default_factory=lambda: defaultdict(set))
     """The outcomes of acceptances, by record: ``pending`` until one is known."""
     accepted: dict[At, str] = field(default_factory=dict)
+    accepted_count: dict[At, int] = field(default_factory=dict)
+    """The delivery count under which it was accepted. Counts number the acquisitions of a record, so a poll that was
+    slow to return may still show a lower one afterwards, whose lock is over; a higher one was acquired afterwards."""
     met: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
 
@@ -125,6 +128,8 @@ class Member:
         store = FaultyStore(WorldStore(memory, world, interrupts=0.008), *faults, seed=self._chance.randrange(10**9))
         self._cluster = Cluster(cluster_id="c", store=RetryingStore(store, clock=self._clock), clock=self._clock)
         self._is_in_hand: Callable[[At], bool] = lambda at: True
+        self._counts: dict[At, int] = {}
+        """The delivery counts of records in hand."""
         self._shown: dict[At, float] = {}
         """Records in hand, and the true time at which the poll began that returned them."""
 
@@ -174,14 +179,14 @@ class Member:
 
     def _show(self, at: At, count: int, began: float) -> None:
         played = self._played
-        if at in played.accepted:
+        if at in played.accepted and count > played.accepted_count[at]:
             played.problems.append(
                 f"{at} was accepted by {played.accepted[at]}, and delivered to {self._name} afterwards"
             )
         if count in played.got[at]:
             played.problems.append(f"{at} was delivered twice with the count {count}")
         played.got[at].append(count)
-        self._shown[at] = began
+        self._shown[at], self._counts[at] = began, count
 
     def _mark(self, consumer: ShareConsumer, at: TopicPartition, offset: int) -> None:
         gives_back = self._chance.random() < 0.15
@@ -220,7 +225,7 @@ class Member:
             played.accepting[at].add("accepted")
             if at in played.accepted:
                 played.problems.append(f"{at} was accepted by {played.accepted[at]} and by {self._name}")
-            played.accepted[at] = self._name
+            self._note_accepted(at)
             del self._shown[at]
         elif isinstance(error, InvalidRecordStateError):
             played.met["refused"] += 1
@@ -235,7 +240,7 @@ class Member:
             else:
                 played.accepting[at] -= {pending}
                 played.accepting[at].add("accepted")
-                played.accepted[at] = self._name
+                self._note_accepted(at)
             del self._shown[at]
         else:
             played.met["unknown"] += 1
@@ -243,6 +248,9 @@ class Member:
                 played.accepting[at] -= {pending}
                 played.accepting[at].add("unknown")
                 del self._shown[at]
+
+    def _note_accepted(self, at: At) -> None:
+        self._played.accepted[at], self._played.accepted_count[at] = self._name, self._counts[at]
 
 
 def _within(offset: int, part: str) -> bool:

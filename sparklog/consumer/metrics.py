@@ -8,6 +8,7 @@ from typing import Any
 
 from sparklog.clock import Clock
 from sparklog.consumer.observer import ConsumerObserver
+from sparklog.consumer.poll_times import PollTimes, seconds_since
 from sparklog.metrics import MetricGroup, Sensor
 from sparklog.model import TopicPartition
 
@@ -37,8 +38,7 @@ class ConsumerMetrics:
         self._latency = Sensor(clock)
         self._fetched_records = Sensor(clock)
         self._fetched_bytes = Sensor(clock)
-        self._between = Sensor(clock)
-        self._idle = Sensor(clock)
+        self._polls = PollTimes(clock)
         self._lag = Sensor(clock)
         self._lead = Sensor(clock)
         self._commits = Sensor(clock)
@@ -50,8 +50,6 @@ class ConsumerMetrics:
         self._rebalance_ticks_ms: float | None = None
         self._partitions: dict[TopicPartition, tuple[Sensor, Sensor, int, int]] = {}
         self._topics: dict[str, _Topic] = {}
-        self._began_ticks_ms: float | None = None
-        self._ended_ticks_ms = 0.0
 
     def fetched(self, took_ms: float, size_bytes: int, record_count: int) -> None:
         """Count records that the fetcher read."""
@@ -63,19 +61,13 @@ class ConsumerMetrics:
         """Note that the application polls."""
         if self.observer is not None:
             self.observer.poll_begins()
-        now = self._clock.ticks_ms()
-        if self._began_ticks_ms is not None:
-            between = now - self._began_ticks_ms
-            self._between.record(between)
-            if between > 0:
-                self._idle.record((self._ended_ticks_ms - self._began_ticks_ms) / between)
-        self._began_ticks_ms = now
+        self._polls.poll_begins()
 
     def poll_ends(self, error: BaseException | None) -> None:
         """Note that a poll returns to the application, or raises."""
         if self.observer is not None:
             self.observer.poll_ends(error)
-        self._ended_ticks_ms = self._clock.ticks_ms()
+        self._polls.poll_ends()
 
     def consumed(self, partition: TopicPartition, record_count: int, size_bytes: int, *, lag: int, lead: int) -> None:
         """Count records that were returned; ``lag``, ``lead``: position before the log end, beyond the log start."""
@@ -135,14 +127,8 @@ class ConsumerMetrics:
 
     def groups(self, *, assigned_count: int) -> list[MetricGroup]:
         """All values: of the consumer, of each topic and partition; NaN for a mean or a maximum of nothing."""
-        polls = {
-            "poll-idle-ratio-avg": self._idle.mean(),
-            "time-between-poll-avg": self._between.mean(),
-            "time-between-poll-max": self._between.maximum(),
-            "last-poll-seconds-ago": self._seconds_since(self._began_ticks_ms),
-        }
         return [
-            MetricGroup(name="consumer-metrics", values=polls),
+            MetricGroup(name="consumer-metrics", values=self._polls.values()),
             MetricGroup(name="consumer-coordinator-metrics", values=self._of_the_group(assigned_count)),
             MetricGroup(name=_FETCH_GROUP, values=self._of_fetches()),
             *(
@@ -187,19 +173,15 @@ class ConsumerMetrics:
             "commit-total": float(self._commits.count),
             "heartbeat-rate": self._heartbeats.count_rate(),
             "heartbeat-total": float(self._heartbeats.count),
-            "last-heartbeat-seconds-ago": self._seconds_since(self._heartbeat_ticks_ms),
+            "last-heartbeat-seconds-ago": seconds_since(self._clock, self._heartbeat_ticks_ms),
             "rebalance-rate-per-hour": self._rebalances.count_rate() * _S_PER_HOUR,
             "rebalance-total": float(self._rebalances.count),
-            "last-rebalance-seconds-ago": self._seconds_since(self._rebalance_ticks_ms),
+            "last-rebalance-seconds-ago": seconds_since(self._clock, self._rebalance_ticks_ms),
             "failed-rebalance-rate-per-hour": self._failed_rebalances.count_rate() * _S_PER_HOUR,
             "failed-rebalance-total": float(self._failed_rebalances.count),
             **{f"partition-{event}-latency-avg": sensor.mean() for event, sensor in self._listener.items()},
             **{f"partition-{event}-latency-max": sensor.maximum() for event, sensor in self._listener.items()},
         }
-
-    def _seconds_since(self, ticks_ms: float | None) -> float:
-        """Seconds since a time; -1 where there is none, as in Kafka."""
-        return -1.0 if ticks_ms is None else (self._clock.ticks_ms() - ticks_ms) // 1_000
 
 
 def _consumed(records: Sensor, size_bytes: Sensor) -> dict[str, float]:

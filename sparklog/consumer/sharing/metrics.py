@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sparklog.clock import Clock
+from sparklog.consumer.poll_times import PollTimes, seconds_since
 from sparklog.metrics import MetricGroup, Sensor
 
 __all__ = ["ShareConsumerMetrics"]
@@ -23,26 +24,17 @@ class ShareConsumerMetrics:
         self._fetched_bytes = Sensor(clock)
         self._acknowledgements = Sensor(clock)
         self._refused = Sensor(clock)
-        self._between = Sensor(clock)
-        self._idle = Sensor(clock)
+        self._polls = PollTimes(clock)
         self._heartbeats = Sensor(clock)
         self._heartbeat_ticks_ms: float | None = None
-        self._began_ticks_ms: float | None = None
-        self._ended_ticks_ms = 0.0
 
     def poll_begins(self) -> None:
         """Note that the application polls."""
-        now = self._clock.ticks_ms()
-        if self._began_ticks_ms is not None:
-            between = now - self._began_ticks_ms
-            self._between.record(between)
-            if between > 0:
-                self._idle.record((self._ended_ticks_ms - self._began_ticks_ms) / between)
-        self._began_ticks_ms = now
+        self._polls.poll_begins()
 
     def poll_ends(self) -> None:
         """Note that a poll returns to the application, or raises."""
-        self._ended_ticks_ms = self._clock.ticks_ms()
+        self._polls.poll_ends()
 
     def fetched(self, took_ms: float, size_bytes: int, record_count: int) -> None:
         """Count records that were acquired of one partition."""
@@ -68,19 +60,13 @@ class ShareConsumerMetrics:
 
     def groups(self) -> list[MetricGroup]:
         """All values; NaN for a mean or a maximum of nothing."""
-        polls = {
-            "poll-idle-ratio-avg": self._idle.mean(),
-            "time-between-poll-avg": self._between.mean(),
-            "time-between-poll-max": self._between.maximum(),
-            "last-poll-seconds-ago": self._seconds_since(self._began_ticks_ms),
-        }
         heartbeats = {
             "heartbeat-rate": self._heartbeats.count_rate(),
             "heartbeat-total": float(self._heartbeats.count),
-            "last-heartbeat-seconds-ago": self._seconds_since(self._heartbeat_ticks_ms),
+            "last-heartbeat-seconds-ago": seconds_since(self._clock, self._heartbeat_ticks_ms),
         }
         return [
-            MetricGroup(name="consumer-share-metrics", values=polls),
+            MetricGroup(name="consumer-share-metrics", values=self._polls.values()),
             MetricGroup(name="consumer-share-coordinator-metrics", values=heartbeats),
             MetricGroup(name="consumer-share-fetch-manager-metrics", values=self._of_records()),
         ]
@@ -104,7 +90,3 @@ class ShareConsumerMetrics:
             "records-per-request-avg": self._fetched_records.mean(),
             "records-per-request-max": self._fetched_records.maximum(),
         }
-
-    def _seconds_since(self, ticks_ms: float | None) -> float:
-        """Seconds since a time; -1 where there is none, as in Kafka."""
-        return -1.0 if ticks_ms is None else (self._clock.ticks_ms() - ticks_ms) // 1_000

@@ -121,8 +121,8 @@ class ConfinedQuery:
 
         ``cancel`` sets its mark first and then looks, here it is the other way round: so one of the two sees the other.
         """
-        self._is_idle.clear()
         try:
+            self._is_idle.clear()
             self._check_running()
             with told_in_one_line():
                 yield

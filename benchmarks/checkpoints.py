@@ -25,7 +25,7 @@ from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path, entry_path, last_checkpoint_path
 from sparklog.log.append import TopicWriter
 from sparklog.log.cluster import open_cluster
-from sparklog.log.data.schema import SCHEMA_STRING, table_properties
+from sparklog.log.data.table_schema import SCHEMA_STRING, table_properties
 from sparklog.log.topic import create_topic
 from sparklog.storage import MemoryStore, ObjectInfo, ObjectStore, open_store
 from sparklog.testing import ManualClock, WrappedStore

@@ -1,12 +1,13 @@
-"""Packages whose names are imported when they are first used."""
+"""Packages whose names, and modules, that are imported when they are first used."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from types import ModuleType
 
-__all__ = ["import_on_use"]
+__all__ = ["import_on_use", "module_on_use"]
 
 
 def import_on_use(
@@ -31,3 +32,21 @@ def import_on_use(
         return sorted({*vars(sys.modules[package]), *modules})
 
     return getattr_of_package, dir_of_package
+
+
+class _ModuleOnUse(ModuleType):
+    """A module that becomes another one, name by name, as soon as it is asked for one of them."""
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):  # what the import system and inspection ask of any module
+            raise AttributeError(f"module {self.__name__!r} isn't loaded yet", name=name, obj=self)
+        module = import_module(self.__name__)
+        self.__dict__.update(vars(module))
+        return getattr(module, name)
+
+
+def module_on_use(name: str) -> ModuleType:
+    """A stand-in for a module, which is imported when a name of it is first used; no slower than the module after that.
+
+    For modules that few calls of a process need, and that take much time or memory."""
+    return _ModuleOnUse(name)

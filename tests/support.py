@@ -16,8 +16,9 @@ from sparklog.delta.cleanup import clean_log
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path, entry_path, log_folder, parse_name
 from sparklog.log.append import AppendResult, TopicWriter
-from sparklog.log.data.encode import ProducerStamp, encode_batch
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.encode import encode_batch
+from sparklog.log.data.object_paths import object_path
+from sparklog.log.data.producer_stamp import ProducerStamp
 from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.follow import TopicFollower
 from sparklog.log.maintenance import Checkpoints

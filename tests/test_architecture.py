@@ -30,6 +30,7 @@ LAYERS = [
         "interrupts",
         "workers",
         "lazy_imports",
+        "arrow",
     },
     {"schemas"},
     {"storage"},

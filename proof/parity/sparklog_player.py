@@ -10,7 +10,7 @@ from typing import Any
 
 from proof.parity.player import Committed, Listener, PlayedError, Player, Seen, ToSend
 from sparklog import Admin, Consumer, ConsumerRebalanceListener, NewTopic, OffsetAndMetadata, Producer, TopicPartition
-from sparklog.compaction.maintain import Step, maintain
+from sparklog.compaction.maintenance import Step, maintain
 from sparklog.errors import SparklogError
 from sparklog.log import Cluster, open_cluster
 from sparklog.model import LOG_APPEND_TIME

@@ -70,7 +70,7 @@ def maintain(
     """
     from sparklog.compaction import Step
     from sparklog.compaction import maintain as maintain_cluster
-    from sparklog.compaction.maintain import ProgressListener, ignore_steps
+    from sparklog.compaction.maintenance import ProgressListener, ignore_steps
     from sparklog.compaction.report_format import error_as_plain, report_as_plain
     from sparklog.compaction.topic_access import may_succeed_later
     from sparklog.errors import SparklogError

@@ -15,7 +15,7 @@ from sparklog.compaction.topic_access import check_removal, commit_job, is_gone
 from sparklog.delta.actions import Action, RemoveFile
 from sparklog.errors import KafkaTimeoutError, ObjectNotFoundError
 from sparklog.log.commit import Commit
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.segments import Segment
 from sparklog.log.state import TopicState
 from sparklog.log.uploads import why_not_to_publish

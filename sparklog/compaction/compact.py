@@ -22,7 +22,8 @@ from sparklog.compaction.plan_cleaning import (
     CleanPlan,
     Reason,
     cleaner_rules,
-    plan_cleaning,
+    plan_partition,
+    plan_topic,
 )
 from sparklog.compaction.plan_optimize import TARGET_BYTES
 from sparklog.compaction.progress import Progress, ignore_progress
@@ -46,7 +47,7 @@ from sparklog.errors import (
 from sparklog.log.commit import Commit
 from sparklog.log.state import TopicState, load_state
 
-__all__ = ["CleanedPartition", "CompactReport", "compact_state", "compact_topic", "compaction_due_ms"]
+__all__ = ["CleanedPartition", "CompactReport", "compact_state", "compact_topic"]
 
 _LOGGER = logging.getLogger("sparklog.compaction")
 DEFAULT_TIMEOUT_MS = 60_000.0
@@ -196,38 +197,6 @@ def compact_state(
     return report, state
 
 
-def compaction_due_ms(state: TopicState, *, now_ms: int) -> int | None:
-    """The time at which a partition will be due for compaction if nothing is appended until then: the store's time,
-    ``now_ms`` where one is due now. None: none will."""
-    rules = cleaner_rules(state.log.table, state.require_whole().metadata)
-    plans = plan_topic(state, rules, now_ms=now_ms) if rules.compacts else []
-    if any(plan.reason is not Reason.NONE for plan in plans):
-        return now_ms
-    return min((plan.due_later_ms for plan in plans if plan.due_later_ms is not None), default=None)
-
-
-def plan_topic(state: TopicState, rules: CleanerRules, *, now_ms: int) -> list[CleanPlan]:
-    """The plans of all partitions that have files."""
-    index = state.require_whole().index
-    return [
-        _plan(state, rules, partition, now_ms=now_ms)
-        for partition in index.partitions()
-        if partition < state.head.partition_count
-    ]
-
-
-def _plan(state: TopicState, rules: CleanerRules, partition: int, *, now_ms: int) -> CleanPlan:
-    return plan_cleaning(
-        state.require_whole().index.partition(partition),
-        rules,
-        CleanerState.of(state.transactions, state.head.topic_id, partition),
-        partition=partition,
-        log_start_offset=state.head.log_start_offsets[partition],
-        now_ms=now_ms,
-        leaves=state.head.leaves,
-    )
-
-
 @dataclass(slots=True)
 class _PartitionProgress:
     """The report of a partition so far, however its pass ends."""
@@ -284,7 +253,7 @@ class _Job:
             while self._pass(next_plan, progress):
                 if progress.report.first_dirty_offset >= plan.end_offset or is_gone(self.state, self._topic_id):
                     break
-                next_plan = _plan(self.state, self._rules, plan.partition, now_ms=self._now_ms())
+                next_plan = plan_partition(self.state, self._rules, plan.partition, now_ms=self._now_ms())
                 if not next_plan.dirty_bytes:  # each pass cleans some; what was left is gone
                     break
         except ObjectNotFoundError as error:

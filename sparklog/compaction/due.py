@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sparklog.compaction.compact import compaction_due_ms
 from sparklog.compaction.idle_notes import TopicNote
-from sparklog.compaction.optimize import is_optimize_due
-from sparklog.compaction.plan_optimize import OptimizePolicy
-from sparklog.compaction.reports import Step
+from sparklog.compaction.plan_cleaning import compaction_due_ms
+from sparklog.compaction.plan_optimize import OptimizePolicy, is_optimize_due
 from sparklog.compaction.retention import retention_due_ms
-from sparklog.compaction.vacuum import checkpoint_worthwhile
+from sparklog.compaction.steps import Step
 from sparklog.log.state import TopicState
 
-__all__ = ["LOOK_EVERY_MS", "is_due", "is_plausible", "note_of", "policy_key"]
+__all__ = ["LOOK_EVERY_MS", "checkpoint_worthwhile", "is_due", "is_plausible", "note_of", "policy_key"]
 
 LOOK_EVERY_MS = 86_400_000
 """So often each topic is looked at, whatever is noted of it, and its folder searched for files that nobody needs."""
+_TAIL = 20
+_LIVE_FILES_PER_VERSION = 100
 
 
 def note_of(
@@ -85,3 +85,8 @@ def _due_ms(step: Step, state: TopicState, policy: OptimizePolicy | None, *, now
         )
         return now_ms if is_worthwhile else search_ms
     return later_ms
+
+
+def checkpoint_worthwhile(*, version: int, checkpoint_version: int, live_file_count: int) -> bool:
+    """Is it for a job to write a checkpoint? Sooner than for a writer: only entries below one can be cleaned up."""
+    return version - checkpoint_version >= max(_TAIL, live_file_count // _LIVE_FILES_PER_VERSION)

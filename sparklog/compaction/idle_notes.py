@@ -16,10 +16,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sparklog.compaction.reports import Step
+from sparklog.compaction.steps import Step
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import ObjectNotFoundError, SparklogError
-from sparklog.log import Cluster
+from sparklog.log.cluster import Cluster
 from sparklog.paths import MAINTENANCE_NOTES
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position

@@ -20,11 +20,13 @@ from sparklog.compaction.sorting import RUN_BYTES, by_offset
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptRecordError, InvalidArgumentError, InvalidRecordError, ObjectNotFoundError
 from sparklog.log.data.encode import open_parquet
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.range_file import RangeFile
-from sparklog.log.data.record_reading import conform, kind_of, object_path
+from sparklog.log.data.record_reading import conform, kind_of
 from sparklog.log.data.record_streaming import RowGroup
-from sparklog.log.data.schema import DATA_SCHEMA, PARTITION_COLUMNS
+from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.data.segments import Segment, overlapping
+from sparklog.log.data.table_schema import PARTITION_COLUMNS
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID, is_tombstone, stored_type
 from sparklog.schemas import merged_type
 

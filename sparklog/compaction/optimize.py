@@ -10,18 +10,17 @@ from typing import overload
 
 from sparklog.compaction.commit_replacement import Outcome, Replacement, commit_replacement, is_live, why_gone
 from sparklog.compaction.file_ranges import FileRange
-from sparklog.compaction.plan_cleaning import CleanerState
-from sparklog.compaction.plan_optimize import SETTINGS, OptimizePolicy, plan_optimize
+from sparklog.compaction.plan_optimize import OptimizePolicy, plan_topic, policy_of
 from sparklog.compaction.progress import Progress, bytes_done, ignore_progress
 from sparklog.compaction.rewrite_arrow import Rewrite, Rewritten, rewrite_with_arrow
-from sparklog.compaction.topic_access import check_columns, is_gone, made_durable, may_succeed_later, strict_config
+from sparklog.compaction.topic_access import check_columns, is_gone, made_durable, may_succeed_later
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import ObjectNotFoundError, UnknownTopicOrPartitionError
 from sparklog.log.catch_up import catch_up
 from sparklog.log.state import TopicState, load_state
 from sparklog.storage.entry_log import PositionLost
 
-__all__ = ["MergedRange", "OptimizeReport", "is_optimize_due", "merge_ranges", "optimize_state", "optimize_topic"]
+__all__ = ["MergedRange", "OptimizeReport", "optimize_state", "optimize_topic"]
 
 _LOGGER = logging.getLogger("sparklog.compaction")
 DEFAULT_TIMEOUT_MS = 60_000.0
@@ -58,22 +57,6 @@ class OptimizeReport:
     ranges: tuple[MergedRange, ...]
     delta_version: int
     dry_run: bool
-
-
-def plan_topic(state: TopicState, policy: OptimizePolicy) -> list[FileRange]:
-    """The ranges of a whole topic, partition by partition."""
-    index = state.require_whole().index
-    ranges = []
-    for partition in index.partitions():
-        cleaner = CleanerState.of(state.transactions, state.head.topic_id, partition)
-        ranges += plan_optimize(
-            index.partition(partition),
-            policy,
-            partition=partition,
-            boundary_offset=cleaner.first_dirty_offset,
-            leaves=state.head.leaves,
-        )
-    return ranges
 
 
 def optimize_topic(
@@ -135,7 +118,7 @@ def optimize_state(
         raise UnknownTopicOrPartitionError(f"unknown topic: {topic!r} was deleted")
     metadata = state.require_whole().metadata
     check_columns(log.table, metadata)
-    policy, compression = _policy_of(state, policy)
+    policy, compression = policy_of(state, policy)
     ranges = plan_topic(state, policy)
     if dry_run or not ranges:
         planned = tuple(_planned(found) for found in ranges)
@@ -157,22 +140,6 @@ def optimize_state(
     state = job.state
     report = OptimizeReport(topic=topic, ranges=tuple(job.merged), delta_version=state.position.version, dry_run=False)
     return report, state
-
-
-def is_optimize_due(state: TopicState, policy: OptimizePolicy | None = None) -> bool:
-    """Are there files that are worth being merged? Raises ``InvalidConfigurationError``."""
-    return bool(merge_ranges(state, policy))
-
-
-def merge_ranges(state: TopicState, policy: OptimizePolicy | None = None) -> list[FileRange]:
-    """The ranges of files that are worth being merged, of a whole state. Raises ``InvalidConfigurationError``."""
-    return plan_topic(state, _policy_of(state, policy)[0])
-
-
-def _policy_of(state: TopicState, policy: OptimizePolicy | None) -> tuple[OptimizePolicy, str]:
-    """The policy within what the topic's settings allow, and its ``compression.type``."""
-    config = strict_config(state.log.table, state.require_whole().metadata, SETTINGS)
-    return (policy or OptimizePolicy()).for_topic(config), str(config["compression.type"])
 
 
 class _Job:

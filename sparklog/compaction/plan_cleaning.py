@@ -24,8 +24,19 @@ from sparklog.delta.actions import FAR_FUTURE_MS, Metadata, SetTransaction
 from sparklog.log.data.segments import Segment
 from sparklog.log.data.value_columns import Leaf
 from sparklog.log.head import cleaner_app_id
+from sparklog.log.state import TopicState
 
-__all__ = ["CleanPlan", "CleanerRules", "CleanerState", "Reason", "cleaner_rules", "plan_cleaning"]
+__all__ = [
+    "CleanPlan",
+    "CleanerRules",
+    "CleanerState",
+    "Reason",
+    "cleaner_rules",
+    "compaction_due_ms",
+    "plan_cleaning",
+    "plan_partition",
+    "plan_topic",
+]
 
 _SETTINGS = (
     "cleanup.policy",
@@ -245,3 +256,36 @@ def _reason(plan: CleanPlan, rules: CleanerRules, *, now_ms: int) -> Reason:
     if plan.dirty_bytes and plan.dirty_ratio > rules.min_dirty_ratio:
         return Reason.DIRTY
     return Reason.TOMBSTONES if plan.tombstones_due and plan.units else Reason.NONE
+
+
+def compaction_due_ms(state: TopicState, *, now_ms: int) -> int | None:
+    """The time at which a partition will be due for compaction if nothing is appended until then: the store's time,
+    ``now_ms`` where one is due now. None: none will."""
+    rules = cleaner_rules(state.log.table, state.require_whole().metadata)
+    plans = plan_topic(state, rules, now_ms=now_ms) if rules.compacts else []
+    if any(plan.reason is not Reason.NONE for plan in plans):
+        return now_ms
+    return min((plan.due_later_ms for plan in plans if plan.due_later_ms is not None), default=None)
+
+
+def plan_topic(state: TopicState, rules: CleanerRules, *, now_ms: int) -> list[CleanPlan]:
+    """The plans of all partitions that have files."""
+    index = state.require_whole().index
+    return [
+        plan_partition(state, rules, partition, now_ms=now_ms)
+        for partition in index.partitions()
+        if partition < state.head.partition_count
+    ]
+
+
+def plan_partition(state: TopicState, rules: CleanerRules, partition: int, *, now_ms: int) -> CleanPlan:
+    """The plan of one partition."""
+    return plan_cleaning(
+        state.require_whole().index.partition(partition),
+        rules,
+        CleanerState.of(state.transactions, state.head.topic_id, partition),
+        partition=partition,
+        log_start_offset=state.head.log_start_offsets[partition],
+        now_ms=now_ms,
+        leaves=state.head.leaves,
+    )

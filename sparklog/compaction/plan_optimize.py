@@ -13,12 +13,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sparklog.compaction.file_ranges import DEFAULT_FILE_BYTES, FileRange, FileUnit, file_units
+from sparklog.compaction.plan_cleaning import CleanerState
+from sparklog.compaction.topic_access import strict_config
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidArgumentError
 from sparklog.log.data.segments import Segment
 from sparklog.log.data.value_columns import Leaf
+from sparklog.log.state import TopicState
 
-__all__ = ["SETTINGS", "TARGET_BYTES", "OptimizePolicy", "plan_optimize"]
+__all__ = [
+    "SETTINGS",
+    "TARGET_BYTES",
+    "OptimizePolicy",
+    "is_optimize_due",
+    "merge_ranges",
+    "plan_optimize",
+    "plan_topic",
+    "policy_of",
+]
 
 SETTINGS = ("cleanup.policy", "compression.type", "segment.bytes", "segment.ms", "retention.bytes", "retention.ms")
 """The topic settings that merging goes by."""
@@ -162,3 +174,35 @@ def _grows(units: Sequence[FileUnit], policy: OptimizePolicy) -> bool:
 
 def _file_count(units: Iterable[FileUnit]) -> int:
     return sum(len(unit.segments) for unit in units)
+
+
+def plan_topic(state: TopicState, policy: OptimizePolicy) -> list[FileRange]:
+    """The ranges of a whole topic, partition by partition."""
+    index = state.require_whole().index
+    ranges = []
+    for partition in index.partitions():
+        cleaner = CleanerState.of(state.transactions, state.head.topic_id, partition)
+        ranges += plan_optimize(
+            index.partition(partition),
+            policy,
+            partition=partition,
+            boundary_offset=cleaner.first_dirty_offset,
+            leaves=state.head.leaves,
+        )
+    return ranges
+
+
+def is_optimize_due(state: TopicState, policy: OptimizePolicy | None = None) -> bool:
+    """Are there files that are worth being merged? Raises ``InvalidConfigurationError``."""
+    return bool(merge_ranges(state, policy))
+
+
+def merge_ranges(state: TopicState, policy: OptimizePolicy | None = None) -> list[FileRange]:
+    """The ranges of files that are worth being merged, of a whole state. Raises ``InvalidConfigurationError``."""
+    return plan_topic(state, policy_of(state, policy)[0])
+
+
+def policy_of(state: TopicState, policy: OptimizePolicy | None) -> tuple[OptimizePolicy, str]:
+    """The policy within what the topic's settings allow, and its ``compression.type``."""
+    config = strict_config(state.log.table, state.require_whole().metadata, SETTINGS)
+    return (policy or OptimizePolicy()).for_topic(config), str(config["compression.type"])

@@ -4,38 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 
 from sparklog.compaction.commit_replacement import Outcome
 from sparklog.compaction.compact import CompactReport
 from sparklog.compaction.group_cleanup import GroupReport
 from sparklog.compaction.optimize import OptimizeReport
 from sparklog.compaction.retention import RetentionReport
+from sparklog.compaction.steps import Step
 from sparklog.compaction.topic_access import may_succeed_later
 from sparklog.compaction.vacuum import VacuumReport
 from sparklog.errors import SparklogError
 from sparklog.txn.recovery import Recovered
 
-__all__ = ["MaintenanceReport", "SequenceReport", "Step", "TopicMaintenance"]
-
-
-class Step(str, Enum):
-    """The steps of :func:`~sparklog.compaction.maintain.maintain`, in their order."""
-
-    TRANSACTIONS = "transactions"
-    """Finish what is decided, abort what is past its time-out, take back ids that nobody has used for a week."""
-    SEQUENCE = "sequence"
-    """Give offsets to what other engines wrote without."""
-    RETENTION = "retention"
-    """Remove what is too old or too much."""
-    COMPACT = "compact"
-    """Drop records whose keys came again, in compacted topics."""
-    OPTIMIZE = "optimize"
-    """Merge small files."""
-    VACUUM = "vacuum"
-    """Clean the logs up, delete files that nobody needs."""
-    GROUPS = "groups"
-    """Forget committed offsets that are past their time."""
+__all__ = ["MaintenanceReport", "SequenceReport", "TopicMaintenance"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

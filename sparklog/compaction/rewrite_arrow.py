@@ -24,7 +24,7 @@ from sparklog.errors import (
     ObjectNotFoundError,
     SparklogError,
 )
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.data.value_columns import DATA
 from sparklog.paths import new_data_file

@@ -22,7 +22,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.commit import Decide, TopicCommitResult, commit
-from sparklog.log.data.schema import DATA_SCHEMA, PARTITION_COLUMNS, columns_of
+from sparklog.log.data.table_schema import SCHEMA_STRING, columns_of
 from sparklog.log.state import TopicState
 
 __all__ = [
@@ -69,7 +69,7 @@ def check_columns(table: str, metadata: Metadata) -> None:
         found = columns_of(metadata.schema_string)
     except ValueError as error:
         raise NotATopicError(f"{table}: its schema can't be read ({error!r})") from error
-    missing = {*PARTITION_COLUMNS, *DATA_SCHEMA.names} - found.keys()
+    missing = columns_of(SCHEMA_STRING).keys() - found.keys()
     if missing:
         raise NotATopicError(
             f"{table}: files aren't rewritten, as the table lacks columns of a topic: {', '.join(sorted(missing))}"

@@ -18,10 +18,11 @@ from sparklog.compaction.optimize import optimize_state
 from sparklog.compaction.plan_cleaning import CleanPlan
 from sparklog.compaction.plan_optimize import OptimizePolicy
 from sparklog.compaction.progress import Progress, ignore_progress
-from sparklog.compaction.reports import SequenceReport, Step, TopicMaintenance
+from sparklog.compaction.reports import SequenceReport, TopicMaintenance
 from sparklog.compaction.retention import retain_state
 from sparklog.compaction.rewrite_arrow import Rewrite, rewrite_with_arrow
 from sparklog.compaction.run_context import MaintenanceRun
+from sparklog.compaction.steps import Step
 from sparklog.compaction.vacuum import vacuum_state
 from sparklog.delta.listing import read_checkpoint_hint
 from sparklog.delta.log import DeltaLog

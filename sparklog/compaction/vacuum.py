@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from sparklog.compaction.due import checkpoint_worthwhile
 from sparklog.compaction.run_context import MaintenanceRun
 from sparklog.compaction.topic_access import strict_config
 from sparklog.delta.checkpoint import write_checkpoint
@@ -20,10 +21,8 @@ from sparklog.txn.barrier import named_files
 from sparklog.txn.markers import expire_markers
 from sparklog.txn.orphans import ORPHAN_AGE_MS, Orphan, candidates_of, orphans_among, removed_age_ms, sweep_candidates
 
-__all__ = ["VacuumReport", "checkpoint_worthwhile", "vacuum_state", "vacuum_topic"]
+__all__ = ["VacuumReport", "vacuum_state", "vacuum_topic"]
 
-_TAIL = 20
-_LIVE_FILES_PER_VERSION = 100
 _LOG_RETENTION = "log.retention.ms"
 
 
@@ -49,11 +48,6 @@ class VacuumReport:
     searched: bool = True
     """Was the topic's folder searched for files that nobody needs, and were its transactional ids looked at? A run that
     wasn't asked for this topic or this step does it once a day."""
-
-
-def checkpoint_worthwhile(*, version: int, checkpoint_version: int, live_file_count: int) -> bool:
-    """Is it for a job to write a checkpoint? Sooner than for a writer: only entries below one can be cleaned up."""
-    return version - checkpoint_version >= max(_TAIL, live_file_count // _LIVE_FILES_PER_VERSION)
 
 
 def vacuum_topic(cluster: Cluster, topic: str, *, dry_run: bool = False, timeout_ms: float) -> VacuumReport:

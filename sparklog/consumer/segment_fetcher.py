@@ -14,7 +14,7 @@ from sparklog.consumer.assignment import PartitionState
 from sparklog.consumer.read_ahead import FileAhead, PlannedFiles, ReadAhead
 from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log import TopicFollower
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.record_streaming import (
     RECORD_SCHEMA,
     WHOLE_FILE_BYTES,

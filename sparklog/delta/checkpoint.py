@@ -9,18 +9,18 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from sparklog.delta.by_deltalake import checkpoint_by_deltalake
-from sparklog.delta.checkpoint_writing import EncodedCheckpoint, NotUnderstoodError, next_checkpoint
+from sparklog.arrow import pa, pq
 from sparklog.delta.listing import CheckpointHint, read_hint
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path, entry_path, last_checkpoint_path
 from sparklog.delta.snapshot import LogCopy, read_log
 from sparklog.errors import CorruptLogError
 from sparklog.storage.retrying import DEFAULT_RETRY_MS, retry
+
+if TYPE_CHECKING:
+    from sparklog.delta.checkpoint_writing import EncodedCheckpoint
 
 __all__ = [
     "check_checkpoint",
@@ -100,6 +100,9 @@ def write_next_checkpoint(log: DeltaLog, *, sync: bool = True) -> CheckpointHint
 
 
 def _encoded(log: DeltaLog, copy: LogCopy) -> EncodedCheckpoint:
+    from sparklog.delta.by_deltalake import checkpoint_by_deltalake
+    from sparklog.delta.checkpoint_writing import NotUnderstoodError, next_checkpoint  # loads Arrow
+
     try:
         return next_checkpoint(copy.checkpoint, copy.raw_tail.values(), now_ms=log.clock.now_ms())
     except NotUnderstoodError as error:

@@ -14,9 +14,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparklog.delta.checkpoint_content import CheckpointContent
 from sparklog.errors import CorruptLogError
 
-__all__ = ["ADD", "METADATA", "PROTOCOL", "REMOVE", "SET_TRANSACTION", "CheckpointPartFile", "live_files"]
+__all__ = [
+    "ADD",
+    "METADATA",
+    "PROTOCOL",
+    "REMOVE",
+    "SET_TRANSACTION",
+    "CheckpointPartFile",
+    "live_files",
+    "read_checkpoint",
+]
 
 _STRINGS = pa.map_(pa.string(), pa.string())
 ADD = pa.struct(
@@ -134,6 +144,16 @@ class CheckpointPartFile:
             return []
         metadata = self._file.metadata
         return [group for group in range(metadata.num_row_groups) if _value_count(metadata, group, number)]
+
+
+def read_checkpoint(parts: Mapping[str, bytes]) -> CheckpointContent:
+    """The rows of a checkpoint but its live files; see :data:`~sparklog.delta.checkpoint_content.CheckpointReader`."""
+    files = [CheckpointPartFile(path, data) for path, data in parts.items()]
+    return CheckpointContent(
+        transactions=[row for file in files for row in file.rows("txn", SET_TRANSACTION)],
+        metadata=[row for file in files for row in file.rows("metaData", METADATA)],
+        protocol=[row for file in files for row in file.rows("protocol", PROTOCOL)],
+    )
 
 
 def live_files(parts: Mapping[str, bytes]) -> pa.Table:

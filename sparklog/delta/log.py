@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sparklog.delta.actions import Entry, decode_entry
+from sparklog.delta.checkpoint_content import CheckpointReader
 from sparklog.delta.names import cleanup_marks_folder, entry_path
 from sparklog.delta.recent_entries import RecentEntries
 from sparklog.storage.entry_log import EntryLog
@@ -21,6 +22,8 @@ class DeltaLog(EntryLog[Entry]):
     """The table's folder, relative to the store's root."""
     recent: RecentEntries = field(default_factory=RecentEntries, compare=False, repr=False)
     """The entries that were created, or read while others were created, through this object a moment ago."""
+    read_checkpoint: CheckpointReader | None = field(default=None, compare=False, repr=False)
+    """Reads checkpoints; by Arrow, in this process, for None."""
 
     def path_of(self, version: int) -> str:
         return entry_path(self.table, version)

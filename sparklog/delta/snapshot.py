@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from sparklog.delta.actions import Entry, Metadata, Protocol, SetTransaction, listed_features
-from sparklog.delta.checkpoint_rows import METADATA, PROTOCOL, SET_TRANSACTION, CheckpointPartFile, live_files
+from sparklog.delta.checkpoint_content import CheckpointReader
 from sparklog.delta.listing import Listing, is_untouched, list_log, still_there
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptLogError, SparklogError, StoreUnavailableError, UnsupportedVersionError
 from sparklog.storage.position import Position
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "LogCopy",
@@ -68,15 +70,20 @@ class Snapshot:
     """
     tail: tuple[Entry, ...]
     """The entries behind the checkpoint, oldest first: whoever wants the live files applies them to ``files``."""
+    file_rows: Sequence[Mapping[str, Any]] | None = None
+    """The same as ``files``, row by row, where another process reads the log's checkpoints; ``files`` is None then, and
+    this is None everywhere else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointHeader:
     """The content of a checkpoint beside its files; empty where there is no checkpoint."""
 
-    transactions: Mapping[str, SetTransaction]
-    metadata: Metadata | None
-    protocol: Protocol | None
+    transactions: Mapping[str, SetTransaction] = field(default_factory=dict)
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
+    file_rows: Sequence[Mapping[str, Any]] | None = None
+    """See :attr:`Snapshot.file_rows`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,9 +171,18 @@ def load_snapshot(log: DeltaLog) -> Snapshot | None:
         metadata=metadata,
         protocol=protocol,
         transactions=transactions,
-        files=live_files(copy.checkpoint) if copy.checkpoint else None,
+        files=_live_files(copy),
         tail=copy.tail,
+        file_rows=copy.header.file_rows,
     )
+
+
+def _live_files(copy: LogCopy) -> pa.Table | None:
+    if not copy.checkpoint or copy.header.file_rows is not None:
+        return None
+    from sparklog.delta.checkpoint_rows import live_files  # loads Arrow, which a log without a checkpoint doesn't need
+
+    return live_files(copy.checkpoint)
 
 
 def check_protocol(table: str, protocol: Protocol, *, write: bool) -> None:
@@ -229,7 +245,7 @@ def read_log(log: DeltaLog, *, known: Mapping[int, bytes] = MappingProxyType({})
             continue
         copies = {part.path: data or b"" for part, data in zip(listing.checkpoint_parts, parts, strict=True)}
         try:
-            header = _read_header(copies)
+            header = _read_header(copies, log.read_checkpoint)
         except CorruptLogError as error:  # an older checkpoint and more entries say the same, if they are still there
             _LOGGER.warning("%s", error)
             corrupt, without = error, without | {listing.checkpoint_version}
@@ -254,37 +270,42 @@ def _raw_entries(
     return [read[v] if v in read else (None, known[v]) for v in versions]
 
 
-def _read_header(parts: Mapping[str, bytes]) -> CheckpointHeader:
+def _read_header(parts: Mapping[str, bytes], read: CheckpointReader | None) -> CheckpointHeader:
     """Read a checkpoint's parts, by path. Raises ``CorruptLogError``, which names the part."""
-    transactions: dict[str, SetTransaction] = {}
-    metadata: Metadata | None = None
-    protocol: Protocol | None = None
-    for path, data in parts.items():
-        part = CheckpointPartFile(path, data)
-        for row in part.rows("txn", SET_TRANSACTION):
-            transactions[row["appId"]] = SetTransaction(
-                app_id=row["appId"], version=row["version"], last_updated_ms=row["lastUpdated"] or 0
-            )
-        for row in part.rows("protocol", PROTOCOL):
-            protocol = Protocol(
-                min_reader_version=row["minReaderVersion"],
-                min_writer_version=row["minWriterVersion"],
-                reader_features=listed_features(row["readerFeatures"]),
-                writer_features=listed_features(row["writerFeatures"]),
-            )
-        for row in part.rows("metaData", METADATA):
-            metadata = Metadata(
-                table_id=row["id"],
-                schema_string=row["schemaString"],
-                partition_columns=tuple(row["partitionColumns"]),
-                configuration=dict(row["configuration"] or ()),
-                created_ms=row["createdTime"],
-                name=row["name"],
-                description=row["description"],
-            )
-    if parts and (metadata is None or protocol is None):
+    if not parts:
+        return CheckpointHeader()
+    if read is None:
+        from sparklog.delta.checkpoint_rows import read_checkpoint as read  # loads Arrow
+
+    content = read(parts)
+    transactions = {
+        row["appId"]: SetTransaction(
+            app_id=row["appId"], version=row["version"], last_updated_ms=row["lastUpdated"] or 0
+        )
+        for row in content.transactions
+    }
+    if not content.metadata or not content.protocol:
         raise CorruptLogError(f"corrupt checkpoint {', '.join(parts)}: it has no metaData or no protocol")
-    return CheckpointHeader(transactions=transactions, metadata=metadata, protocol=protocol)
+    row = content.protocol[-1]
+    protocol = Protocol(
+        min_reader_version=row["minReaderVersion"],
+        min_writer_version=row["minWriterVersion"],
+        reader_features=listed_features(row["readerFeatures"]),
+        writer_features=listed_features(row["writerFeatures"]),
+    )
+    row = content.metadata[-1]
+    metadata = Metadata(
+        table_id=row["id"],
+        schema_string=row["schemaString"],
+        partition_columns=tuple(row["partitionColumns"]),
+        configuration=dict(row["configuration"] or ()),
+        created_ms=row["createdTime"],
+        name=row["name"],
+        description=row["description"],
+    )
+    return CheckpointHeader(
+        transactions=transactions, metadata=metadata, protocol=protocol, file_rows=content.file_rows
+    )
 
 
 def _no_way_in(log: DeltaLog, listing: Listing | None, gap: int | None) -> SparklogError:

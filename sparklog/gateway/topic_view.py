@@ -12,7 +12,8 @@ import pyarrow as pa
 from sparklog.errors import InvalidRecordError, ObjectNotFoundError
 from sparklog.gateway.records import encode_batches
 from sparklog.log.cluster import Cluster
-from sparklog.log.data.record_reading import milliseconds, object_path
+from sparklog.log.data.object_paths import object_path
+from sparklog.log.data.record_reading import milliseconds
 from sparklog.log.data.record_streaming import is_read_whole, open_segments
 from sparklog.log.follow import TopicFollower
 from sparklog.log.typed_records import ValueReading

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from sparklog.errors import OutOfOrderSequenceError, SparklogError, TransactionalIdNotFoundError
 from sparklog.gateway.backend import Backend
 from sparklog.gateway.error_codes import ErrorCode
-from sparklog.log.data.encode import SEQUENCE_MODULUS, next_sequence
 from sparklog.log.data.producer_batch import ProducerBatch
+from sparklog.log.data.producer_stamp import SEQUENCE_MODULUS, next_sequence
 from sparklog.producer import Producer
 from sparklog.txn.deciding import entry_in_place
 from sparklog.txn.entries import TransactionEntry, open_transaction_log

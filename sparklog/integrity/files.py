@@ -15,7 +15,8 @@ from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotF
 from sparklog.integrity.findings import Code, Finding, Subject
 from sparklog.integrity.value_stats import LoggedValues, contradictions
 from sparklog.log.data.encode import open_parquet
-from sparklog.log.data.record_reading import conform, milliseconds, object_path
+from sparklog.log.data.object_paths import object_path
+from sparklog.log.data.record_reading import conform, milliseconds
 from sparklog.log.data.segments import Segment, SegmentIndex
 from sparklog.log.data.value_columns import DATA
 from sparklog.log.data.value_stats import ValueStats

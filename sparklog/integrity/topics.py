@@ -24,8 +24,9 @@ from sparklog.integrity.offsets import check_history_against, check_live
 from sparklog.integrity.transactions import TopicTransactions, TransactionsSeen, check_topic_transactions
 from sparklog.integrity.value_stats import LoggedValues
 from sparklog.log.cluster import Cluster
-from sparklog.log.data.record_reading import object_path
-from sparklog.log.data.schema import DATA_SCHEMA, PARTITION_COLUMNS, columns_of
+from sparklog.log.data.object_paths import object_path
+from sparklog.log.data.schema import DATA_SCHEMA
+from sparklog.log.data.table_schema import PARTITION_COLUMNS, columns_of
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID
 from sparklog.log.state import TopicState, load_state
 from sparklog.log.value_schemas import SCHEMA_PROPERTY

@@ -19,8 +19,9 @@ from sparklog.log.append_slots import Slot, judge_slots, new_batches, rows_of
 from sparklog.log.commit import Commit, TopicCommitResult
 from sparklog.log.data.data_files import StagedFile, UploadedFile
 from sparklog.log.data.encode import EncodedBatch
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.producer_batch import FileRows
-from sparklog.log.data.record_reading import find_by_sequence, object_path
+from sparklog.log.data.record_reading import find_by_sequence
 from sparklog.log.data.segments import SegmentIndex
 from sparklog.log.producer_batches import ProducerBatches, batch_actions, batch_info
 from sparklog.log.producer_state import PRODUCER_EXPIRATION_MS, ProducerEntry

@@ -26,7 +26,7 @@ from sparklog.delta.listing import list_log
 from sparklog.delta.log import DeltaLog
 from sparklog.log.announced.turns import LEAST_ROUND_TRIP_MS
 from sparklog.log.catch_up import catch_up_to_tail
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.gaps import ForeignGaps, wait_for_gap
 from sparklog.log.head import TopicHead, offset_actions
 from sparklog.log.state import GAP_INFO, TopicState, reload_state

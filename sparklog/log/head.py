@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from sparklog.config import TOPIC_SETTINGS, TopicConfig
 from sparklog.delta.actions import FAR_FUTURE_MS, AddFile, Entry, Metadata, RemoveFile, SetTransaction
 from sparklog.delta.properties import DEFAULT_DELETED_FILE_RETENTION_MS, deleted_file_retention_ms
 from sparklog.errors import CorruptLogError, InvalidConfigurationError, NotATopicError, UnsupportedVersionError
-from sparklog.log.data.schema import SKIPPING_COLUMNS
 from sparklog.log.data.segments import Segment, segment_of_add
+from sparklog.log.data.table_schema import SKIPPING_COLUMNS
 from sparklog.log.data.value_columns import Leaf, leaves_of, skipping_columns
 from sparklog.log.value_schemas import SCHEMA_PROPERTY, SOURCE_PROPERTY, TopicSchemas
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "FORMAT_VERSION",

@@ -15,8 +15,8 @@ from typing import Any
 from sparklog.clock import Deadline
 from sparklog.delta.actions import Entry, SetTransaction
 from sparklog.errors import InvalidProducerEpochError, OutOfOrderSequenceError, SparklogError
-from sparklog.log.data.encode import SEQUENCE_MODULUS, next_sequence
 from sparklog.log.data.producer_batch import PlacedBatch, ProducerBatch
+from sparklog.log.data.producer_stamp import SEQUENCE_MODULUS, next_sequence
 from sparklog.log.producer_state import PRODUCER_EXPIRATION_MS, batches_app_id, parse_batches_app_id
 from sparklog.log.state import TopicState, reload_state
 from sparklog.storage.retrying import retry

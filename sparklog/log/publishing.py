@@ -16,7 +16,7 @@ from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptLogError, ObjectNotFoundError, SparklogError
 from sparklog.log.commit import Commit, TopicCommitResult, commit
 from sparklog.log.data.data_files import UploadedFile
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
 from sparklog.log.offset_assignment import assign_offsets

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import ObjectNotFoundError
-from sparklog.log.data.record_reading import find_timestamp, is_read_whole, object_path
+from sparklog.log.data.object_paths import object_path
+from sparklog.log.data.record_reading import find_timestamp, is_read_whole
 from sparklog.log.data.segments import Segment, SegmentIndex, overlapping
 from sparklog.log.head import TopicHead
 from sparklog.model import OffsetAndTimestamp

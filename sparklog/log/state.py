@@ -23,8 +23,8 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from sparklog.log.data.record_reading import complete_stats, object_path
-from sparklog.log.data.segments import Segment, SegmentIndex, segment_of_add, segments_of_table
+from sparklog.log.data.object_paths import object_path
+from sparklog.log.data.segments import Segment, SegmentIndex, segment_of_add, segment_of_row
 from sparklog.log.head import (
     TopicHead,
     end_app_id,
@@ -318,7 +318,7 @@ def load_state(log: DeltaLog, *, statistics: bool = False) -> TopicState:
             f"{log.table} is no sparklog topic: partitioned by {list(snapshot.metadata.partition_columns)}, "
             "expected ['partition', 'base_offset']"
         )
-    index = SegmentIndex.of(complete_stats(log, segment) for segment in segments_of_table(snapshot.files))
+    index = SegmentIndex.of(_complete(log, segment) for segment in _checkpointed(snapshot))
     for entry in snapshot.tail:
         apply_files(index, entry, added_segments(log, entry))
     live_ends = {partition: index.end_offset(partition) for partition in index.partitions()}
@@ -351,10 +351,30 @@ def load_state(log: DeltaLog, *, statistics: bool = False) -> TopicState:
     )
 
 
+def _checkpointed(snapshot: Snapshot) -> list[Segment]:
+    """The segments of the files that were live at the checkpoint."""
+    if snapshot.file_rows is not None:
+        return [segment_of_row(row) for row in snapshot.file_rows]
+    if snapshot.files is None:
+        return []
+    from sparklog.log.data.segment_columns import segments_of_table  # loads Arrow, as the checkpoint did
+
+    return segments_of_table(snapshot.files)
+
+
+def _complete(log: DeltaLog, segment: Segment) -> Segment:
+    if segment.has_stats or segment.base_offset is None:
+        return segment
+    from sparklog.log.data.record_reading import complete_stats  # loads Arrow, for files of other engines alone
+
+    return complete_stats(log, segment)
+
+
 def _statistics(snapshot: Snapshot, index: SegmentIndex) -> dict[str, str | Mapping[str, Any]]:
     found: dict[str, str | Mapping[str, Any]] = {}
     if snapshot.files is not None:
         found = dict(zip(snapshot.files["path"].to_pylist(), snapshot.files["stats"].to_pylist(), strict=True))
+    found |= {row["path"]: row["stats"] for row in snapshot.file_rows or ()}
     for entry in snapshot.tail:
         found |= {action.path: action.stats or {} for action in entry.actions if isinstance(action, AddFile)}
     return {path: stats for path, stats in found.items() if stats and path in index.by_path}
@@ -372,7 +392,7 @@ def reload_state(state: TopicState) -> TopicState:
 def added_segments(log: DeltaLog, entry: Entry) -> list[Segment]:
     """The files that an entry adds; those without statistics are looked into."""
     adds = [action for action in entry.actions if isinstance(action, AddFile)]
-    return [complete_stats(log, segment_of_add(add, entry.version)) for add in adds]
+    return [_complete(log, segment_of_add(add, entry.version)) for add in adds]
 
 
 def apply_files(index: SegmentIndex, entry: Entry, added: Sequence[Segment]) -> None:

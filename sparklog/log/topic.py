@@ -21,8 +21,8 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.commit import Commit, commit, create_first
-from sparklog.log.data.schema import PARTITION_COLUMNS, SCHEMA_STRING, SKIPPING_PROPERTY, table_properties
 from sparklog.log.data.segments import Segment
+from sparklog.log.data.table_schema import PARTITION_COLUMNS, SCHEMA_STRING, SKIPPING_PROPERTY, table_properties
 from sparklog.log.data.value_columns import indexed_leaves, with_value_columns
 from sparklog.log.head import TopicHead, is_of_cleaner, is_topic_property
 from sparklog.log.state import TopicState, load_state, open_state

@@ -11,15 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sparklog.clock import Deadline
 from sparklog.delta.actions import Entry
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CommitStateUnknownError, StoreError, TransactionTimedOutError
-from sparklog.log.data.data_files import StagedFile, UploadedFile
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.parallel import parallel_map
 from sparklog.storage.retrying import retry
+
+if TYPE_CHECKING:
+    from sparklog.log.data.data_files import StagedFile, UploadedFile
 
 __all__ = [
     "Vacuum",

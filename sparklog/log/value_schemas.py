@@ -7,13 +7,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
+from sparklog import schemas
+from sparklog.arrow import pa
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidConfigurationError, NotATopicError
 from sparklog.log.data.value_columns import Leaf, indexed_leaves
-from sparklog.schemas import SchemaSource, ValueSchema, check, union
+
+if TYPE_CHECKING:
+    from sparklog.schemas import ValueSchema
 
 __all__ = ["SCHEMA_PROPERTY", "SOURCE_PROPERTY", "TopicSchemas"]
 
@@ -56,15 +59,15 @@ class TopicSchemas:
                 f"expected {SCHEMA_PROPERTY}1 to {len(found)}"
             )
         sources = tuple(properties.get(SOURCE_PROPERTY + name, "") for name in ids)
-        schemas = cls(tuple(found[name] for name in ids), _trimmed(sources))
+        known = cls(tuple(found[name] for name in ids), _trimmed(sources))
         try:
-            schemas.physical  # noqa: B018
-            schemas.all()
+            known.physical  # noqa: B018
+            known.all()
         except Exception as error:  # whatever a foreign engine made of them
             raise NotATopicError(
                 f"{table}: properties {SCHEMA_PROPERTY}1 to {len(found)} can't be read: {error}"
             ) from error
-        return schemas
+        return known
 
     @property
     def newest_id(self) -> int:
@@ -109,9 +112,9 @@ class TopicSchemas:
 
     def to_properties(self) -> dict[str, str]:
         """The schemas as table properties."""
-        schemas = {f"{SCHEMA_PROPERTY}{number}": text for number, text in enumerate(self.texts, 1)}
+        texts = {f"{SCHEMA_PROPERTY}{number}": text for number, text in enumerate(self.texts, 1)}
         sources = {f"{SOURCE_PROPERTY}{number}": text for number, text in enumerate(self.sources, 1) if text}
-        return schemas | sources
+        return texts | sources
 
     def with_schema(self, schema: ValueSchema, mode: str) -> TopicSchemas:
         """These schemas and a new one behind them; the same where it equals the newest.
@@ -121,7 +124,7 @@ class TopicSchemas:
         """
         if schema == self.newest:
             return self
-        verdict = check(schema, self.all(), mode)
+        verdict = schemas.check(schema, self.all(), mode)
         if not verdict.compatible:
             raise InvalidConfigurationError(
                 f"the schema isn't compatible ({mode}) with schema {self.newest_id}: {'; '.join(verdict.reasons)}"
@@ -149,15 +152,15 @@ def _source_text(schema: ValueSchema) -> str:
 
 @lru_cache(maxsize=256)
 def _parsed(text: str, source_text: str = "") -> ValueSchema:
-    schema = ValueSchema.from_json(text)
+    schema = schemas.ValueSchema.from_json(text)
     if not source_text:
         return schema
     found = json.loads(source_text)
     if "language" in found:
-        schema = replace(schema, source=SchemaSource(str(found["language"]), str(found["text"])))
+        schema = replace(schema, source=schemas.SchemaSource(str(found["language"]), str(found["text"])))
     return schema if found.get("registry_id") is None else schema.with_registry_id(int(found["registry_id"]))
 
 
 @lru_cache(maxsize=64)
 def _union(texts: tuple[str, ...]) -> pa.StructType:
-    return pa.struct(list(union([_parsed(text) for text in texts]).arrow))
+    return pa.struct(list(schemas.union([_parsed(text) for text in texts]).arrow))

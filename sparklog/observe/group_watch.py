@@ -19,7 +19,6 @@ from sparklog.observe.figures import GroupFigures, GroupPartitionFigures, TopicF
 from sparklog.observe.packed_files import TimedRange
 from sparklog.paths import decode_id, group_members
 from sparklog.storage import ObjectInfo
-from sparklog.txn.deciding import deciding_for
 
 __all__ = ["GroupWatch", "WatchedTopic", "group_figures"]
 
@@ -101,6 +100,8 @@ class GroupWatch:
     def _settled(self, rows: Rows) -> Rows:
         if not _pending(rows):
             return rows
+        from sparklog.txn.deciding import deciding_for  # few groups are committed to by transactions
+
         deciding = deciding_for(self._cluster, reason="", timeout_ms=_DECISION_MS)
         return stable_rows(rows, [*rows], deciding.look, now_ms=self._cluster.clock.now_ms(), waits=False)
 

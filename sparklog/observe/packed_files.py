@@ -1,14 +1,13 @@
 """A topic's live files in few bytes: what a process keeps of topics in which nothing happens. Pure.
 
-A :class:`~sparklog.log.data.segments.Segment` takes some 700 bytes of memory, here a file takes 160.
+A :class:`~sparklog.log.data.segments.Segment` takes some 700 bytes of memory, here a file takes 170.
 """
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
 
 from sparklog.log.data.segments import Segment, SegmentIndex
 
@@ -17,6 +16,7 @@ __all__ = ["PackedFiles", "TimedRange", "pack"]
 _NONE = -(2**63)
 _LEAST, _GREATEST = _NONE + 1, 2**63 - 1
 _SEPARATOR = "\0"
+_WIDTH = 11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,41 +47,50 @@ class PackedFiles:
 
     paths: bytes
     """Their paths, one after the other."""
-    numbers: npt.NDArray[np.int64]
-    """A row for each field of ``Segment`` but the path, in its order, a column for each file."""
+    numbers: array[int]
+    """File by file, a number for each field of ``Segment`` but the path, in its order; then the greatest offset of all
+    files of its partition up to this one."""
 
     def __len__(self) -> int:
-        return int(self.numbers.shape[1])
+        return len(self.numbers) // _WIDTH
 
     def unpack(self) -> SegmentIndex:
         """The files as they were packed."""
         if not len(self):
             return SegmentIndex.of(())
         paths = self.paths.decode().split(_SEPARATOR)
-        rows = self.numbers.T.tolist()
-        return SegmentIndex.of(_segment(path, row) for path, row in zip(paths, rows, strict=True))
+        return SegmentIndex.of(_segment(path, self._row(number)) for number, path in enumerate(paths))
 
     def range_at(self, partition: int, offset: int) -> TimedRange | None:
         """The offsets and times of the file that holds the first record of ``partition`` at ``offset`` or beyond; None
         where there is none, or where it doesn't tell its times."""
-        begin, end = np.searchsorted(self.numbers[0], (partition, partition + 1))
-        base, low, high = (self.numbers[row, begin:end] for row in (1, 5, 6))
-        known = (base != _NONE) & (low != _NONE) & (high != _NONE)
-        beyond = np.flatnonzero(known & (base + high >= offset))
-        if not len(beyond):
+        files = range(len(self))
+        begin, end = (bisect_left(files, wanted, key=self._partition) for wanted in (partition, partition + 1))
+        at = bisect_left(files, offset, begin, end, key=self._greatest_offset)
+        if at == end:
             return None
-        at = begin + int(beyond[0])
-        row = [int(number) for number in self.numbers[:, at]]
-        if _NONE in (row[7], row[8]):
+        _, base, _, _, _, low, high, min_ms, max_ms, *_ = self._row(at)
+        if _NONE in (min_ms, max_ms):
             return None
-        return TimedRange(first_offset=row[1] + row[5], last_offset=row[1] + row[6], min_ms=row[7], max_ms=row[8])
+        return TimedRange(first_offset=base + low, last_offset=base + high, min_ms=min_ms, max_ms=max_ms)
+
+    def _row(self, number: int) -> list[int]:
+        return self.numbers[number * _WIDTH : (number + 1) * _WIDTH].tolist()
+
+    def _partition(self, number: int) -> int:
+        return self.numbers[number * _WIDTH]
+
+    def _greatest_offset(self, number: int) -> int:
+        return self.numbers[(number + 1) * _WIDTH - 1]
 
 
 def pack(index: SegmentIndex) -> PackedFiles:
     """The live files of an index. A number beyond 64 bits, as another engine may claim it, becomes the nearest one."""
     segments = sorted(index.by_path.values(), key=_place)
-    rows = [
-        (
+    numbers = array("q")
+    partition, greatest = _NONE, _NONE
+    for one in segments:
+        row = [
             _packed(one.partition),
             _packed(one.base_offset),
             _packed(one.size_bytes),
@@ -92,15 +101,17 @@ def pack(index: SegmentIndex) -> PackedFiles:
             _packed(one.min_timestamp_ms),
             _packed(one.max_timestamp_ms),
             _packed(one.delta_version),
-        )
-        for one in segments
-    ]
-    numbers = np.array(rows, np.int64).reshape(len(rows), 10).T.copy()
+        ]
+        if row[0] != partition:
+            partition, greatest = row[0], _NONE
+        if one.base_offset is not None and _NONE not in (row[5], row[6]):
+            greatest = max(greatest, _packed(row[1] + row[6]))
+        numbers.extend([*row, greatest])
     return PackedFiles(paths=_SEPARATOR.join(one.path for one in segments).encode(), numbers=numbers)
 
 
 def _segment(path: str, row: list[int]) -> Segment:
-    partition, base_offset, size, modified, count, low, high, min_ms, max_ms, version = row
+    partition, base_offset, size, modified, count, low, high, min_ms, max_ms, version, _ = row
     return Segment(
         path=path,
         partition=_unpacked(partition),

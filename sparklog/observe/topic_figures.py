@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sparklog.compaction.due import note_of
-from sparklog.compaction.optimize import merge_ranges
-from sparklog.compaction.reports import Step
+from sparklog.compaction.plan_optimize import merge_ranges
+from sparklog.compaction.steps import Step
 from sparklog.errors import InvalidConfigurationError
 from sparklog.log.data.segments import Segment
 from sparklog.log.head import TopicHead

@@ -14,8 +14,8 @@ from sparklog.config import ACKS_ALL, ProducerConfig, TopicConfig
 from sparklog.errors import IllegalStateError, KafkaTimeoutError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.interrupts import bounded_s, uninterrupted
 from sparklog.log import AppendResult, Cluster, Marker, StagedFile, StagedUpload, TopicWriter, UploadedFile
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.producer_batch import PlacedBatch
-from sparklog.log.data.record_reading import object_path
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Sequencing

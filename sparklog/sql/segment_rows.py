@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptRecordError
 from sparklog.log.data.encode import open_parquet
-from sparklog.log.data.record_reading import conform, kind_of, object_path
+from sparklog.log.data.object_paths import object_path
+from sparklog.log.data.record_reading import conform, kind_of
 from sparklog.log.data.segments import Segment
 from sparklog.log.data.value_columns import DATA
 from sparklog.log.state import TopicState

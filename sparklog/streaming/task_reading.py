@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.record_streaming import is_read_whole, open_segments
 from sparklog.log.data.schema import TIMESTAMP
 from sparklog.log.data.segments import Segment, overlapping

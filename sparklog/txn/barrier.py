@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 
 from sparklog.errors import SparklogError
 from sparklog.log.cluster import Cluster
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.parallel import parallel_map
 from sparklog.paths import topic_table
 from sparklog.txn.entries import TransactionEntry, TransactionLog, open_transaction_log

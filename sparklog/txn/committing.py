@@ -23,7 +23,7 @@ from sparklog.errors import (
 from sparklog.log.append import TopicWriter
 from sparklog.log.catch_up import catch_up
 from sparklog.log.cluster import Cluster
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.publishing import Marker, PublishResult
 from sparklog.logs import about
 from sparklog.parallel import parallel_results

@@ -19,7 +19,7 @@ from sparklog.errors import CorruptLogError, UnsupportedVersionError
 from sparklog.groups.membership.member_state import decode_partitions, encode_partitions
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.data_files import UploadedFile
-from sparklog.log.data.encode import ProducerStamp
+from sparklog.log.data.producer_stamp import ProducerStamp
 from sparklog.log.producer_state import new_producer_id
 from sparklog.model import TopicPartition
 from sparklog.paths import transaction_entry, transaction_log

@@ -24,7 +24,7 @@ from sparklog.delta.properties import deleted_file_retention_ms
 from sparklog.delta.removed import RemovedFiles, removed_files
 from sparklog.log.cluster import Cluster
 from sparklog.log.commit import Commit, commit
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.state import TopicState, load_state
 from sparklog.paths import STAGE_PREFIX
 from sparklog.storage import ObjectInfo

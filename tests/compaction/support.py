@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from sparklog.delta.log import DeltaLog
 from sparklog.log.append import TopicWriter
-from sparklog.log.data.record_reading import object_path, read_segment
+from sparklog.log.data.object_paths import object_path
+from sparklog.log.data.record_reading import read_segment
 from sparklog.log.data.segments import Segment
 from sparklog.log.state import load_state
 from tests.support import T0_MS, append, records, within

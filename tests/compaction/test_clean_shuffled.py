@@ -20,7 +20,7 @@ from sparklog.compaction.file_ranges import file_units
 from sparklog.compaction.plan_cleaning import CleanerState, CleanPlan, Reason
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import InvalidArgumentError
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
 from tests.compaction.support import Key, a_segment, append_pairs, live, pairs_of, stored

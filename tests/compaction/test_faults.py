@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 
 from sparklog.compaction.compact import compact_topic
-from sparklog.compaction.maintain import maintain
+from sparklog.compaction.maintenance import maintain
 from sparklog.compaction.optimize import optimize_topic
 from sparklog.compaction.plan_optimize import OptimizePolicy
 from sparklog.compaction.retention import retain_topic

@@ -23,7 +23,7 @@ from sparklog.compaction.rewrite_arrow import RangeWriter, RewrittenFile
 from sparklog.compaction.sorting import by_offset
 from sparklog.delta.log import DeltaLog
 from sparklog.integrity import check_cluster
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.state import load_state
 from sparklog.paths import new_data_file

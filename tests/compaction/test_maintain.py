@@ -11,7 +11,7 @@ from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.errors import CorruptLogError, InvalidConfigurationError, UnknownTopicOrPartitionError
 from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.log import Cluster
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.state import load_state
 from sparklog.log.topic import create_topic, delete_topic
 from sparklog.storage import MemoryStore

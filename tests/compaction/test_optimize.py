@@ -25,7 +25,7 @@ from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import InvalidConfigurationError, KafkaTimeoutError, NotATopicError
 from sparklog.log import open_cluster
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.follow import TopicFollower
 from sparklog.log.state import load_state, open_state

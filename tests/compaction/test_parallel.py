@@ -11,7 +11,7 @@ import pytest
 
 from sparklog.compaction import OptimizePolicy, Step, maintain, rewrite_arrow, topic_steps
 from sparklog.compaction.file_ranges import FileRange
-from sparklog.compaction.maintain import MaintenanceOptions, each_topic_at_once, ignore_steps
+from sparklog.compaction.maintenance import MaintenanceOptions, each_topic_at_once, ignore_steps
 from sparklog.compaction.optimize import optimize_topic
 from sparklog.compaction.rewrite_arrow import Rewritten
 from sparklog.compaction.run_context import MaintenanceRun

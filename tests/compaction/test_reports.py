@@ -11,7 +11,7 @@ from sparklog.compaction import OptimizePolicy, Outcome, Step, maintain
 from sparklog.compaction.clean_arrow import CleanPass, clean_with_arrow
 from sparklog.compaction.compact import compact_topic
 from sparklog.compaction.file_ranges import FileRange
-from sparklog.compaction.maintain import (
+from sparklog.compaction.maintenance import (
     MaintenanceOptions,
     ProgressListener,
     TopicMaintenance,
@@ -37,7 +37,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log import Cluster
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.topic import create_topic, delete_topic
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock

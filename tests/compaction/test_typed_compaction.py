@@ -16,7 +16,7 @@ from sparklog.delta.actions import AddFile
 from sparklog.integrity import check_cluster
 from sparklog.log import create_topic
 from sparklog.log.data.encode import decode_file
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.record_streaming import open_segments
 from sparklog.log.data.value_columns import DATA
 from sparklog.log.state import load_state

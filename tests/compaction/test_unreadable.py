@@ -6,7 +6,7 @@ import pytest
 
 from sparklog.compaction import maintain
 from sparklog.delta.actions import RemoveFile
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.topic import create_topic
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock

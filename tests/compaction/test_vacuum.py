@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from sparklog.clock import SystemClock
+from sparklog.compaction.due import checkpoint_worthwhile
 from sparklog.compaction.optimize import optimize_topic
-from sparklog.compaction.vacuum import VacuumReport, checkpoint_worthwhile, vacuum_topic
+from sparklog.compaction.vacuum import VacuumReport, vacuum_topic
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.listing import read_hint
 from sparklog.delta.log import DeltaLog

@@ -16,7 +16,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log import delete_records, delete_topic
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.state import load_state
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock

@@ -13,7 +13,7 @@ from sparklog.consumer.segment_fetcher import ReadLimits
 from sparklog.delta.actions import RemoveFile
 from sparklog.errors import ObjectNotFoundError, StoreUnavailableError
 from sparklog.log import Cluster, TopicFollower
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.state import load_state
 from sparklog.model import TopicPartition
 from sparklog.storage import MemoryStore

@@ -20,7 +20,8 @@ from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path, entry_path, last_checkpoint_path, log_folder
 from sparklog.delta.snapshot import Newest, Snapshot, load_snapshot, open_newest
 from sparklog.errors import CorruptLogError, ObjectNotFoundError, StoreUnavailableError, UnsupportedVersionError
-from sparklog.log.data.segments import Segment, segment_of_add, segments_of_table
+from sparklog.log.data.segment_columns import segments_of_table
+from sparklog.log.data.segments import Segment, segment_of_add
 from sparklog.log.topic import alter_topic, create_partitions, delete_records
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock, WrappedStore

@@ -10,7 +10,7 @@ import pytest
 
 import sparklog.gateway
 from sparklog import Admin, NewTopic, Producer
-from sparklog.compaction.maintain import Step, maintain
+from sparklog.compaction.maintenance import Step, maintain
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.gateway import fetch as fetch_module
 from sparklog.gateway import topic_view

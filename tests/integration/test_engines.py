@@ -20,7 +20,7 @@ from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import last_checkpoint_path
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.schema import HEADERS
 from sparklog.log.follow import TopicFollower
 from sparklog.log.sequencing.sequencing import sequence_topic

@@ -19,8 +19,9 @@ from sparklog.integrity import Code, Report, Severity, check_cluster
 from sparklog.log import Cluster, create_topic, delete_records, delete_topic, sequence_topic
 from sparklog.log.commit import Commit, commit
 from sparklog.log.data.data_files import UploadedFile
-from sparklog.log.data.encode import ProducerStamp, encode_batch
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.encode import encode_batch
+from sparklog.log.data.object_paths import object_path
+from sparklog.log.data.producer_stamp import ProducerStamp
 from sparklog.log.head import TopicHead
 from sparklog.log.state import TopicState, load_state
 from sparklog.model import OffsetAndMetadata, TopicPartition

@@ -19,8 +19,8 @@ from sparklog.integrity import Code, check_cluster
 from sparklog.integrity.log_listing import LogListing, check_checkpoints
 from sparklog.log.announced.names import Announcement
 from sparklog.log.commit import Commit
-from sparklog.log.data.encode import ProducerStamp
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
+from sparklog.log.data.producer_stamp import ProducerStamp
 from sparklog.log.data.segments import format_timestamp
 from sparklog.log.producer_state import ProducerEntry, announcer_txn, producer_txn
 from sparklog.log.state import TopicState, load_state

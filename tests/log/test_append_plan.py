@@ -16,7 +16,8 @@ from sparklog.errors import (
 from sparklog.log.announced.plan import OwnFlush
 from sparklog.log.append_plan import plan_append
 from sparklog.log.data.data_files import UploadedFile
-from sparklog.log.data.encode import EncodedBatch, ProducerStamp
+from sparklog.log.data.encode import EncodedBatch
+from sparklog.log.data.producer_stamp import ProducerStamp
 from sparklog.log.data.segments import segment_of_add
 from sparklog.log.head import TopicHead
 from sparklog.log.producer_state import ProducerEntry, producer_entry

@@ -24,7 +24,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.follow import TopicFollower
 from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import load_state, open_state

@@ -9,7 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sparklog.errors import CorruptRecordError, InvalidArgumentError
-from sparklog.log.data.encode import ProducerStamp, decode_file, encode_batch, next_sequence
+from sparklog.log.data.encode import decode_file, encode_batch
+from sparklog.log.data.producer_stamp import ProducerStamp, next_sequence
 from sparklog.log.data.record_reading import conform
 from sparklog.log.data.schema import DATA_SCHEMA, HEADERS, TIMESTAMP
 from tests.depth import by_depth

@@ -18,7 +18,8 @@ from sparklog.errors import (
     StoreUnavailableError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.log.data.record_reading import milliseconds, object_path
+from sparklog.log.data.object_paths import object_path
+from sparklog.log.data.record_reading import milliseconds
 from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.follow import TopicFollower
 from sparklog.log.sequencing.sequencing import sequence_topic

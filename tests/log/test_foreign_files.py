@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.log import DeltaLog
 from sparklog.log.data.murmur2 import key_partitions
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.follow import TopicFollower
 from sparklog.log.sequencing.sequencing import sequence_topic

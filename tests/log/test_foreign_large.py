@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptRecordError, StoreError
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.partitioned_writer import PartitionedWriter
-from sparklog.log.data.record_reading import object_path
 from sparklog.log.data.segments import Segment, overlapping
 from sparklog.log.follow import TopicFollower
 from sparklog.log.sequencing.foreign_files import MAX_COPIED_BYTES, read_foreign

@@ -15,7 +15,7 @@ from sparklog.delta.actions import AddFile
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path
 from sparklog.log.append import TopicWriter
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.publishing import Marker
 from sparklog.log.state import open_state

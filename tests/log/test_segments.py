@@ -11,13 +11,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sparklog.delta.actions import AddFile
 from sparklog.errors import CorruptLogError
+from sparklog.log.data.segment_columns import segments_of_table
 from sparklog.log.data.segments import (
     Segment,
     SegmentIndex,
     format_timestamp,
     parse_timestamp,
     segment_of_add,
-    segments_of_table,
 )
 
 NEWEST_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z

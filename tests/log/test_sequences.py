@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparklog.log.data.encode import SEQUENCE_MODULUS, ProducerStamp
+from sparklog.log.data.producer_stamp import SEQUENCE_MODULUS, ProducerStamp
 from sparklog.log.data.sequences import ProducerSequences
 
 

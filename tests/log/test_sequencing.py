@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sparklog.delta.actions import AddFile, RemoveFile
 from sparklog.delta.checkpoint import write_checkpoint
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.segments import segment_of_add
 from sparklog.log.follow import TopicFollower
 from sparklog.log.sequencing.sequencing import sequence_topic

@@ -17,7 +17,7 @@ from sparklog.delta.actions import RemoveFile
 from sparklog.log import Cluster
 from sparklog.log.append import TopicWriter
 from sparklog.log.claims import Claim
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.maintenance import Sequencing
 from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import TopicState, load_state, open_state

@@ -22,7 +22,8 @@ from sparklog.log.append import TopicWriter
 from sparklog.log.catch_up import catch_up
 from sparklog.log.commit import Commit, commit
 from sparklog.log.data.encode import write_parquet
-from sparklog.log.data.record_reading import object_path, read_segment
+from sparklog.log.data.object_paths import object_path
+from sparklog.log.data.record_reading import read_segment
 from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.follow import TopicFollower
 from sparklog.log.state import load_state

@@ -21,7 +21,7 @@ from sparklog.errors import (
     TransactionTimedOutError,
 )
 from sparklog.log.append import StagedFile, TopicWriter
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.publishing import Marker, publish_transaction
 from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import load_state, open_state

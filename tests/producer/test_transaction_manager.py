@@ -33,7 +33,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log import Cluster, create_partitions, create_topic, delete_topic
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.publishing import marker_app_id
 from sparklog.log.state import load_state
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition

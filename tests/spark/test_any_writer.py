@@ -14,7 +14,7 @@ from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.log import DeltaLog
 from sparklog.log.cluster import open_cluster
 from sparklog.log.data.murmur2 import key_partitions
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.state import load_state
 from tests.support import contents
 

@@ -15,7 +15,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.cluster import open_cluster
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.follow import TopicFollower
 from sparklog.model import TopicPartition
 from sparklog.storage import MemoryStore

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sparklog.errors import CorruptLogError, InvalidArgumentError, InvalidTxnStateError, UnsupportedVersionError
 from sparklog.log.data.data_files import UploadedFile
-from sparklog.log.data.encode import ProducerStamp
+from sparklog.log.data.producer_stamp import ProducerStamp
 from sparklog.model import TopicPartition
 from sparklog.storage.position import Position
 from sparklog.testing import CountingStore, ManualClock

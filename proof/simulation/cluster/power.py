@@ -14,7 +14,7 @@ from typing import TypeVar
 from proof.simulation.cluster.shape import JobPlan, Shape
 from proof.simulation.cluster.weather import Forecast
 from sparklog.delta.names import parse_name
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.paths import TOPICS_FOLDER
 from sparklog.storage import ObjectStore
 from sparklog.testing import Disk, PowerLossStore, SimulatedCrash, WrappedStore

@@ -15,7 +15,7 @@ from unittest import mock
 from sparklog.errors import InvalidTxnStateError
 from sparklog.groups.offsets.offset_files import decode_rows
 from sparklog.groups.offsets.rows import OffsetRow, Rows, Stamp
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.state import TopicState
 from sparklog.model import TopicPartition
 from sparklog.paths import GROUPS_FOLDER, TOPICS_FOLDER, TRANSACTIONS_FOLDER, group_offsets_table, transaction_log

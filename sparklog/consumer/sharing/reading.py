@@ -12,7 +12,7 @@ import pyarrow as pa
 from sparklog.errors import ObjectNotFoundError
 from sparklog.log import TopicFollower
 from sparklog.log.data.arrow_buffers import buffer_numbers
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.record_streaming import is_read_whole, open_segments
 from sparklog.log.data.segments import Segment
 from sparklog.log.typed_records import ValueReading

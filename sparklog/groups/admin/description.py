@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from sparklog.errors import SparklogError
 from sparklog.groups.membership.generations import Generation
 from sparklog.groups.membership.member_state import MemberState
 from sparklog.groups.membership.proposals import need_of
 from sparklog.groups.offsets.rows import Rows
-from sparklog.log import TopicDescription
 from sparklog.model import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from sparklog.log import TopicDescription
 
 __all__ = [
     "GroupDescription",

@@ -38,7 +38,7 @@ from sparklog.groups.offsets.offset_state import (
     state_of,
 )
 from sparklog.groups.offsets.rows import Rows
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position, advance
 

@@ -17,12 +17,13 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import groupby
+from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from sparklog.arrow import is_arrow_loaded, pa, pq
+from sparklog.delta.flat_parquet import NotFlatError, read_flat
 from sparklog.errors import CorruptLogError
 from sparklog.groups.offsets.rows import Decider, OffsetRow, Pending, Rows, Stamp
 from sparklog.model import OffsetAndMetadata, TopicPartition
@@ -47,41 +48,31 @@ FORMAT_PROPERTY = "sparklog.offsets.format.version"
 REPLACED_KEEP_MS = 3_600_000
 """Source: protocol rule G4, one listing."""
 
-_SCHEMA = pa.schema(
-    [
-        pa.field("topic", pa.string()),
-        pa.field("topic_id", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("metadata", pa.string()),
-        pa.field("leader_epoch", pa.int32()),
-        pa.field("owner_generation", pa.int64()),
-        pa.field("owner_member", pa.string()),
-        pa.field("commit_timestamp", pa.timestamp("us", tz="UTC")),
-        pa.field("pending_transactional_id", pa.string()),
-        pa.field("pending_producer_epoch", pa.int32()),
-        pa.field("pending_entry", pa.int64()),
-        pa.field("pending_offset", pa.int64()),
-        pa.field("pending_metadata", pa.string()),
-        pa.field("pending_leader_epoch", pa.int32()),
-    ]
-)
-_DELTA_TYPES = {
-    pa.string(): "string",
-    pa.int32(): "integer",
-    pa.int64(): "long",
-    pa.timestamp("us", tz="UTC"): "timestamp",
+_COLUMNS = {
+    "topic": "string",
+    "topic_id": "string",
+    "partition": "integer",
+    "offset": "long",
+    "metadata": "string",
+    "leader_epoch": "integer",
+    "owner_generation": "long",
+    "owner_member": "string",
+    "commit_timestamp": "timestamp",
+    "pending_transactional_id": "string",
+    "pending_producer_epoch": "integer",
+    "pending_entry": "long",
+    "pending_offset": "long",
+    "pending_metadata": "string",
+    "pending_leader_epoch": "integer",
 }
+"""The columns, with their types as Delta names them."""
 _REQUIRED = ("topic", "partition", "commit_timestamp")
 """The columns that a row can't do without; any other that a foreign engine left out has a default."""
 
 SCHEMA_STRING = json.dumps(
     {
         "type": "struct",
-        "fields": [
-            {"name": field.name, "type": _DELTA_TYPES[field.type], "nullable": True, "metadata": {}}
-            for field in _SCHEMA
-        ],
+        "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in _COLUMNS.items()],
     }
 )
 """The schema as Delta writes it."""
@@ -123,10 +114,22 @@ def encode_rows(rows: Rows) -> bytes:
         [offset.committed.metadata if offset else None for offset in pending],
         [offset.committed.leader_epoch if offset else None for offset in pending],
     ]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
+    schema = _schema()
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_arrays(arrays, schema=_SCHEMA), sink, compression="snappy", write_statistics=False)
+    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), sink, compression="snappy", write_statistics=False)
     return bytes(sink.getvalue())
+
+
+@lru_cache(maxsize=1)
+def _schema() -> pa.Schema:
+    types = {
+        "string": pa.string(),
+        "integer": pa.int32(),
+        "long": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+    }
+    return pa.schema([pa.field(name, types[kind]) for name, kind in _COLUMNS.items()])
 
 
 def decode_rows(path: str, data: bytes) -> dict[TopicPartition, OffsetRow]:
@@ -137,14 +140,7 @@ def decode_rows(path: str, data: bytes) -> dict[TopicPartition, OffsetRow]:
             partition or time, or with a number out of range; two rows of one partition. Names the file and what is
             wrong in it.
     """
-    try:
-        table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptLogError(f"corrupt offset file {path} ({len(data)} bytes): {error}") from error
-    values = {field.name: _column(path, table, field) for field in _SCHEMA}
-    unknown = set(table.column_names) - set(values)
-    if unknown:  # the next commit would drop it
-        raise CorruptLogError(f"offset file {path} has unknown columns {', '.join(sorted(unknown))}")
+    values = (None if is_arrow_loaded() else _flat_values(data)) or _values(path, data)
     rows: dict[TopicPartition, OffsetRow] = {}
     for topic, topic_id, number, offset, metadata, epoch, generation, member, micros, *pending in zip(
         *values.values(), strict=True
@@ -225,7 +221,28 @@ def plan_sweep(
         before = successors
 
 
-def _column(path: str, table: pa.Table, field: pa.Field) -> list[object]:
+def _flat_values(data: bytes) -> Mapping[str, list[Any]] | None:
+    """The values of a file as we write them, read without Arrow; None for any other."""
+    try:
+        return read_flat(data, _COLUMNS)
+    except NotFlatError:
+        return None
+
+
+def _values(path: str, data: bytes) -> Mapping[str, list[Any]]:
+    """The values by column. Raises ``CorruptLogError``."""
+    try:
+        table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptLogError(f"corrupt offset file {path} ({len(data)} bytes): {error}") from error
+    values = {field.name: _column(path, table, field) for field in _schema()}
+    unknown = set(table.column_names) - set(values)
+    if unknown:  # the next commit would drop it
+        raise CorruptLogError(f"offset file {path} has unknown columns {', '.join(sorted(unknown))}")
+    return values
+
+
+def _column(path: str, table: pa.Table, field: pa.Field) -> list[Any]:
     """A column's values, times as microseconds since the epoch; nulls where an older or a foreign file lacks it."""
     if field.name not in table.column_names:
         if field.name in _REQUIRED:

@@ -9,7 +9,7 @@ from sparklog.delta.listing import read_hint
 from sparklog.delta.log import DeltaLog
 from sparklog.groups.offsets.offset_files import plan_sweep
 from sparklog.groups.offsets.offset_state import NO_TABLE, load_state
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 
 __all__ = ["LOG_RETENTION_MS", "maintain_offsets", "sweep"]
 

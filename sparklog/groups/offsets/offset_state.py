@@ -22,7 +22,7 @@ from sparklog.errors import (
 from sparklog.groups.offsets.offset_files import FORMAT_PROPERTY, FORMAT_VERSION, decode_rows
 from sparklog.groups.offsets.rows import OffsetRow, Rows
 from sparklog.log.cluster import Cluster
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.model import TopicPartition
 from sparklog.paths import group_offsets_table
 from sparklog.storage.entry_log import PositionLost

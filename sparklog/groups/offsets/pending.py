@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from sparklog.clock import Deadline
 from sparklog.errors import CommitFailedError
 from sparklog.groups.offsets.changes import check_nothing_pending, check_offset, member_since
-from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.groups.offsets.rows import Decider, OffsetRow, Pending, Rows, Stamp
 from sparklog.model import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from sparklog.groups.offsets.offset_table import OffsetTable
 
 __all__ = ["Deciding", "PendOffsets", "SettlePending", "pending_deciders", "settle_pending", "stable_rows"]
 

@@ -17,7 +17,7 @@ from sparklog.errors import StoreError
 from sparklog.log.announced.names import Announcement, folders_to_list, parse_name
 from sparklog.log.announced.plan import Listed, Listing, StoreClock
 from sparklog.log.data.carried_stats import carried_stats
-from sparklog.log.data.encode import next_sequence
+from sparklog.log.data.producer_stamp import next_sequence
 from sparklog.log.data.value_columns import Leaf
 from sparklog.parallel import parallel_results
 from sparklog.storage.retrying import Patience, RetryingStore

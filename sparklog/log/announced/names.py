@@ -11,7 +11,8 @@ import zlib
 from dataclasses import dataclass
 
 from sparklog.log.data.data_files import UploadedFile
-from sparklog.log.data.encode import MAX_TIMESTAMP_MS, SEQUENCE_MODULUS, ProducerStamp
+from sparklog.log.data.encode import MAX_TIMESTAMP_MS
+from sparklog.log.data.producer_stamp import SEQUENCE_MODULUS, ProducerStamp
 from sparklog.log.producer_state import MAX_PRODUCER_EPOCH
 from sparklog.paths import announced_file, announced_folder, announced_versions_after
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparklog.delta.actions import AddFile
-from sparklog.log.data.encode import EncodedBatch, ProducerStamp, next_sequence
-from sparklog.log.data.producer_batch import PlacedBatch
+from sparklog.log.data.producer_stamp import ProducerStamp, next_sequence
 from sparklog.log.data.segments import format_timestamp
-from sparklog.log.data.sequences import NumberedBatches
 from sparklog.log.data.value_stats import merged_stats
+
+if TYPE_CHECKING:
+    from sparklog.log.data.encode import EncodedBatch
+    from sparklog.log.data.producer_batch import PlacedBatch
+    from sparklog.log.data.sequences import NumberedBatches
 
 __all__ = ["StagedFile", "StagedUpload", "UploadedFile"]
 

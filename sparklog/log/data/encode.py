@@ -16,6 +16,7 @@ from sparklog.errors import CorruptRecordError, InvalidArgumentError
 from sparklog.log.data.arrow_buffers import buffer_numbers, one_array
 from sparklog.log.data.carried_stats import footer_entry
 from sparklog.log.data.few_records import encode_few_records
+from sparklog.log.data.producer_stamp import SEQUENCE_MODULUS, ProducerStamp, next_sequence
 from sparklog.log.data.schema import DATA_SCHEMA, HEADERS, TIMESTAMP, data_schema
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID, Leaf, has_values, leaves_of
 from sparklog.log.data.value_stats import value_stats
@@ -23,19 +24,13 @@ from sparklog.log.data.value_stats import value_stats
 __all__ = [
     "FEW_RECORDS",
     "MAX_TIMESTAMP_MS",
-    "SEQUENCE_MODULUS",
     "EncodedBatch",
-    "ProducerStamp",
     "decode_file",
     "encode_batch",
-    "next_sequence",
     "open_parquet",
     "parquet_options",
     "record_columns",
 ]
-
-SEQUENCE_MODULUS = 2**31
-"""Sequences are int32 and wrap to 0. Source: Kafka ``DefaultRecordBatch.incrementSequence``."""
 
 MAX_TIMESTAMP_MS = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z, the last moment that every reader of the table can show."""
@@ -51,18 +46,6 @@ _WITHOUT_HEADERS = DATA_SCHEMA.remove(DATA_SCHEMA.get_field_index("headers"))
 _CODECS: Mapping[str, str | None] = MappingProxyType(
     {"none": None, "uncompressed": None, "gzip": "gzip", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"}
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerStamp:
-    """The producer of a batch, and the batch's place in its sequence."""
-
-    producer_id: int
-    """Random, 63 bits."""
-    producer_epoch: int
-    """0 … 32767."""
-    base_sequence: int
-    """Sequence of the batch's first record in its partition, 0 … 2**31 - 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +64,6 @@ class EncodedBatch:
     def last_offset_delta(self) -> int:
         """``offset_delta`` of the last record: one less than their number."""
         return self.record_count - 1
-
-
-def next_sequence(sequence: int, count: int) -> int:
-    """The sequence ``count`` records after ``sequence``."""
-    return (sequence + count) % SEQUENCE_MODULUS
 
 
 _SAMPLE = 512

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from sparklog.errors import StoreError
 from sparklog.log.data.encode import parquet_options
 from sparklog.log.data.file_stats import FileStats
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.value_columns import DATA, Leaf
 from sparklog.paths import new_data_file
 from sparklog.storage.base import ObjectStore

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparklog.errors import SparklogError
-from sparklog.log.data.encode import next_sequence
+from sparklog.log.data.producer_stamp import next_sequence
 
 __all__ = ["FileRows", "PlacedBatch", "ProducerBatch"]
 

@@ -3,10 +3,8 @@ files)."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +12,7 @@ import pyarrow.compute as pc
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotFoundError
 from sparklog.log.data.encode import decode_file, open_parquet
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.range_file import WHOLE_FILE_BYTES, RangeFile
 from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.data.segments import Segment
@@ -25,35 +24,16 @@ __all__ = [
     "empty_records",
     "find_by_sequence",
     "find_timestamp",
-    "is_absolute",
     "is_read_whole",
     "kind_of",
     "milliseconds",
-    "object_path",
     "read_segment",
     "read_together",
 ]
 
-# A URI with a scheme. In a relative one no colon comes before the first slash but percent-encoded (RFC 3986, 4.2).
-_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _BUFFER_BYTES = 512 * 1024
 """The buffer of each column of a file that is read by ranges."""
 _ALL = ("timestamp", "key", "value", "headers", "producer_id", "producer_epoch", "sequence")
-
-
-def is_absolute(path: str) -> bool:
-    """Is a path of the log a URI with a scheme, which need not lie in the table's folder?"""
-    return _ABSOLUTE.match(path) is not None
-
-
-def object_path(table: str, path: str) -> str:
-    """The path of a data file in the store. Raises ``InvalidArgumentError`` for a path outside of the table."""
-    decoded = unquote(path)
-    if is_absolute(path) or not {"", ".", ".."}.isdisjoint(decoded.split("/")):
-        raise InvalidArgumentError(
-            f"{table}: data file {path} lies outside of the table, which sparklog doesn't support"
-        )
-    return f"{table}/{decoded}"
 
 
 def read_segment(

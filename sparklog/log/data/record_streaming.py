@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptRecordError, ObjectNotFoundError
 from sparklog.log.data.encode import open_parquet
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.range_file import AHEAD_BYTES, WHOLE_FILE_BYTES, RangeFile
-from sparklog.log.data.record_reading import conform, object_path
+from sparklog.log.data.record_reading import conform
 from sparklog.log.data.schema import DATA_SCHEMA, HEADERS
 from sparklog.log.data.segments import Segment
 from sparklog.log.data.value_columns import DATA

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sparklog.log.data.encode import ProducerStamp, next_sequence
+from sparklog.log.data.producer_stamp import ProducerStamp, next_sequence
 
 __all__ = ["NumberedBatches", "ProducerSequences"]
 

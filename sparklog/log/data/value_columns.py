@@ -7,11 +7,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from sparklog import schemas
+from sparklog.arrow import pa, pc
 from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
-from sparklog.schemas import delta_type
 
 __all__ = [
     "DATA",
@@ -52,7 +50,7 @@ def with_value_columns(schema_string: str, values: pa.StructType | None) -> str:
 
 
 def _delta_field(name: str, kind: pa.DataType) -> dict[str, Any]:
-    return {"name": name, "type": delta_type(kind), "nullable": True, "metadata": {}}
+    return {"name": name, "type": schemas.delta_type(kind), "nullable": True, "metadata": {}}
 
 
 def leaves_of(values: pa.StructType) -> Iterator[tuple[Leaf, pa.DataType]]:

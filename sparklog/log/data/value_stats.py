@@ -9,9 +9,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from sparklog.arrow import pa, pc
 from sparklog.log.data.segments import format_timestamp
 from sparklog.log.data.value_columns import DATA, Leaf
 

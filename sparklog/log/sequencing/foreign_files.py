@@ -22,8 +22,8 @@ from sparklog.delta.log import DeltaLog
 from sparklog.errors import InvalidRecordError
 from sparklog.log.data.encode import MAX_TIMESTAMP_MS
 from sparklog.log.data.murmur2 import key_partitions, murmur2
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.partitioned_writer import FinishedFile, PartitionedWriter
-from sparklog.log.data.record_reading import object_path
 from sparklog.log.data.schema import DATA_SCHEMA, TIMESTAMP, data_schema
 from sparklog.log.data.segments import Segment
 from sparklog.log.head import TopicHead

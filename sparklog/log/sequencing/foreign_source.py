@@ -16,7 +16,8 @@ from sparklog.log.data.encode import open_parquet
 from sparklog.log.data.range_file import RangeFile
 from sparklog.log.data.record_reading import conform
 from sparklog.log.data.record_streaming import RowGroup
-from sparklog.log.data.schema import PARTITION_COLUMNS, data_schema
+from sparklog.log.data.schema import data_schema
+from sparklog.log.data.table_schema import PARTITION_COLUMNS
 from sparklog.log.data.value_columns import DATA, unknown_fields, unknown_values
 from sparklog.schemas import unreadable_leaf
 from sparklog.storage.base import ObjectStore

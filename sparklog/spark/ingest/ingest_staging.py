@@ -24,7 +24,7 @@ from sparklog.delta.names import entry_path, log_folder
 from sparklog.delta.snapshot import READER_VERSION, WRITER_VERSION
 from sparklog.errors import CorruptLogError, StoreError, UnknownTopicOrPartitionError
 from sparklog.log.commit import Commit, commit
-from sparklog.log.data.record_reading import is_absolute
+from sparklog.log.data.object_paths import is_absolute
 from sparklog.log.maintenance import Checkpoints
 from sparklog.log.state import TopicState
 from sparklog.log.uploads import why_not_to_publish

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparklog.compaction.clean_arrow import Clean, clean_with_arrow
 from sparklog.compaction.idle_notes import TopicNote
-from sparklog.compaction.maintain import (
+from sparklog.compaction.maintenance import (
     DEFAULT_TIMEOUT_MS,
     MaintenanceOptions,
     MaintenanceReport,
@@ -27,7 +27,7 @@ from sparklog.compaction.maintain import (
     ignore_steps,
     maintain_topic,
 )
-from sparklog.compaction.maintain import maintain as maintain_cluster
+from sparklog.compaction.maintenance import maintain as maintain_cluster
 from sparklog.compaction.plan_optimize import OptimizePolicy
 from sparklog.compaction.rewrite_arrow import Rewrite, rewrite_with_arrow
 from sparklog.compaction.run_context import MaintenanceRun
@@ -214,7 +214,7 @@ class SparkMaintenance:
     def each_topic(
         self, run: MaintenanceRun, topics: Mapping[str, int], options: MaintenanceOptions, tell: StepListener
     ) -> list[TopicOutcome | None]:
-        """See :data:`~sparklog.compaction.maintain.EachTopic`."""
+        """See :data:`~sparklog.compaction.maintenance.EachTopic`."""
         if len(topics) < 2:
             return [self._in_this_process(run, name, options, search_ms, tell) for name, search_ms in topics.items()]
         for step in options.steps_of(deleted=False):

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparklog.compaction.maintain import MaintenanceReport, ProgressListener, Step
+from sparklog.compaction.maintenance import MaintenanceReport, ProgressListener, Step
 from sparklog.compaction.plan_optimize import TARGET_BYTES, OptimizePolicy
 from sparklog.compaction.report_format import COLUMNS, NUMBERS, error_as_plain, report_as_plain, report_rows
 from sparklog.compaction.topic_access import may_succeed_later

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.log.announced.names import Announcement, encode_name, folders_to_list, parse_name, topic_tag
-from sparklog.log.data.encode import MAX_TIMESTAMP_MS, ProducerStamp
+from sparklog.log.data.encode import MAX_TIMESTAMP_MS
+from sparklog.log.data.producer_stamp import ProducerStamp
 from sparklog.storage import LocalStore
 
 TOPIC_ID = "0123456789abcdef" * 2

@@ -12,7 +12,8 @@ from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.log.announced.names import Announcement, topic_tag
 from sparklog.log.announced.plan import Listed, Listing, OwnFlush, StoreClock, plan_group, takeable
 from sparklog.log.data.data_files import UploadedFile
-from sparklog.log.data.encode import EncodedBatch, ProducerStamp
+from sparklog.log.data.encode import EncodedBatch
+from sparklog.log.data.producer_stamp import ProducerStamp
 from sparklog.log.head import TopicHead
 from sparklog.log.uploads import Vacuum
 

@@ -16,14 +16,14 @@ from sparklog.admin import Admin, NewTopic
 from sparklog.clock import SystemClock
 from sparklog.compaction import OptimizePolicy, Outcome, Step
 from sparklog.compaction.compact import CompactReport, compact_topic
-from sparklog.compaction.maintain import MaintenanceOptions, maintain_topic
+from sparklog.compaction.maintenance import MaintenanceOptions, maintain_topic
 from sparklog.compaction.optimize import optimize_topic
 from sparklog.compaction.run_context import MaintenanceRun
 from sparklog.consumer import Consumer
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import InvalidArgumentError, RetriableError, UnknownTopicOrPartitionError
 from sparklog.log import Cluster, open_cluster
-from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.object_paths import object_path
 from sparklog.log.state import load_state
 from sparklog.log.topic import create_topic, delete_topic
 from sparklog.model import TopicPartition

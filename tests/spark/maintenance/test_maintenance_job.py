@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparklog.compaction.maintain import MaintenanceReport, Step, TopicMaintenance
+from sparklog.compaction.maintenance import MaintenanceReport, Step, TopicMaintenance
 from sparklog.errors import CorruptRecordError, KafkaTimeoutError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.spark.maintenance import maintenance_job
 from sparklog.spark.maintenance.maintenance_job import main

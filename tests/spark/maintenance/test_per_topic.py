@@ -13,7 +13,7 @@ import pytest
 import sparklog.spark as ss
 from sparklog.compaction import OptimizePolicy, Outcome, Step, TopicMaintenance, maintain
 from sparklog.compaction.idle_notes import TopicNote
-from sparklog.compaction.maintain import MaintenanceOptions, MaintenanceReport, TopicOutcome, maintain_topic
+from sparklog.compaction.maintenance import MaintenanceOptions, MaintenanceReport, TopicOutcome, maintain_topic
 from sparklog.compaction.report_format import report_rows
 from sparklog.compaction.run_context import MaintenanceRun, RunFacts
 from sparklog.errors import InvalidConfigurationError, RetriableError

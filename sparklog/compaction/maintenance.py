@@ -14,8 +14,9 @@ from sparklog.compaction.due import is_due, is_plausible
 from sparklog.compaction.group_cleanup import expire_groups
 from sparklog.compaction.idle_notes import TopicNote, is_newest, read_notes, write_notes
 from sparklog.compaction.plan_optimize import OptimizePolicy
-from sparklog.compaction.reports import MaintenanceReport, SequenceReport, Step, TopicMaintenance
+from sparklog.compaction.reports import MaintenanceReport, SequenceReport, TopicMaintenance
 from sparklog.compaction.run_context import MaintenanceRun
+from sparklog.compaction.steps import Step
 from sparklog.compaction.topic_steps import (
     DEFAULT_TIMEOUT_MS,
     MaintenanceOptions,

@@ -1,0 +1,27 @@
+"""The rows of a checkpoint as Python values, whichever process reads its files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["CheckpointContent", "CheckpointReader", "Row"]
+
+Row = Mapping[str, Any]
+"""The fields of an action by their names; a map is a list of pairs, or a mapping."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointContent:
+    """The rows of a checkpoint, by kind of action."""
+
+    transactions: Sequence[Row]
+    metadata: Sequence[Row]
+    protocol: Sequence[Row]
+    file_rows: Sequence[Row] | None = None
+    """Its live files, with the columns of :attr:`sparklog.delta.snapshot.Snapshot.files`; None: they are read apart."""
+
+
+CheckpointReader = Callable[[Mapping[str, bytes]], CheckpointContent]
+"""Reads a checkpoint's files, given by path. Raises ``CorruptLogError``, which names the file."""

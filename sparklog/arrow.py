@@ -23,4 +23,3 @@ __all__ = ["is_arrow_loaded", "pa", "pc", "pq"]
 def is_arrow_loaded() -> bool:
     """Has the process loaded Arrow, so that using it costs nothing more?"""
     return "pyarrow" in sys.modules
-

@@ -8,7 +8,17 @@ import sys
 
 import pytest
 
-LAZY = ("sparklog", "sparklog.opentelemetry", "sparklog.spark", "sparklog.sql", "sparklog.storage")
+from sparklog.lazy_imports import module_on_use
+
+LAZY = (
+    "sparklog",
+    "sparklog.compaction",
+    "sparklog.log",
+    "sparklog.opentelemetry",
+    "sparklog.spark",
+    "sparklog.sql",
+    "sparklog.storage",
+)
 
 
 @pytest.mark.parametrize("package", LAZY)
@@ -44,6 +54,25 @@ def test_the_command_line_imports_nothing_of_clouds_nor_asyncio():
     code = "import sys, sparklog.cli, sparklog.exporter, sparklog.observe; print(*sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert {"asyncio", "obstore", "duckdb", "deltalake", "prometheus_client"} & {*told.stdout.split()} == set()
+    assert {"pyarrow", "numpy"} & {*told.stdout.split()} == set()  # nor does looking at a cluster need Arrow
+
+
+@pytest.mark.slow
+def test_a_module_is_loaded_when_a_name_of_it_is_used_first():
+    code = (
+        "import sys; from sparklog.lazy_imports import module_on_use; lazy = module_on_use('colorsys')\n"
+        "print('colorsys' in sys.modules); lazy.rgb_to_hsv\n"
+        "print('colorsys' in sys.modules, 'hsv_to_rgb' in vars(lazy))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout.split() == ["False", "True", "True"]
+
+
+def test_a_module_that_is_loaded_on_use_lacks_what_the_module_lacks():
+    with pytest.raises(AttributeError, match="nothing"):
+        module_on_use("json").nothing  # noqa: B018
+    with pytest.raises(AttributeError, match="isn't loaded yet"):
+        module_on_use("json").__path__  # noqa: B018
 
 
 @pytest.mark.slow

@@ -112,9 +112,10 @@ class _Opener:
         return first or self._open()
 
     def _open(self) -> ClusterWatch:
+        from sparklog.delta.checkpoint_child import CheckpointChild
         from sparklog.observe import ClusterWatch
 
-        return ClusterWatch(cluster_of(self._ctx), shard=self._shard)
+        return ClusterWatch(cluster_of(self._ctx), shard=self._shard, checkpoints=CheckpointChild())
 
 
 def _parse_shard(text: str) -> Shard:

@@ -1,8 +1,8 @@
 """Reading small Parquet files of plain columns without Arrow, for processes that needn't load it otherwise.
 
-Only what Arrow itself writes for columns of texts, numbers and times is understood: data pages of version 1, plain or by
-a dictionary, not compressed or by Snappy. Of anything else, a garbled file among it, :class:`NotFlatError` says so, and
-Arrow tells what is there. Source: parquet-format, "parquet.thrift", "Encodings"; Thrift's compact protocol; Snappy,
+Only what Arrow itself writes for columns of texts, numbers and times is understood: data pages of version 1, plain or
+by a dictionary, not compressed or by Snappy. Of anything else, a garbled file among it, :class:`NotFlatError` says so,
+and Arrow tells what is there. Source: parquet-format, "parquet.thrift", "Encodings"; Thrift's compact protocol; Snappy,
 "format_description".
 """
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparklog.delta.actions import Entry, Metadata, Protocol, SetTransaction, listed_features
 from sparklog.delta.checkpoint_content import CheckpointReader
-from sparklog.delta.listing import Listing, is_untouched, list_log, still_there
+from sparklog.delta.listing import Listing, is_untouched, list_log, list_short_log, still_there
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptLogError, SparklogError, StoreUnavailableError, UnsupportedVersionError
 from sparklog.storage.position import Position
@@ -111,15 +111,18 @@ class LogCopy:
         return {one.path: data for (version, one), data in found if version > self.listing.checkpoint_version}
 
 
-def open_newest(log: DeltaLog) -> Newest | None:
+def open_newest(log: DeltaLog, *, is_once: bool = False) -> Newest | None:
     """Read a table's newest entry: a GET, a LIST and a GET, whatever the table's age. None where there is no table.
 
+    Args:
+        is_once: for who looks at many tables once: without the first GET where the log is short, and with one LIST more
+            where it isn't.
     Raises:
         CorruptLogError: the newest entry can't be read; names it.
         StoreUnavailableError: the log changed under us again and again.
     """
     for _ in range(_ATTEMPTS):
-        listing = list_log(log)
+        listing = (list_short_log(log) if is_once else None) or list_log(log)
         if listing is None:
             return None
         version, listed = listing.entries[-1]

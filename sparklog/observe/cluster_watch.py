@@ -11,15 +11,18 @@ from __future__ import annotations
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 from zlib import crc32
 
 from sparklog.clock import Clock
+from sparklog.delta.checkpoint_child import CheckpointChild
 from sparklog.errors import (
+    IllegalStateError,
     InvalidArgumentError,
     InvalidTopicError,
     NotATopicError,
@@ -31,10 +34,10 @@ from sparklog.groups.admin.inspection import group_folders
 from sparklog.log.cluster import Cluster
 from sparklog.logs import about
 from sparklog.model import TopicPartition
-from sparklog.observe.figures import ClusterFigures, GroupFigures, Problem, TransactionFigures
+from sparklog.observe.figures import ClusterFigures, GroupFigures, Problem, TopicFigures, TransactionFigures
 from sparklog.observe.group_watch import GroupWatch, WatchedTopic, group_figures
 from sparklog.observe.packed_files import TimedRange
-from sparklog.observe.topic_watch import AHEAD_WHEN_CHANGED, TopicWatch
+from sparklog.observe.topic_watch import AHEAD_WHEN_CHANGED, TopicWatch, newest_figures
 from sparklog.observe.transaction_watch import TransactionWatch
 from sparklog.parallel import AT_ONCE, parallel_results
 from sparklog.paths import MAINTENANCE_NOTES, TOPICS_FOLDER
@@ -50,11 +53,15 @@ _MOST_TOGETHER = 2_048
 _FILES_EVERY_MS = 60_000.0
 _AGAIN_EVERY_MS = 60_000.0
 """How often what can't be read is tried again."""
-_FIRST_PART = 100
-"""The topics, by name, that the first look begins with, for who can't wait for all."""
-_FIRST_PART_GROUPS = 50
-_FIRST_PART_TOPICS = 300
-"""At most so many more topics for the sake of these groups' lag."""
+_FEW_TOPICS = 100
+_FEW_GROUPS = 50
+"""Where there are no more, the first look tells nothing before it has loaded them: it is done as soon."""
+_MOST_FIRST_TOPICS = 2_000
+_MOST_FIRST_GROUPS = 400
+"""By name, the topics and groups that it tells of first."""
+_FIRST_AT_ONCE = 64
+"""Requests side by side, for who waits for the first page."""
+_UNREAD = IllegalStateError("nothing was read of it")
 _OFTEN_CHECKPOINTED = 100
 """Versions after which a checkpoint is likely: only then is it looked for."""
 
@@ -94,28 +101,30 @@ class _Unreadable:
     again_ticks_ms: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """The names that were looked at in this look already."""
-
-    topics: frozenset[str] = frozenset()
-    groups: frozenset[str] = frozenset()
-
-
 class ClusterWatch:
     """A cluster that is looked at again and again. Not for several threads at once."""
 
-    def __init__(self, cluster: Cluster, *, shard: Shard | None = None, patience_ms: float = 10_000) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        shard: Shard | None = None,
+        patience_ms: float = 10_000,
+        checkpoints: CheckpointChild | None = None,
+    ) -> None:
         """Reads nothing.
 
         Args:
             shard: the part to look at; of groups the offsets in its topics. Everything by default.
             patience_ms: how long a request is repeated where the store fails.
+            checkpoints: reads checkpoints in another process, which ends with each look: for a process that has little
+                memory and doesn't use Arrow otherwise. By default they are read in this one.
         """
         self._cluster = cluster
         self._clock: Clock = cluster.clock
         self._shard = shard or Shard()
         self._patience_ms = patience_ms
+        self._checkpoints = checkpoints
         self._topics: dict[str, TopicWatch] = {}
         self._groups: dict[str, GroupWatch] = {}
         self._transactions = TransactionWatch(cluster, is_ours=self._shard.has, at_once=_AT_ONCE)
@@ -126,17 +135,24 @@ class ClusterWatch:
         """The cluster as of now. What can't be read is among the problems, beside what was known of it before.
 
         Args:
-            on_part: called in the first look, which loads everything, with the first hundred topics and fifty groups as
-                soon as these were read; not where this is all.
+            on_part: called in the first look, which loads everything, with what the newest commit of each topic tells,
+                and with the groups, as soon as these were read; not where topics and groups are few.
         Raises:
             StoreError: the store is away; the next look goes on from what is known.
         """
+        try:
+            return self._look(on_part)
+        finally:
+            if self._checkpoints is not None:
+                self._checkpoints.close()
+
+    def _look(self, on_part: Callable[[ClusterFigures], object] | None) -> ClusterFigures:
         began = self._clock.ticks_ms()
         store = self._cluster.store
         with store.patience(Patience(deadline=self._clock.deadline_in(self._patience_ms))):
-            seen = self._look_at_first_part(on_part, began) if on_part is not None else _Seen()
-            self._look_at_topics(seen.topics)
-            self._look_at_groups(seen.groups)
+            seen = self._look_at_first_part(on_part, began) if on_part is not None else frozenset()
+            self._look_at_topics()
+            self._look_at_groups(seen)
             transactions, errors = self._transactions.look()
             for name, error in errors.items():
                 self._note("transaction", name, error)
@@ -144,40 +160,45 @@ class ClusterWatch:
             maintained_ms = self._maintained_ms()
         return self._figures(transactions, maintained_ms, took_ms=self._clock.ticks_ms() - began)
 
-    def _look_at_first_part(self, on_part: Callable[[ClusterFigures], object], began_ticks_ms: float) -> _Seen:
-        """Load the first topics and groups by name, and what these groups read; nothing where something is known."""
+    def _look_at_first_part(self, on_part: Callable[[ClusterFigures], object], began_ticks_ms: float) -> frozenset[str]:
+        """Read the newest commit of each topic, and each group; returns the groups. Nothing where something is
+        known."""
         if self._topics or self._groups or self._unreadable:
-            return _Seen()
+            return frozenset()
         names = sorted(name for name in self._cluster.store.list_names(TOPICS_FOLDER) if self._shard.has(name))
         groups = group_folders(self._cluster)
-        if len(names) <= _FIRST_PART and len(groups) <= _FIRST_PART_GROUPS:
-            return _Seen()
-        first_groups = {name: GroupWatch(self._cluster, name) for name in groups[:_FIRST_PART_GROUPS]}
-        self._load_topics(names[:_FIRST_PART])
-        read = [watch for watch, _ in self._each("group", [*first_groups.values()], GroupWatch.look)]
-        self._groups = {watch.name: watch for watch in read}
-        there = {*names} - {*names[:_FIRST_PART]}
-        wanted = dict.fromkeys(part.topic for watch in read for part in watch.rows if part.topic in there)
-        self._load_topics([*wanted][:_FIRST_PART_TOPICS])
-        seen = {name for name in names if name in self._topics or ("topic", name) in self._unreadable}
-        unread = {*names} - seen
-        part = self._figures((), None, took_ms=self._clock.ticks_ms() - began_ticks_ms, unread=unread)
-        on_part(replace(part, unread_group_count=len(groups) - len(first_groups) + part.unread_group_count))
-        return _Seen(topics=frozenset(seen), groups=frozenset(first_groups))
+        if len(names) <= _FEW_TOPICS and len(groups) <= _FEW_GROUPS:
+            return frozenset()
+        watches = [GroupWatch(self._cluster, name) for name in groups[:_MOST_FIRST_GROUPS]]
+        wanted = names[:_MOST_FIRST_TOPICS]
+        calls: list[Callable[[], TopicFigures | None]] = [one.look for one in watches]
+        calls += [partial(newest_figures, self._cluster, name) for name in wanted]
+        found = parallel_results(lambda call: call(), calls, at_once=_FIRST_AT_ONCE)
+        for result in found:
+            if isinstance(result, Exception) and not isinstance(result, SparklogError):
+                raise result
+        done = [one for one, result in zip(watches, found, strict=False) if not isinstance(result, Exception)]
+        self._groups = {one.name: one for one in done}
+        heads = dict(zip(wanted, found[len(watches) :], strict=True))
+        topics = {name: one for name, one in heads.items() if isinstance(one, TopicFigures)}
+        unread = {name for name in names if isinstance(heads.get(name, _UNREAD), Exception)}
+        part = self._part(topics, unread, took_ms=self._clock.ticks_ms() - began_ticks_ms)
+        on_part(replace(part, unread_group_count=part.unread_group_count + len(groups) - len(done)))
+        return frozenset(self._groups)
 
     def _load_topics(self, names: Sequence[str]) -> None:
-        for name, watch in self._attempt("topic", names, lambda name: TopicWatch(self._cluster, name)):
+        for name, watch in self._attempt("topic", names, self._load_topic):
             self._topics[name] = watch
 
-    def _look_at_topics(self, seen: frozenset[str]) -> None:
-        """Look at the topics but those that were seen in this look."""
+    def _load_topic(self, name: str) -> TopicWatch:
+        return TopicWatch(self._cluster, name, read_checkpoint=self._checkpoints)
+
+    def _look_at_topics(self) -> None:
         names = [name for name in self._cluster.store.list_names(TOPICS_FOLDER) if self._shard.has(name)]
         there = {*names}
         self._topics = {name: watch for name, watch in self._topics.items() if name in there}
         self._forget("topic", lambda name: name in there)
-        known = [
-            watch for watch in self._topics.values() if watch.name not in seen and self._is_due("topic", watch.name)
-        ]
+        known = [watch for watch in self._topics.values() if self._is_due("topic", watch.name)]
         busy = [watch for watch in known if watch.is_busy or watch.is_behind]
         quiet = [watch for watch in known if not (watch.is_busy or watch.is_behind)]
         changed = self._look_at_entries(quiet, ahead=1)
@@ -281,27 +302,35 @@ class ClusterWatch:
         for key in gone:
             del self._unreadable[key]
 
-    def _figures(
-        self,
-        transactions: Iterable[TransactionFigures],
-        maintained_ms: int | None,
-        *,
-        took_ms: float,
-        unread: Set[str] | None = None,
-    ) -> ClusterFigures:
-        """The figures of what is known.
+    def _part(self, topics: Mapping[str, TopicFigures], unread: Set[str], *, took_ms: float) -> ClusterFigures:
+        """The figures of what the first look has read first.
 
         Args:
-            unread: where only a part was looked at, the topics that weren't; groups that read one of them are left out.
+            topics: as their newest commits tell.
+            unread: topics that weren't looked at; groups that read one of them are left out.
         """
+        now_ms = self._clock.now_ms()
+        groups = {
+            name: watch
+            for name, watch in sorted(self._groups.items())
+            if unread.isdisjoint(partition.topic for partition in watch.rows)
+        }
+        return replace(
+            self._figures((), None, took_ms=took_ms),
+            topics=tuple(one for _, one in sorted(topics.items())),
+            groups=tuple(self._group_figures(groups, topics, now_ms=now_ms)),
+            unread_topic_count=len(unread),
+            unread_group_count=len(self._groups) - len(groups),
+            is_part=True,
+        )
+
+    def _figures(
+        self, transactions: Iterable[TransactionFigures], maintained_ms: int | None, *, took_ms: float
+    ) -> ClusterFigures:
+        """The figures of what is known."""
         now_ms = self._clock.now_ms()
         living = {name: watch for name, watch in sorted(self._topics.items()) if not watch.is_deleted}
         disk = _disk_usage(self._cluster.store.uri)
-        whole = {
-            name: watch
-            for name, watch in sorted(self._groups.items())
-            if not unread or unread.isdisjoint(partition.topic for partition in watch.rows)
-        }
         pending = Counter(name for watch in self._groups.values() for name in watch.pending_ids())
         return ClusterFigures(
             cluster_id=self._cluster.cluster_id,
@@ -309,7 +338,7 @@ class ClusterWatch:
             now_ms=now_ms,
             took_ms=took_ms,
             topics=tuple(watch.figures for watch in living.values()),
-            groups=tuple(self._group_figures(whole, living, now_ms=now_ms)),
+            groups=tuple(self._group_figures(dict(sorted(self._groups.items())), living, now_ms=now_ms)),
             transactions=tuple(replace(one, pending_count=pending[one.transactional_id]) for one in transactions),
             problems=tuple(
                 Problem(kind=kind, name=name, error=found.error)
@@ -319,19 +348,16 @@ class ClusterWatch:
             maintained_ms=maintained_ms,
             disk_free_bytes=disk and disk[0],
             disk_size_bytes=disk and disk[1],
-            unread_topic_count=len(unread or ()),
-            unread_group_count=len(self._groups) - len(whole),
-            is_part=unread is not None,
         )
 
     def _group_figures(
-        self, groups: dict[str, GroupWatch], topics: dict[str, TopicWatch], *, now_ms: int
+        self, groups: Mapping[str, GroupWatch], topics: Mapping[str, TopicWatch | TopicFigures], *, now_ms: int
     ) -> Iterable[GroupFigures]:
         for name, watch in groups.items():
             if not watch.exists:
                 continue
             watched = {
-                topic: WatchedTopic(figures=topics[topic].figures, ranges=_ranges(watch, topics[topic]))
+                topic: _watched(watch, topics[topic])
                 for topic in {partition.topic for partition in watch.rows}
                 if topic in topics
             }
@@ -350,6 +376,12 @@ def _caught(call: Callable[[str], T], name: str) -> T | Exception:
 def _is_outdated(watch: TopicWatch, now_ms: int) -> bool:
     """Has a step of maintenance become due since the figures were computed, or a day passed?"""
     return any(watch.computed_ms < due_ms <= now_ms for due_ms in watch.figures.due_ms.values())
+
+
+def _watched(group: GroupWatch, topic: TopicWatch | TopicFigures) -> WatchedTopic:
+    if isinstance(topic, TopicFigures):
+        return WatchedTopic(figures=topic, ranges={})
+    return WatchedTopic(figures=topic.figures, ranges=_ranges(group, topic))
 
 
 def _ranges(group: GroupWatch, topic: TopicWatch) -> dict[TopicPartition, TimedRange]:

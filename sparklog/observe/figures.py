@@ -14,6 +14,7 @@ from sparklog.model import TopicPartition
 from sparklog.txn.states import TransactionState
 
 __all__ = [
+    "NO_FILES",
     "SMALL_FILE_BYTES",
     "ClusterFigures",
     "GroupFigures",
@@ -24,6 +25,8 @@ __all__ = [
     "TransactionFigures",
 ]
 
+NO_FILES = -1
+"""The version as of which no file is known yet."""
 SMALL_FILE_BYTES = 8 * 1024 * 1024
 """A file that is smaller counts as a small one."""
 
@@ -58,6 +61,7 @@ class TopicFigures:
     partitions: tuple[PartitionFigures, ...]
     delta_version: int
     files_version: int
+    """:data:`NO_FILES`: files weren't looked at yet; then records are the offsets that may be read."""
     commit_ms: int | None
     """When the newest commit was made, by its writer's clock, ms since the epoch; None: it doesn't say."""
     checkpoint_version: int
@@ -78,6 +82,11 @@ class TopicFigures:
     """The newest schema of a typed topic's values; 0: the topic is untyped."""
     maintenance_error: str = ""
     """Why maintenance can't plan anything here, such as a setting that isn't understood; empty where it can."""
+
+    @property
+    def has_files(self) -> bool:
+        """Were its files looked at?"""
+        return self.files_version != NO_FILES
 
     @property
     def uncheckpointed_count(self) -> int:
@@ -183,9 +192,9 @@ class ClusterFigures:
     """Free bytes of the disk that a cluster in a local folder lies on; None for any other store."""
     disk_size_bytes: int | None = None
     unread_topic_count: int = 0
-    """Topics that the first look, which is still under way, hasn't come to: more than 0 in a part of it alone, which
-    tells nothing of transactions and maintenance either."""
+    """Topics of which the first look, which is still under way, has read nothing."""
     unread_group_count: int = 0
     """Groups that it hasn't come to, or of whose topics some."""
     is_part: bool = False
-    """Is this the part that the first look found first?"""
+    """Is this what the first look tells before it has loaded everything: the newest commit of each topic, and groups?
+    It has nothing of files, transactions and maintenance."""

@@ -67,7 +67,7 @@ class GroupWatch:
             CorruptLogError, UnsupportedVersionError: what is there can't be understood.
             StoreError.
         """
-        offsets = load_state(self._log) if self._offsets is None else catch_up(self._log, self._offsets)
+        offsets = load_state(self._log, is_once=True) if self._offsets is None else catch_up(self._log, self._offsets)
         if self._offsets is None or offsets.rows is not self._offsets.rows or _pending(offsets.rows):
             self.rows = self._settled(offsets.rows)
         self._offsets = offsets

@@ -12,9 +12,9 @@ from sparklog.errors import InvalidConfigurationError
 from sparklog.log.data.segments import Segment
 from sparklog.log.head import TopicHead
 from sparklog.log.state import TopicState
-from sparklog.observe.figures import SMALL_FILE_BYTES, PartitionFigures, TopicFigures
+from sparklog.observe.figures import NO_FILES, SMALL_FILE_BYTES, PartitionFigures, TopicFigures
 
-__all__ = ["CHECKED_STEPS", "topic_figures", "with_head"]
+__all__ = ["CHECKED_STEPS", "head_figures", "topic_figures", "with_head"]
 
 CHECKED_STEPS = (Step.SEQUENCE, Step.RETENTION, Step.COMPACT, Step.OPTIMIZE, Step.VACUUM)
 """The steps of maintenance that are due by what a topic's log says; of vacuum, the checkpoint alone."""
@@ -57,6 +57,27 @@ def topic_figures(state: TopicState, name: str, *, commit_ms: int | None, now_ms
         merge_file_count=sum(len(one.segments) for one in ranges),
         merge_bytes=sum(one.size_bytes for one in ranges),
         due_ms=due_ms,
+    )
+
+
+def head_figures(head: TopicHead, name: str, *, commit_ms: int | None, checkpoint_version: int) -> TopicFigures:
+    """The figures of a topic of which the newest commit alone is known: nothing of its files, and as many records as it
+    has offsets."""
+    return TopicFigures(
+        name=name,
+        topic_id=head.topic_id,
+        partitions=tuple(
+            PartitionFigures(log_start_offset=start, log_end_offset=end, record_count=end - start)
+            for start, end in zip(head.log_start_offsets, head.log_end_offsets, strict=True)
+        ),
+        delta_version=head.delta_version,
+        files_version=NO_FILES,
+        commit_ms=commit_ms,
+        checkpoint_version=checkpoint_version,
+        unsequenced_count=head.unsequenced_count,
+        cleanup_policy=str(head.config["cleanup.policy"]),
+        retention_ms=head.config.integer("retention.ms"),
+        value_schema_id=head.value_schema_id,
     )
 
 

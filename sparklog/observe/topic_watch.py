@@ -12,20 +12,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sparklog.delta.actions import Entry
+from sparklog.delta.checkpoint_content import CheckpointReader
 from sparklog.delta.listing import read_hint, versions_after
 from sparklog.delta.log import DeltaLog
+from sparklog.delta.snapshot import open_newest
 from sparklog.log.catch_up import apply_look
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.segments import SegmentIndex
 from sparklog.log.head import head_of_info, is_of_cleaner
-from sparklog.log.state import TopicState, load_state
+from sparklog.log.state import TopicState, load_state, unknown_topic
 from sparklog.observe.figures import TopicFigures
 from sparklog.observe.packed_files import PackedFiles, TimedRange, pack
-from sparklog.observe.topic_figures import topic_figures, with_head
+from sparklog.observe.topic_figures import head_figures, topic_figures, with_head
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position, advance
 
-__all__ = ["TopicWatch"]
+__all__ = ["TopicWatch", "newest_figures"]
 
 AHEAD_WHEN_CHANGED = 2
 """Entries that are asked for once the next one was there: with it three requests."""
@@ -35,6 +37,23 @@ _MOST_CAUGHT_UP = 256
 _TRUSTS = 5
 """Times the trust of others (rule L1, trust): entries stay for ten times it after their successor came."""
 _MOST_SAMPLES = 64
+
+
+def newest_figures(cluster: Cluster, name: str) -> TopicFigures | None:
+    """The figures of a topic by its newest commit alone: a LIST and a GET. None for one that was deleted. Where another
+    engine has committed last, the topic is loaded. Raises what reading a log raises."""
+    log = cluster.topic_log(name)
+    newest = open_newest(log, is_once=True)
+    if newest is None:
+        raise unknown_topic(log)
+    if newest.entry.info is None:
+        loaded = TopicWatch(cluster, name)
+        return None if loaded.is_deleted else loaded.figures
+    head = head_of_info(log.table, newest.entry.version, newest.entry.info)
+    if head.deleted:
+        return None
+    commit_ms = _commit_ms(newest.entry)
+    return head_figures(head, name, commit_ms=commit_ms, checkpoint_version=newest.checkpoint_version)
 
 
 class TopicWatch:
@@ -51,11 +70,12 @@ class TopicWatch:
     _figures: TopicFigures
     _is_deleted: bool
 
-    def __init__(self, cluster: Cluster, name: str) -> None:
+    def __init__(self, cluster: Cluster, name: str, *, read_checkpoint: CheckpointReader | None = None) -> None:
         """Load the topic: a few requests, and one for each entry behind its checkpoint. Raises as ``load_state``."""
         log = cluster.topic_log(name)
+        trust_ms = _TRUSTS * log.tail_trust_ms
         self.name = name
-        self._log: DeltaLog = replace(log, tail_trust_ms=_TRUSTS * log.tail_trust_ms)
+        self._log: DeltaLog = replace(log, tail_trust_ms=trust_ms, read_checkpoint=read_checkpoint)
         self._clock = cluster.clock
         self._samples: list[tuple[int, tuple[int, ...]]] = []
         """Times of commits, and the log ends as of them, since the newest of which the files are known."""

@@ -82,7 +82,7 @@ def test_before_the_first_look_names_are_shown(cluster: Cluster, monkeypatch: py
 
 
 def test_what_the_first_look_has_read_so_far_is_shown(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparklog.observe.cluster_watch._FIRST_PART", 1)
+    monkeypatch.setattr("sparklog.observe.cluster_watch._FEW_TOPICS", 1)
     consume(cluster, "billing", 2)
     a_topic(cluster, "zulu")
     pages: list[str] = []
@@ -91,10 +91,10 @@ def test_what_the_first_look_has_read_so_far_is_shown(cluster: Cluster, monkeypa
         monkeypatch.setattr(backend.history, "add", lambda figures: pages.append(ok(client, "/")))
         backend.look()
         assert "zulu" in ok(client, "/")
-    assert "1 topics and 0 groups haven’t been read yet" in text_of(pages[0])
-    assert "orders 2 – 3" in text_of(pages[0])
-    assert "billing empty 0 1" in text_of(pages[0])
-    assert "zulu" not in pages[0]
+    assert "files, transactions and maintenance haven’t been read yet. This page" in text_of(pages[0])
+    assert "orders 2 – ~ 3 … …" in text_of(pages[0])
+    assert "billing empty 0 1 …" in text_of(pages[0])
+    assert "zulu" in pages[0]
     assert "No run has noted anything yet" not in pages[0]
 
 

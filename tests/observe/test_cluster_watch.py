@@ -228,33 +228,69 @@ def test_shards_share_the_topics_out(here: Watched) -> None:
         Shard(3, 3)
 
 
-def test_the_first_look_tells_of_the_first_topics_and_groups_before_it_has_read_all(
-    here: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sparklog.observe.cluster_watch._FIRST_PART", 2)
-    monkeypatch.setattr("sparklog.observe.cluster_watch._FIRST_PART_GROUPS", 2)
-    monkeypatch.setattr("sparklog.observe.cluster_watch._FIRST_PART_TOPICS", 1)
+@pytest.fixture
+def many(here: Watched, monkeypatch: pytest.MonkeyPatch) -> Watched:
+    """More topics and groups than are told of at once."""
+    monkeypatch.setattr("sparklog.observe.cluster_watch._FEW_TOPICS", 2)
     for name in "abcde":
-        here.append(here.topic(name), "x")
+        here.append(here.topic(name, num_partitions=2), "x", "y")
     for group, topics in (("g1", "ad"), ("g2", "be"), ("g3", "a")):
-        offsets = {TopicPartition(topic, 0): OffsetAndMetadata(0) for topic in topics}
+        offsets = {TopicPartition(topic, 0): OffsetAndMetadata(1) for topic in topics}
         Admin(here.cluster).alter_group_offsets(group, offsets)
+    return here
+
+
+def test_the_first_look_tells_of_newest_commits_and_groups_before_it_has_loaded_all(many: Watched) -> None:
     parts: list[ClusterFigures] = []
-    watch = ClusterWatch(here.cluster)
-    here.requests()
-    whole = watch.look(on_part=parts.append)
-    with_part = here.requests()
-    [part] = parts
-    assert part.is_part
-    assert [one.name for one in part.topics] == ["a", "b", "d"]  # d for the lag of g1
-    assert [(one.group_id, [p.lag for p in one.partitions]) for one in part.groups] == [("g1", [1, 1])]  # e is unread
-    assert (part.unread_topic_count, part.unread_group_count) == (2, 2)
-    assert not whole.is_part
-    assert (whole.unread_topic_count, whole.unread_group_count) == (0, 0)
-    assert [one.name for one in whole.topics] == [*"abcde"]
-    assert [one.group_id for one in whole.groups] == ["g1", "g2", "g3"]
+    requests: list[int] = []
+    watch = ClusterWatch(many.cluster)
+    many.requests()
+    whole = watch.look(on_part=lambda part: (parts.append(part), requests.append(many.requests())))
+    [part], [before], after = parts, requests, many.requests()
+    assert (part.is_part, whole.is_part) == (True, False)
+    assert before == 2 + 2 * 5 + 4 * 3  # listings; of a topic a LIST and its newest entry; of a group its members, too
+    assert (part.unread_topic_count, part.unread_group_count) == (0, 0)
+    for first, then in zip(part.topics, whole.topics, strict=True):
+        assert (first.has_files, then.has_files) == (False, True)
+        for name in ("name", "topic_id", "delta_version", "commit_ms", "cleanup_policy", "retention_ms"):
+            assert getattr(first, name) == getattr(then, name)
+        for one, other in zip(first.partitions, then.partitions, strict=True):
+            assert (one.log_start_offset, one.log_end_offset) == (other.log_start_offset, other.log_end_offset)
+            assert (one.record_count, one.file_count) == (one.log_end_offset - one.log_start_offset, 0)
+    for group, loaded in zip(part.groups, whole.groups, strict=True):
+        assert [(one.partition, one.lag, one.lag_ms) for one in group.partitions] == [
+            (one.partition, one.lag, None) for one in loaded.partitions
+        ]
+        assert group.member_count == loaded.member_count
     assert watch.look(on_part=parts.append).topics == whole.topics
     assert len(parts) == 1
-    here.requests()
-    assert ClusterWatch(here.cluster).look().groups == whole.groups
-    assert with_part == here.requests() + 2  # the two listings; nothing is read twice
+    many.requests()
+    assert ClusterWatch(many.cluster).look().groups == whole.groups
+    assert after == many.requests() - 4 * 3  # the groups aren't read twice
+
+
+def test_of_very_many_topics_and_groups_the_first_by_name_are_told_of_first(
+    many: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparklog.observe.cluster_watch._MOST_FIRST_TOPICS", 4)
+    monkeypatch.setattr("sparklog.observe.cluster_watch._MOST_FIRST_GROUPS", 2)
+    parts: list[ClusterFigures] = []
+    whole = ClusterWatch(many.cluster).look(on_part=parts.append)
+    [part] = parts
+    assert [one.name for one in part.topics] == [*"abcd"]
+    assert [one.group_id for one in part.groups] == ["g1"]  # g2 reads e, of which nothing is known
+    assert (part.unread_topic_count, part.unread_group_count) == (1, 2)
+    assert [one.group_id for one in whole.groups] == ["g1", "g2", "g3"]
+
+
+def test_what_cannot_be_read_is_missing_at_first_and_a_problem_then(many: Watched) -> None:
+    Admin(many.cluster).delete_topics(["e"])
+    foreign_commit(many.cluster.topic_log("c"))
+    many.failing.closed = "topics/d/"
+    parts: list[ClusterFigures] = []
+    whole = ClusterWatch(many.cluster).look(on_part=parts.append)
+    [part] = parts
+    assert [(one.name, one.has_files) for one in part.topics] == [("a", False), ("b", False), ("c", True)]
+    assert [one.group_id for one in part.groups] == ["g2", "g3"]  # e was deleted, so nothing of it is read
+    assert (part.unread_topic_count, part.unread_group_count, part.problems) == (1, 1, ())
+    assert [(one.kind, one.name) for one in whole.problems] == [("topic", "d")]

@@ -91,9 +91,11 @@ def offset_log(cluster: Cluster, group: str) -> DeltaLog:
     )
 
 
-def load_state(log: DeltaLog) -> OffsetState:
+def load_state(log: DeltaLog, *, is_once: bool = False) -> OffsetState:
     """The table as of now: two GETs and a LIST, and a GET for the file. No rows where there is no table.
 
+    Args:
+        is_once: see :func:`~sparklog.delta.snapshot.open_newest`.
     Raises:
         CorruptLogError, UnsupportedVersionError: what is there can't be understood; see :func:`load_whole`.
         StoreUnavailableError: each file that was read of was replaced for an hour already.
@@ -101,7 +103,7 @@ def load_state(log: DeltaLog) -> OffsetState:
     """
     for _ in range(_ATTEMPTS):
         began = log.clock.ticks_ms()
-        newest = open_newest(log)
+        newest = open_newest(log, is_once=is_once)
         if newest is None:
             return _no_table(began)
         state = _state_of(log, newest.entry, newest.position, newest.checkpoint_version)

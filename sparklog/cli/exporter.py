@@ -44,10 +44,18 @@ _SHARD = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
     metavar="I/N",
     help="Look at one of N parts of the topics, by their names: 2/3 is the second of three exporters.",
 )
+@click.option(
+    "--orphans-every",
+    type=click.FloatRange(0.1),
+    metavar="HOURS",
+    help="How often to list each topic's folder and count the files that nobody needs; never by default.",
+)
 @click.option("--once", is_flag=True, help="Look once, print the metrics, and end.")
 @connection_options()
 @click.pass_context
-def exporter(ctx: click.Context, listen: str, interval: float, shard: str, once: bool) -> None:
+def exporter(
+    ctx: click.Context, listen: str, interval: float, shard: str, orphans_every: float | None, once: bool
+) -> None:
     """Tell Prometheus of topics, groups, transactions and maintenance.
 
     Answers /metrics, under the names of kafka_exporter and names of its own that begin with sparklog_; and /healthz and
@@ -61,7 +69,9 @@ def exporter(ctx: click.Context, listen: str, interval: float, shard: str, once:
 
     part = _parse_shard(shard)
     app = ExporterApp()
-    watching = Watching(watch_opener(ctx, part), interval_ms=interval * 1_000, on_figures=app.keep)
+    orphans_ms = None if orphans_every is None else 0.0 if once else orphans_every * 3_600_000
+    opener = watch_opener(ctx, part, orphans_every_ms=orphans_ms)
+    watching = Watching(opener, interval_ms=interval * 1_000, on_figures=app.keep)
     app.watch(watching)
     if once:
         watching.look()
@@ -86,19 +96,20 @@ def exporter(ctx: click.Context, listen: str, interval: float, shard: str, once:
             watching.stop()
 
 
-def watch_opener(ctx: click.Context, shard: Shard | None = None) -> _Opener:
+def watch_opener(ctx: click.Context, shard: Shard | None = None, *, orphans_every_ms: float | None = None) -> _Opener:
     """Opens the cluster when it is called, and again as long as the store is away. Raises ``click.UsageError`` where no
     cluster is named, and ``InvalidArgumentError`` where there is none."""
     root_of(ctx)
-    return _Opener(ctx, shard)
+    return _Opener(ctx, shard, orphans_every_ms)
 
 
 class _Opener:
-    def __init__(self, ctx: click.Context, shard: Shard | None) -> None:
+    def __init__(self, ctx: click.Context, shard: Shard | None, orphans_every_ms: float | None) -> None:
         from sparklog.errors import StoreError
 
         self._ctx = ctx
         self._shard = shard
+        self._orphans_every_ms = orphans_every_ms
         self._first: ClusterWatch | None = None
         try:
             self._first = self._open()
@@ -115,7 +126,12 @@ class _Opener:
         from sparklog.delta.checkpoint_child import CheckpointChild
         from sparklog.observe import ClusterWatch
 
-        return ClusterWatch(cluster_of(self._ctx), shard=self._shard, checkpoints=CheckpointChild())
+        return ClusterWatch(
+            cluster_of(self._ctx),
+            shard=self._shard,
+            checkpoints=CheckpointChild(),
+            orphans_every_ms=self._orphans_every_ms,
+        )
 
 
 def _parse_shard(text: str) -> Shard:

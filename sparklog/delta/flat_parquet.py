@@ -236,7 +236,7 @@ def _value(data: bytes, at: int, kind: int) -> tuple[Any, int]:
 
 
 def _unsnap(data: bytes) -> bytes:
-    """What Snappy has compressed."""
+    """The bytes that Snappy has compressed."""
     size, at = _varint(data, 0)
     found = bytearray()
     while at < len(data):

@@ -6,10 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
+from sparklog.arrow import pa, pc, pq
 from sparklog.delta.actions import Entry, RemoveFile
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import log_folder, parse_name

@@ -300,6 +300,24 @@ CLUSTER_METRICS: tuple[Metric[ClusterFigures], ...] = (
         _topics(lambda topic: int(bool(topic.maintenance_error))),
     ),
     Metric(
+        "sparklog_topic_orphan_files",
+        "Files that nobody needs, which maintenance would delete; where --orphans-every has them looked for.",
+        _BY_TOPIC,
+        lambda figures: (((one.topic,), one.file_count) for one in figures.orphans),
+    ),
+    Metric(
+        "sparklog_topic_orphan_bytes",
+        "Size of the files that nobody needs.",
+        _BY_TOPIC,
+        lambda figures: (((one.topic,), one.size_bytes) for one in figures.orphans),
+    ),
+    Metric(
+        "sparklog_topic_orphans_timestamp_seconds",
+        "When files that nobody needs were last looked for.",
+        _BY_TOPIC,
+        lambda figures: (((one.topic,), one.searched_ms / 1_000) for one in figures.orphans),
+    ),
+    Metric(
         "sparklog_partition_records",
         "Records in live files, as their statistics tell.",
         _BY_PARTITION,

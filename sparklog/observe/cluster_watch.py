@@ -36,6 +36,7 @@ from sparklog.logs import about
 from sparklog.model import TopicPartition
 from sparklog.observe.figures import ClusterFigures, GroupFigures, Problem, TopicFigures, TransactionFigures
 from sparklog.observe.group_watch import GroupWatch, WatchedTopic, group_figures
+from sparklog.observe.orphan_watch import OrphanWatch
 from sparklog.observe.packed_files import TimedRange
 from sparklog.observe.topic_watch import AHEAD_WHEN_CHANGED, TopicWatch, newest_figures
 from sparklog.observe.transaction_watch import TransactionWatch
@@ -111,6 +112,7 @@ class ClusterWatch:
         shard: Shard | None = None,
         patience_ms: float = 10_000,
         checkpoints: CheckpointChild | None = None,
+        orphans_every_ms: float | None = None,
     ) -> None:
         """Reads nothing.
 
@@ -119,6 +121,8 @@ class ClusterWatch:
             patience_ms: how long a request is repeated where the store fails.
             checkpoints: reads checkpoints in another process, which ends with each look: for a process that has little
                 memory and doesn't use Arrow otherwise. By default they are read in this one.
+            orphans_every_ms: how often each topic's folder is listed, to find files that nobody needs; 0: in each look.
+                By default never.
         """
         self._cluster = cluster
         self._clock: Clock = cluster.clock
@@ -128,6 +132,11 @@ class ClusterWatch:
         self._topics: dict[str, TopicWatch] = {}
         self._groups: dict[str, GroupWatch] = {}
         self._transactions = TransactionWatch(cluster, is_ours=self._shard.has, at_once=_AT_ONCE)
+        self._orphans = (
+            OrphanWatch(cluster, every_ms=orphans_every_ms, at_once=_AT_ONCE, read_checkpoint=checkpoints)
+            if orphans_every_ms is not None
+            else None
+        )
         self._unreadable: dict[tuple[str, str], _Unreadable] = {}
         self._files_ticks_ms = -_FILES_EVERY_MS
 
@@ -158,7 +167,9 @@ class ClusterWatch:
                 self._note("transaction", name, error)
             self._forget("transaction", lambda name: name in errors)
             maintained_ms = self._maintained_ms()
-        return self._figures(transactions, maintained_ms, took_ms=self._clock.ticks_ms() - began)
+            orphans = self._orphans.look(self._living()) if self._orphans is not None else ()
+        figures = self._figures(transactions, maintained_ms, took_ms=self._clock.ticks_ms() - began)
+        return replace(figures, orphans=tuple(orphans))
 
     def _look_at_first_part(self, on_part: Callable[[ClusterFigures], object], began_ticks_ms: float) -> frozenset[str]:
         """Read the newest commit of each topic, and each group; returns the groups. Nothing where something is
@@ -302,6 +313,9 @@ class ClusterWatch:
         for key in gone:
             del self._unreadable[key]
 
+    def _living(self) -> dict[str, TopicWatch]:
+        return {name: watch for name, watch in sorted(self._topics.items()) if not watch.is_deleted}
+
     def _part(self, topics: Mapping[str, TopicFigures], unread: Set[str], *, took_ms: float) -> ClusterFigures:
         """The figures of what the first look has read first.
 
@@ -329,7 +343,7 @@ class ClusterWatch:
     ) -> ClusterFigures:
         """The figures of what is known."""
         now_ms = self._clock.now_ms()
-        living = {name: watch for name, watch in sorted(self._topics.items()) if not watch.is_deleted}
+        living = self._living()
         disk = _disk_usage(self._cluster.store.uri)
         pending = Counter(name for watch in self._groups.values() for name in watch.pending_ids())
         return ClusterFigures(

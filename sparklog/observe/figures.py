@@ -19,6 +19,7 @@ __all__ = [
     "ClusterFigures",
     "GroupFigures",
     "GroupPartitionFigures",
+    "OrphanFigures",
     "PartitionFigures",
     "Problem",
     "TopicFigures",
@@ -160,6 +161,18 @@ class TransactionFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OrphanFigures:
+    """The files in a topic's folder that maintenance would delete: no log names them, or none has for as long as the
+    topic's table keeps what was removed."""
+
+    topic: str
+    file_count: int
+    size_bytes: int
+    searched_ms: int
+    """When its folder was listed, ms since the epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """A thing that can't be read; all else can."""
 
@@ -185,6 +198,8 @@ class ClusterFigures:
     transactions: tuple[TransactionFigures, ...] = ()
     """Sorted by id."""
     problems: tuple[Problem, ...] = ()
+    orphans: tuple[OrphanFigures, ...] = ()
+    """Orphans of the topics that were searched, by name; none where nobody asked for it."""
     maintained_ms: int | None = None
     """When a run of maintenance last changed its notes, by the store's time, ms since the epoch; None: never. It does
     so once a day at least."""

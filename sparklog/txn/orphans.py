@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from sparklog.delta.actions import Metadata, RemoveFile
+from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import log_folder
 from sparklog.delta.properties import deleted_file_retention_ms
 from sparklog.delta.removed import RemovedFiles, removed_files
@@ -98,7 +99,9 @@ def removed_age_ms(table: str, metadata: Metadata) -> int:
     return max(DAY_MS, deleted_file_retention_ms(table, metadata))
 
 
-def find_orphans(cluster: Cluster, topic: str, *, now_ms: int | None = None) -> list[Orphan]:
+def find_orphans(
+    cluster: Cluster, topic: str, *, now_ms: int | None = None, log: DeltaLog | None = None
+) -> list[Orphan]:
     """The orphans in a topic's folder as of now, by path; changes nothing.
 
     What is found needn't be deletable: a writer that sleeps may still publish one. Only a sweep makes sure that none
@@ -109,6 +112,7 @@ def find_orphans(cluster: Cluster, topic: str, *, now_ms: int | None = None) -> 
 
     Args:
         now_ms: by default the store's time, which takes a write to ask for; whoever may not write gives this machine's.
+        log: the topic's; by default the cluster's own.
     Raises:
         UnknownTopicOrPartitionError: there never was such a topic; that of a deleted one is searched.
         InvalidArgumentError: a live file lies outside of the topic's folder.
@@ -116,7 +120,7 @@ def find_orphans(cluster: Cluster, topic: str, *, now_ms: int | None = None) -> 
         CorruptLogError, UnsupportedVersionError, StoreError.
     """
     now_ms = store_time_ms(cluster) if now_ms is None else now_ms
-    state = load_state(cluster.topic_log(topic))
+    state = load_state(cluster.topic_log(topic) if log is None else log)
     candidates = candidates_of(state, cluster.store.list(f"{state.log.table}/"), now_ms=now_ms)
     if not candidates:  # as a rule
         return []

@@ -10,8 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from sparklog import Admin, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.exporter import metric_names
+from sparklog.log import create_topic, open_cluster
 from tests.cli.support import a_cluster, done, failure
+from tests.support import a_writer, append
+from tests.txn.support import Driver
 
 
 def test_once_prints_the_metrics() -> None:
@@ -21,6 +26,41 @@ def test_once_prints_the_metrics() -> None:
     assert 'kafka_topic_partitions{topic="orders"} 2' in printed
     assert "sparklog_up 1" in printed
     assert {line.split("{")[0].split()[0] for line in printed if not line.startswith("#")} <= metric_names()
+
+
+def test_orphans_are_counted_where_it_is_asked_for() -> None:
+    cluster = a_cluster()
+    done("topics", "create", "orders", cluster=cluster)
+    assert "sparklog_topic_orphan_files" not in done("exporter", "--once", cluster=cluster)
+    printed = done("exporter", "--once", "--orphans-every", "24", cluster=cluster).splitlines()
+    assert 'sparklog_topic_orphan_files{topic="orders"} 0' in printed
+
+
+@pytest.mark.slow
+def test_arrow_is_not_loaded_for_checkpoints_offsets_and_transactions(tmp_path: Path) -> None:
+    cluster = open_cluster(tmp_path)
+    create_topic(cluster.topic_log("orders"), "orders")
+    append(a_writer(cluster.topic_log("orders"), topic="orders"), "a", "b", "c")
+    write_checkpoint(cluster.topic_log("orders"))
+    for group in ("billing", "shipping"):
+        Admin(cluster).alter_group_offsets(group, {TopicPartition("orders", 0): OffsetAndMetadata(1)})
+    driver = Driver(cluster, "tx", topics=("orders",)).init()
+    driver.begin()
+    driver.send("orders", "d")
+    offsets = {TopicPartition("orders", 0): OffsetAndMetadata(2)}
+    driver.session.add_offsets(offsets, ConsumerGroupMetadata("shipping", 0, ""), deadline=driver.deadline)
+    code = (
+        "import sys; from sparklog.cli import main; "
+        f"main(['-c', {str(tmp_path)!r}, 'exporter', '--once']); "
+        "print('pyarrow' in sys.modules, 'numpy' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    *printed, loaded = ran.stdout.splitlines()
+    assert loaded == "False False"
+    assert 'sparklog_partition_files{topic="orders",partition="0"} 1' in printed
+    assert 'kafka_consumergroup_lag{consumergroup="billing",topic="orders",partition="0"} 2' in printed
+    assert 'sparklog_consumergroup_pending_offsets{consumergroup="shipping"} 1' in printed
+    assert ran.stderr == ""
 
 
 def test_wrong_usage_is_told() -> None:

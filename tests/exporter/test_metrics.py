@@ -44,7 +44,10 @@ def here() -> Watched:
 def an_app(here: Watched) -> tuple[ExporterApp, Watching]:
     app = ExporterApp()
     watching = Watching(
-        lambda: ClusterWatch(here.cluster, patience_ms=0), interval_ms=15_000, on_figures=app.keep, clock=here.clock
+        lambda: ClusterWatch(here.cluster, patience_ms=0, orphans_every_ms=0),
+        interval_ms=15_000,
+        on_figures=app.keep,
+        clock=here.clock,
     )
     app.watch(watching)
     return app, watching

@@ -97,8 +97,8 @@ class CheckpointChild:
             try:
                 self._process = subprocess.Popen(  # noqa: S603 - the program is this module
                     [sys.executable, "-I", "-c", _PROGRAM, json.dumps(sys.path)],
-                    stdin=theirs,
-                    stdout=theirs,
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
                     start_new_session=True,  # Ctrl-C is for this process, which ends the other
                 )
             except BaseException:

@@ -278,8 +278,9 @@ def _read_header(parts: Mapping[str, bytes], read: CheckpointReader | None) -> C
     if not parts:
         return CheckpointHeader()
     if read is None:
-        from sparklog.delta.checkpoint_rows import read_checkpoint as read  # loads Arrow
+        from sparklog.delta.checkpoint_rows import read_checkpoint  # loads Arrow
 
+        read = read_checkpoint
     content = read(parts)
     transactions = {
         row["appId"]: SetTransaction(

@@ -37,7 +37,7 @@ def some_rows(draw: st.DrawFn) -> Rows:
     distinct = draw(st.sampled_from([1, 2, 3, 17, 5_000]))
     nulls = draw(st.sampled_from([0.0, 0.1, 1.0]))
     chance = random.Random(draw(st.integers(0, 2**32)))
-    pool = {
+    pool: dict[str, list[Any]] = {
         "text": [draw(st.text(max_size=30)) * chance.choice([1, 9]) + str(one) for one in range(min(distinct, 20))],
         **{name: [chance.randrange(-bound, bound) for _ in range(distinct)] for name, bound in BOUNDS.items()},
     }
@@ -107,7 +107,7 @@ def test_what_is_written_in_another_way_is_refused(options: Mapping[str, Any]) -
     ],
 )
 def test_a_file_of_other_columns_is_refused(columns: Mapping[str, str]) -> None:
-    rows = {"text": ["a"], "small": [1], "large": [1], "time": [1]}
+    rows: Rows = {"text": ["a"], "small": [1], "large": [1], "time": [1]}
     with pytest.raises(NotFlatError):
         read_flat(written(rows), columns)
 
@@ -121,7 +121,7 @@ def test_nested_columns_are_refused() -> None:
 
 @given(st.data())
 def test_a_garbled_file_is_refused_or_read_but_raises_nothing_else(data: st.DataObject) -> None:
-    rows = {"text": ["a", None, "bb"] * 9, "small": [*range(27)], "large": [None] * 27, "time": [5] * 27}
+    rows: Rows = {"text": ["a", None, "bb"] * 9, "small": [*range(27)], "large": [None] * 27, "time": [5] * 27}
     whole = written(rows, compression=data.draw(st.sampled_from(["none", "snappy"])))
     garbled = bytearray(whole)
     for _ in range(data.draw(st.integers(1, 3))):

@@ -99,3 +99,21 @@ def test_rules_do_as_their_tests_say() -> None:
     for arguments in (["check", "config", "prometheus.yml"], ["test", "rules", "rules_test.yml"]):
         done = subprocess.run([promtool, *arguments], cwd=PROMETHEUS, capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.name)
+def test_prometheus_understands_every_expression_of_a_dashboard(path: Path, tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("there is no promtool: apt-get install prometheus")
+    plain = [
+        re.sub(r"\$(\w+)", lambda name: "5m" if name[1] == "__rate_interval" else ".*", one)
+        for one in expressions(path)
+    ]
+    rules = [{"record": f"panel:{number}", "expr": text} for number, text in enumerate(plain)]
+    file = tmp_path / "rules.json"  # JSON is YAML
+    file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
+    done = subprocess.run([promtool, "check", "rules", str(file)], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(rules)} rules found" in done.stdout

@@ -11,11 +11,10 @@ from sparklog.log.data import encode
 from sparklog.log.data.encode import (
     FEW_RECORDS,
     MAX_TIMESTAMP_MS,
-    SEQUENCE_MODULUS,
-    ProducerStamp,
     encode_batch,
     open_parquet,
 )
+from sparklog.log.data.producer_stamp import SEQUENCE_MODULUS, ProducerStamp
 from sparklog.log.data.schema import TIMESTAMP
 
 BYTES = st.none() | st.binary(max_size=300)

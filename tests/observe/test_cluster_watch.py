@@ -245,7 +245,12 @@ def test_the_first_look_tells_of_newest_commits_and_groups_before_it_has_loaded_
     requests: list[int] = []
     watch = ClusterWatch(many.cluster)
     many.requests()
-    whole = watch.look(on_part=lambda part: (parts.append(part), requests.append(many.requests())))
+
+    def note(part: ClusterFigures) -> None:
+        parts.append(part)
+        requests.append(many.requests())
+
+    whole = watch.look(on_part=note)
     [part], [before], after = parts, requests, many.requests()
     assert (part.is_part, whole.is_part) == (True, False)
     assert before == 2 + 2 * 5 + 4 * 3  # listings; of a topic a LIST and its newest entry; of a group its members, too

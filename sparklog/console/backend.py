@@ -26,7 +26,7 @@ from sparklog.paths import TOPICS_FOLDER, check_topic_name
 __all__ = ["Backend", "BusyError"]
 
 _LOGGER = logging.getLogger("sparklog.console")
-_FIRST_LOOK_S = 1.0
+_FIRST_LOOK_S = 1.5
 """How long the first pages wait for what the first look finds first; later ones never wait."""
 
 

@@ -138,15 +138,17 @@ def open_newest(log: DeltaLog, *, is_once: bool = False) -> Newest | None:
     raise _no_way_in(log, listing, gap)
 
 
-def load_snapshot(log: DeltaLog) -> Snapshot | None:
+def load_snapshot(log: DeltaLog, *, is_once: bool = False) -> Snapshot | None:
     """Load the whole table as of its newest version. None where there is no table.
 
+    Args:
+        is_once: see :func:`open_newest`.
     Raises:
         CorruptLogError: an entry or the checkpoint can't be read, or an entry is missing; names it.
         UnsupportedVersionError: the table needs a newer Delta reader.
         StoreUnavailableError: the log changed under us again and again.
     """
-    copy = read_log(log)
+    copy = read_log(log, is_once=is_once)
     if copy is None:
         return None
     transactions = dict(copy.header.transactions)
@@ -214,12 +216,15 @@ def _check_version(table: str, kind: str, needed: int, known: int, listing: int,
     )
 
 
-def read_log(log: DeltaLog, *, known: Mapping[int, bytes] = MappingProxyType({})) -> LogCopy | None:
+def read_log(
+    log: DeltaLog, *, known: Mapping[int, bytes] = MappingProxyType({}), is_once: bool = False
+) -> LogCopy | None:
     """Read the newest checkpoint and the tail; None where there is no table.
 
     Args:
         known: bytes of entries, by version, that are neither read nor decoded, since a read would find the same, and
             who created them knows that they are whole.
+        is_once: see :func:`open_newest`.
     Raises:
         CorruptLogError: an entry or the checkpoint can't be read, or an entry is missing; names it.
         StoreUnavailableError: the log changed under us again and again.
@@ -228,7 +233,7 @@ def read_log(log: DeltaLog, *, known: Mapping[int, bytes] = MappingProxyType({})
     corrupt: CorruptLogError | None = None
     without: frozenset[int] = frozenset()
     for _ in range(_ATTEMPTS):
-        listing = list_log(log, without=without)
+        listing = (list_short_log(log) if is_once and not without else None) or list_log(log, without=without)
         if listing is None:
             return None
         gap = listing.first_gap()

@@ -304,13 +304,14 @@ def open_state(log: DeltaLog) -> TopicState:
     )
 
 
-def load_state(log: DeltaLog, *, statistics: bool = False) -> TopicState:
+def load_state(log: DeltaLog, *, statistics: bool = False, is_once: bool = False) -> TopicState:
     """Load a whole topic as of now. Raises as :func:`open_state`.
 
     Args:
         statistics: keep :attr:`WholeTopic.statistics`.
+        is_once: see :func:`~sparklog.delta.snapshot.open_newest`.
     """
-    snapshot = load_snapshot(log)
+    snapshot = load_snapshot(log, is_once=is_once)
     if snapshot is None:
         raise unknown_topic(log)
     if tuple(snapshot.metadata.partition_columns) != ("partition", "base_offset"):

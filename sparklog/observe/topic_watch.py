@@ -201,7 +201,7 @@ class TopicWatch:
             raise self._state.unreadable.with_traceback(None)
 
     def _load(self) -> None:
-        self._keep(load_state(self._log), None)
+        self._keep(load_state(self._log, is_once=True), None)
         self.is_busy = True
 
     def _change(self, change: Callable[[], list[Entry]]) -> None:

@@ -28,6 +28,10 @@ class GatewayFigures:
     """By this gateway: ``invalid``, ``idle`` or ``error``."""
     queued_bytes: int = 0
     """Requests that are read and not answered."""
+    fetch_sessions: int = 0
+    """Sessions of Fetch that are kept."""
+    fetch_sessions_evicted: int = 0
+    """Sessions that made room for others."""
     is_draining: bool = False
     turned_s: float = field(default_factory=time.monotonic)
     """When the loop turned last."""

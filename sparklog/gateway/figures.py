@@ -93,6 +93,19 @@ GATEWAY_METRICS = (
         _one(lambda one: one.queued_bytes),
     ),
     Metric(
+        "sparklog_gateway_fetch_sessions",
+        "Sessions of Fetch that are kept.",
+        (),
+        _one(lambda one: one.fetch_sessions),
+    ),
+    Metric(
+        "sparklog_gateway_fetch_sessions_evicted_total",
+        "Sessions of Fetch that made room for others, whose clients name all their partitions again.",
+        (),
+        _one(lambda one: one.fetch_sessions_evicted),
+        "counter",
+    ),
+    Metric(
         "sparklog_gateway_draining",
         "1: it takes no more connections, and is about to end.",
         (),

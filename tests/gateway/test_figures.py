@@ -60,10 +60,12 @@ def test_a_gateway_counts_and_once_stopped_answers_what_it_was_asked(running):
     process, servers, port = running
     with closing(Wire(servers)) as client, closing(Wire(servers)) as idle:
         assert client.call("Metadata", 1, {"topics": None})["brokers"]
+        assert client.call("Fetch", 12, {**fetching(0), "session_epoch": 0})["session_id"]
         status, text = get(port, "/metrics")
         assert status == 200
         assert value(text, "sparklog_gateway_connections") == 2
         assert value(text, 'sparklog_gateway_requests_total{api="Metadata"}') == 1
+        assert value(text, "sparklog_gateway_fetch_sessions") == 1
         assert value(text, "sparklog_gateway_received_bytes_total") > 20
         assert value(text, "sparklog_gateway_queued_bytes") == 0
         assert get(port, "/healthz") == (200, '{"status": "ok", "error": null}\n')

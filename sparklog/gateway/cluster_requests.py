@@ -7,17 +7,19 @@ users' rights are in a file.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sparklog.errors import SparklogError, UnknownTopicOrPartitionError
+from sparklog.errors import SparklogError, StoreUnavailableError, UnknownTopicOrPartitionError
 from sparklog.gateway.authorized_operations import cluster_operations, topic_operations
 from sparklog.gateway.backend import Backend, Request, node_id_of
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.topics import described_partitions
 from sparklog.log.follow import TopicFollower
 from sparklog.log.topic import TopicDescription
+from sparklog.parallel import parallel_results
 
 __all__ = [
     "create_acls",
@@ -32,6 +34,7 @@ __all__ = [
     "page_of_partitions",
 ]
 
+_LOGGER = logging.getLogger("sparklog.gateway")
 _BROKERS = 1
 """Source: KIP-919, ``EndpointType``."""
 _MOST_PARTITIONS = 2_000
@@ -133,14 +136,13 @@ def page_of_partitions(
 
 
 async def describe_log_dirs(backend: Backend, request: Request) -> _Answer:
-    """How many bytes the files of each partition have: the cluster's root is the one folder that there is."""
+    """How many bytes the files of each partition have: the cluster's root is the one folder that there is. A topic that
+    can't be read isn't told of, since the answer has an error for a whole folder alone."""
     wanted, rules = request.body["topics"], request.rules
 
-    def sizes(name: str, numbers: Sequence[int] | None) -> _Answer | None:
-        try:
-            follower = TopicFollower(backend.cluster.topic_log(name), name)
-        except UnknownTopicOrPartitionError:
-            return None
+    def sizes(asked: tuple[str, Sequence[int] | None]) -> _Answer:
+        name, numbers = asked
+        follower = TopicFollower(backend.cluster.topic_log(name), name)
         partitions = []
         for number, start in enumerate(follower.head.log_start_offsets):
             if numbers is None or number in numbers:
@@ -151,11 +153,19 @@ async def describe_log_dirs(backend: Backend, request: Request) -> _Answer:
 
     def topics() -> list[_Answer]:
         if wanted is None:
-            asked: list[tuple[str, Sequence[int] | None]] = [(name, None) for name in backend.describe_all()]
+            asked: list[tuple[str, Sequence[int] | None]] = [(name, None) for name in backend.admin.list_topics()]
         else:
             asked = [(one["topic"], one["partitions"]) for one in wanted]
         visible = [one for one in asked if rules is None or rules.may_see(one[0])]
-        return [found for name, numbers in visible if (found := sizes(name, numbers)) is not None]
+        answers = []
+        for (name, _), found in zip(visible, parallel_results(sizes, visible), strict=True):
+            if not isinstance(found, Exception):
+                answers.append(found)
+            elif isinstance(found, StoreUnavailableError):  # which is true of all topics
+                raise found
+            elif not isinstance(found, UnknownTopicOrPartitionError):
+                _LOGGER.warning("topic %r can't be measured: %s", name, found)
+        return answers
 
     try:
         found = await backend.run_look(topics)

@@ -17,6 +17,8 @@ class GatewayFigures:
     """Requests that were answered, or needed no answer, by the name of their API."""
     request_seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """From reading a request to its answer, together, by the name of its API."""
+    errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Errors that were answered, by the name of the API and Kafka's name of the error; of partitions each its own."""
     received_bytes: int = 0
     sent_bytes: int = 0
     connections: int = 0

@@ -36,6 +36,10 @@ def _info(_: GatewayFigures) -> Iterator[Row]:
     yield (__version__,), 1
 
 
+def _errors(figures: GatewayFigures) -> Iterator[Row]:
+    yield from sorted(dict(figures.errors).items())
+
+
 def _each(value: Callable[[GatewayFigures], Mapping[str, float]]) -> Callable[[GatewayFigures], Iterator[Row]]:
     return lambda figures: (((name,), number) for name, number in sorted(dict(value(figures)).items()))
 
@@ -76,6 +80,13 @@ GATEWAY_METRICS = (
         "Time from reading these requests to their answers; a Fetch may wait for records.",
         ("api",),
         _each(lambda one: one.request_seconds),
+        "counter",
+    ),
+    Metric(
+        "sparklog_gateway_errors_total",
+        "Errors that were answered: of a request as a whole, or of one of its topics, partitions, groups and so on.",
+        ("api", "error"),
+        _errors,
         "counter",
     ),
     Metric(

@@ -165,6 +165,7 @@ def test_naming_all_partitions_ends_the_session_before(epoch):
     sessions = FetchSessions(10)
     client = Client(sessions, ("a", 0, 5))
     begun = sessions.begin(request(("a", 0, 5), session=client.id, epoch=epoch), 12, None, 0.0)
+    assert isinstance(begun, SessionFetch)
     assert (len(sessions), sessions.partition_count) == (0, 0)
     assert bool(begun.answer(answers(begun), 0.0)["session_id"]) == (epoch == 0)
 

@@ -1,5 +1,5 @@
 """Requests of administrators' tools about a cluster as a whole: DescribeCluster, DescribeTopicPartitions,
-DescribeLogDirs, ElectLeaders, ListPartitionReassignments, DescribeClientQuotas, and ACLs.
+DescribeLogDirs, ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments, DescribeClientQuotas, and ACLs.
 
 Many have one answer here: a gateway is the only broker, leads every partition and moves none; it has no quotas, and its
 users' rights are in a file.
@@ -22,6 +22,7 @@ from sparklog.log.topic import TopicDescription
 from sparklog.parallel import parallel_results
 
 __all__ = [
+    "alter_partition_reassignments",
     "create_acls",
     "delete_acls",
     "describe_acls",
@@ -195,6 +196,36 @@ async def elect_leaders(backend: Backend, request: Request) -> _Answer:
         return {"topic": topic["topic"], "partition_result": results}
 
     return {"replica_election_results": await backend.run_look(lambda: [answer(one) for one in wanted or ()])}
+
+
+async def alter_partition_reassignments(backend: Backend, request: Request) -> _Answer:
+    """A partition stays where it is: on this gateway. Source of the codes: Kafka ``ReplicationControlManager``."""
+    wanted, node_id = request.body["topics"], node_id_of(*backend.address(request))
+
+    def answer(topic: _Answer) -> _Answer:
+        try:
+            count, failure = backend.describe(topic["name"]).partition_count, None
+        except SparklogError as error:
+            count, failure = 0, (code_of(error), str(error))
+        partitions = []
+        for one in topic["partitions"]:
+            code, message = failure or _reassigned(one["partition_index"], one["replicas"], count, node_id)
+            partitions.append({"partition_index": one["partition_index"], "error_code": code, "error_message": message})
+        return {"name": topic["name"], "partitions": partitions}
+
+    responses = await backend.run_look(lambda: [answer(one) for one in wanted])
+    return {"error_message": None, "responses": responses}
+
+
+def _reassigned(number: int, replicas: Sequence[int] | None, count: int, node_id: int) -> tuple[ErrorCode, str | None]:
+    """The answer for a partition of a topic that has so many."""
+    if not 0 <= number < count:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {number}, expected one below {count}"
+    if replicas is None:  # cancels one that is under way
+        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None
+    if list(replicas) != [node_id]:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"replicas {list(replicas)}: the only broker is {node_id}"
+    return ErrorCode.NONE, None
 
 
 async def list_partition_reassignments(_backend: Backend, _request: Request) -> _Answer:

@@ -198,7 +198,9 @@ NOBODY = Rules()
 OF_ADMINS: dict[str, dict[str, Any]] = {
     "DescribeLogDirs": {"topics": None},
     "ElectLeaders": {"topic_partitions": None},
+    "AlterPartitionReassignments": {"topics": []},
     "ListPartitionReassignments": {"topics": None},
+    "DescribeUserScramCredentials": {"users": None},
     "DescribeClientQuotas": {"components": []},
     "DescribeAcls": {},
     "CreateAcls": {"creations": [{}]},

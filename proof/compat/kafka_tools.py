@@ -120,6 +120,26 @@ _STEPS = (
         rf"^{_RECORDS} records sent",
     ),
     Step("transactions-list", f"{_TOOLS}.TransactionsCommand", "list", r"^perf\s+\d+\s+\d+\s+\w+"),
+    Step(
+        "transactions-list-by-pattern",
+        f"{_TOOLS}.TransactionsCommand",
+        "list --transactional-id-pattern p.*",
+        r"^perf\s+\d+\s+\d+\s+\w+",
+    ),
+    Step(
+        "describe-producers",
+        f"{_TOOLS}.TransactionsCommand",
+        "describe-producers --topic tools --partition 0",
+        r"^\d+\s+0\s+-1\s+\d+\s+\d+\s+None",
+    ),
+    Step(
+        "transactions-find-hanging",
+        f"{_TOOLS}.TransactionsCommand",
+        "find-hanging --topic tools --partition 0",
+        r"(?s)\A(?:Picked[^\n]*\n)?Topic\s+Partition\s+ProducerId[^\n]*\s*\Z",
+    ),
+    Step("configs-describe-users", "kafka.admin.ConfigCommand", "--describe --entity-type users", r"\A\s*\Z"),
+    Step("list-endpoints", f"{_TOOLS}.ClusterTool", "list-endpoints", r"unfenced\s+broker"),
     Step("topics-alter", f"{_TOOLS}.TopicCommand", "--alter --topic tools --partitions 3", ""),
     Step("topics-describe", f"{_TOOLS}.TopicCommand", "--describe --topic tools", r"Partition: 2\s+Leader: \d+"),
     Step("topics-delete", f"{_TOOLS}.TopicCommand", "--delete --topic tools", ""),
@@ -155,7 +175,7 @@ class KafkaTools:
 
     def _run(self, step: Step, servers: str) -> Outcome:
         arguments = step.arguments.split()
-        at = 1 if step.arguments.startswith("cluster-id") else 0  # a subcommand comes first
+        at = 1 if step.arguments.startswith(("cluster-id", "list-endpoints")) else 0  # a subcommand comes first
         command = [*self._command(step.main), *arguments[:at], "--bootstrap-server", servers, *arguments[at:]]
         began = time.monotonic()
         try:

@@ -19,6 +19,7 @@ from sparklog.gateway import (
     producers,
     topics,
     transaction_requests,
+    user_requests,
 )
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.error_codes import ErrorCode
@@ -94,8 +95,9 @@ APIS = {
     25: Api("AddOffsetsToTxn", 0, 4, transaction_requests.add_offsets_to_txn),
     26: Api("EndTxn", 0, 4, transaction_requests.end_txn),
     28: Api("TxnOffsetCommit", 0, 4, transaction_requests.txn_offset_commit),
+    61: Api("DescribeProducers", 0, 0, producers.describe_producers),
     65: Api("DescribeTransactions", 0, 0, transaction_requests.describe_transactions),
-    66: Api("ListTransactions", 0, 1, transaction_requests.list_transactions),
+    66: Api("ListTransactions", 0, 2, transaction_requests.list_transactions),
     42: Api("DeleteGroups", 0, 2, group_admin_requests.delete_groups),
     47: Api("OffsetDelete", 0, 0, group_offset_requests.offset_delete),
     68: Api("ConsumerGroupHeartbeat", 0, 1, consumer_group_requests.consumer_group_heartbeat),
@@ -111,9 +113,12 @@ APIS = {
     31: Api("DeleteAcls", 1, 3, cluster_requests.delete_acls),
     35: Api("DescribeLogDirs", 1, 4, cluster_requests.describe_log_dirs),
     43: Api("ElectLeaders", 0, 2, cluster_requests.elect_leaders),
+    45: Api("AlterPartitionReassignments", 0, 1, cluster_requests.alter_partition_reassignments),
     46: Api("ListPartitionReassignments", 0, 0, cluster_requests.list_partition_reassignments),
     48: Api("DescribeClientQuotas", 0, 1, cluster_requests.describe_client_quotas),
+    50: Api("DescribeUserScramCredentials", 0, 0, user_requests.describe_user_scram_credentials),
     60: Api("DescribeCluster", 0, 2, cluster_requests.describe_cluster),
+    74: Api("ListConfigResources", 0, 1, config_requests.list_config_resources),
     75: Api("DescribeTopicPartitions", 0, 0, cluster_requests.describe_topic_partitions),
 }
 """By API key."""

@@ -62,7 +62,7 @@ class Authentication:
             self.has_failed = True
             return {"error_code": ErrorCode.ILLEGAL_SASL_STATE, "error_message": "expected SaslHandshake before"}
         try:
-            step = await self._backend.run(lambda: exchange.step(message))
+            step = await self._backend.run_sasl(lambda: exchange.step(message))
             if step.user is not None:
                 self._enter(step.user)
             return {"error_message": None, "auth_bytes": step.answer}

@@ -56,6 +56,8 @@ _FREE = frozenset(
         "Metadata",
         "DescribeTopicPartitions",
         "OffsetForLeaderEpoch",
+        "DescribeProducers",
+        "ListConfigResources",
         # one answer for all, without names of the cluster's:
         "DescribeCluster",
     }
@@ -248,6 +250,8 @@ _REFUSALS: dict[str, _Refuse] = {
     "ListGroups": _admin,
     "DescribeLogDirs": lambda rules, _: _of_admins(rules, {"error_code": _CLUSTER, "results": []}),
     "ElectLeaders": lambda rules, _: _of_admins(rules, {"error_code": _CLUSTER, "replica_election_results": []}),
+    "AlterPartitionReassignments": lambda rules, _: _of_admins(rules, {**_REFUSED, "responses": []}),
+    "DescribeUserScramCredentials": lambda rules, _: _of_admins(rules, {**_REFUSED, "results": []}),
     "ListPartitionReassignments": lambda rules, _: _of_admins(rules, {**_REFUSED, "topics": []}),
     "DescribeClientQuotas": lambda rules, _: _of_admins(rules, {**_REFUSED, "entries": None}),
     "DescribeAcls": lambda rules, _: _of_admins(rules, {**_REFUSED, "resources": []}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
 import zlib
 from collections import deque
@@ -11,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from sparklog.admin import Admin
-from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
 from sparklog.gateway.counts import GatewayFigures
 from sparklog.gateway.settings import GatewaySettings
 from sparklog.gateway.users import Rules, Users
@@ -23,7 +24,13 @@ from sparklog.storage.retrying import Patience
 
 __all__ = ["Backend", "Handler", "Request", "node_id_of"]
 
-_THREADS = 16
+_THREADS = {"produce": 16, "look": 16, "group": 16, "sasl": 2, "other": 16}
+"""Most threads of each kind of calls, so that none takes all of another's: while the store is away, calls of Produce
+wait for longer than looks may."""
+_LOOK_S = 1.0
+"""Longest wait for a look for a topic's id that is under way, and shortest time between two."""
+_RESTS = 4
+"""Times that a look for a topic's id took, which the next one comes later."""
 T = TypeVar("T")
 
 
@@ -83,7 +90,13 @@ class Backend:
         self.extras: dict[str, Any] = {}
         """The state that groups of handlers keep, by their names."""
         self._producers: dict[str, Producer] = {}
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sparklog-gateway")
+        self._threads = {
+            kind: ThreadPoolExecutor(most, thread_name_prefix=f"sparklog-gateway-{kind}")
+            for kind, most in _THREADS.items()
+        }
+        self._looking_for_ids = threading.Lock()
+        self._next_look_ms = float("-inf")
+        self._opening: dict[tuple[Producer, str], asyncio.Task[object]] = {}
         self._settled: deque[Callable[[], None]] = deque()
         self._is_woken = False
 
@@ -97,7 +110,47 @@ class Backend:
 
     async def run(self, call: Callable[[], T]) -> T:
         """Do in a thread what may block."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        return await self._run("other", call)
+
+    async def _run(self, kind: str, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads[kind], call)
+
+    async def run_sasl(self, call: Callable[[], T]) -> T:
+        """Do in a thread a step of an authentication: whatever else waits, clients come in."""
+        return await self._run("sasl", call)
+
+    async def run_produce(self, call: Callable[[], T]) -> T:
+        """Do in a thread what sends records; it waits for a thread for half of the time that a delivery may take, and
+        then for the topic, or for room, for the other half.
+
+        Raises ``KafkaTimeoutError``: there was no thread for so long, and nothing was sent."""
+        timeout_ms = self.settings.delivery_timeout_ms / 2
+        deadline = self.cluster.clock.deadline_in(timeout_ms)
+
+        def bounded() -> T:
+            if deadline.left_ms <= 0:
+                raise KafkaTimeoutError(f"nothing was sent in {timeout_ms:.0f} ms: others before it wait, too")
+            return call()
+
+        return await self._run("produce", bounded)
+
+    async def open_topic(self, producer: Producer, topic: str) -> None:
+        """Open a topic of a producer, for all that wait for it at once: in one thread, and for one time-out.
+
+        Raises what opening a topic raises."""
+        key = producer, topic
+        opening = self._opening.get(key)
+        if opening is None:
+            opening = asyncio.ensure_future(self.run_produce(lambda: producer._pipelines.get(topic)))
+            self._opening[key] = opening
+
+            def opened(done: asyncio.Task[object]) -> None:
+                self._opening.pop(key, None)
+                if not done.cancelled():
+                    done.exception()  # perhaps nobody waits for it any more
+
+            opening.add_done_callback(opened)
+        await asyncio.shield(opening)
 
     def later(self, loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
         """Have the event loop make a call. For any thread. Calls that come before it gets to them wake it once."""
@@ -113,19 +166,20 @@ class Backend:
 
     async def run_for_group(self, call: Callable[[], T]) -> T:
         """Do in a thread what may block; a store that is away is asked for as long as a commit of offsets may take."""
-        return await self._run_within(call, self.settings.offset_commit_timeout_ms)
+        return await self._run_within("group", call, self.settings.offset_commit_timeout_ms)
 
     async def run_look(self, call: Callable[[], T]) -> T:
         """Look at topics in a thread; a store that is away is asked for as long as clients surely wait."""
-        return await self._run_within(call, self.settings.look_timeout_ms)
+        return await self._run_within("look", call, self.settings.look_timeout_ms)
 
-    async def _run_within(self, call: Callable[[], T], timeout_ms: int) -> T:
+    async def _run_within(self, kind: str, call: Callable[[], T], timeout_ms: int) -> T:
+        deadline = self.cluster.clock.deadline_in(float(timeout_ms))  # a wait for a thread is part of it
+
         def bounded() -> T:
-            deadline = self.cluster.clock.deadline_in(float(timeout_ms))
             with self.cluster.store.patience(Patience(deadline=deadline)):
                 return call()
 
-        return await self.run(bounded)
+        return await self._run(kind, bounded)
 
     def producer(self, acks: int) -> Producer:
         """The producer of an acknowledgement: of -1, or of 0 and 1, which differ in who waits."""
@@ -139,7 +193,7 @@ class Backend:
                 linger_ms=0,
                 delivery_timeout_ms=timeout_ms,
                 request_timeout_ms=timeout_ms,
-                max_block_ms=timeout_ms,
+                max_block_ms=timeout_ms // 2,
                 max_request_size=self.settings.max_decoded_bytes,
             )
         return found
@@ -176,22 +230,44 @@ class Backend:
             raise UnknownTopicOrPartitionError("a topic without a name")
         return self.name_of(asked["topic_id"])
 
-    def name_of(self, topic_id: uuid.UUID) -> str:
-        """The topic that has an id, or had it when it was seen last. May block. Raises
-        ``UnknownTopicOrPartitionError``."""
-        if topic_id not in self.topic_names:
-            self.describe_all()
+    def name_of(self, topic_id: uuid.UUID, *, is_sure: bool = False) -> str:
+        """The topic that has an id, or had it when it was seen last. May block.
+
+        Args:
+            is_sure: look whether there is one now, however long that takes. Else an id that came into being within the
+                last second or so may be unknown: clients ask again and again for one that is gone, and a look may be
+                one at all topics.
+        Raises ``UnknownTopicOrPartitionError``.
+        """
+        if topic_id not in self.topic_names and self._looking_for_ids.acquire(timeout=-1 if is_sure else _LOOK_S):
+            try:
+                self._look_for(topic_id, is_sure=is_sure)
+            finally:
+                self._looking_for_ids.release()
         name = self.topic_names.get(topic_id)
         if name is None:
             raise UnknownTopicOrPartitionError(f"no topic has the id {topic_id}")
         return name
 
-    def describe_by_id(self, topic_id: uuid.UUID) -> TopicDescription:
-        """The topic that has an id now. May block.
+    def _look_for(self, topic_id: uuid.UUID, *, is_sure: bool) -> None:
+        """Learn of the topics that there are: of those that came into being, then of all, as one may have been created
+        anew. In between, looks for ids rest for longer than they took."""
+        began_ms = self.cluster.clock.ticks_ms()
+        if topic_id in self.topic_names or not (is_sure or began_ms >= self._next_look_ms):
+            return
+        known = {*self.topic_names.values()}
+        parallel_results(self.describe, [name for name in self.admin.list_topics() if name not in known])
+        if topic_id not in self.topic_names:
+            self.describe_all()
+        ended_ms = self.cluster.clock.ticks_ms()
+        self._next_look_ms = ended_ms + max(_LOOK_S * 1_000, _RESTS * (ended_ms - began_ms))
+
+    def describe_by_id(self, topic_id: uuid.UUID, *, is_sure: bool = False) -> TopicDescription:
+        """The topic that has an id now. May block. ``is_sure``: see :meth:`name_of`.
 
         Raises ``UnknownTopicOrPartitionError``: there is none any more, even if one of the same name came after it.
         """
-        topic = self.describe(self.name_of(topic_id))
+        topic = self.describe(self.name_of(topic_id, is_sure=is_sure))
         if uuid.UUID(topic.topic_id) != topic_id:
             self.topic_names.pop(topic_id, None)  # unless another thread has found out, too
             raise UnknownTopicOrPartitionError(f"no topic has the id {topic_id}: {topic.name!r} was created anew")
@@ -202,7 +278,8 @@ class Backend:
         for extra in self.extras.values():
             await extra.close()
         await self.run(self._close_clients)
-        self._threads.shutdown(wait=True)
+        for threads in self._threads.values():
+            threads.shutdown(wait=True)
 
     def _close_clients(self) -> None:
         for producer in self._producers.values():

@@ -1,5 +1,5 @@
 """Requests of administrators' tools about a cluster as a whole: DescribeCluster, DescribeTopicPartitions,
-DescribeLogDirs, ElectLeaders, ListPartitionReassignments, DescribeClientQuotas, and ACLs.
+DescribeLogDirs, ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments, DescribeClientQuotas, and ACLs.
 
 Many have one answer here: a gateway is the only broker, leads every partition and moves none; it has no quotas, and its
 users' rights are in a file.
@@ -7,19 +7,22 @@ users' rights are in a file.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sparklog.errors import SparklogError, UnknownTopicOrPartitionError
+from sparklog.errors import SparklogError, StoreUnavailableError, UnknownTopicOrPartitionError
 from sparklog.gateway.authorized_operations import cluster_operations, topic_operations
 from sparklog.gateway.backend import Backend, Request, node_id_of
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.topics import described_partitions
 from sparklog.log.follow import TopicFollower
 from sparklog.log.topic import TopicDescription
+from sparklog.parallel import parallel_results
 
 __all__ = [
+    "alter_partition_reassignments",
     "create_acls",
     "delete_acls",
     "describe_acls",
@@ -32,6 +35,7 @@ __all__ = [
     "page_of_partitions",
 ]
 
+_LOGGER = logging.getLogger("sparklog.gateway")
 _BROKERS = 1
 """Source: KIP-919, ``EndpointType``."""
 _MOST_PARTITIONS = 2_000
@@ -133,14 +137,13 @@ def page_of_partitions(
 
 
 async def describe_log_dirs(backend: Backend, request: Request) -> _Answer:
-    """How many bytes the files of each partition have: the cluster's root is the one folder that there is."""
+    """How many bytes the files of each partition have: the cluster's root is the one folder that there is. A topic that
+    can't be read isn't told of, since the answer has an error for a whole folder alone."""
     wanted, rules = request.body["topics"], request.rules
 
-    def sizes(name: str, numbers: Sequence[int] | None) -> _Answer | None:
-        try:
-            follower = TopicFollower(backend.cluster.topic_log(name), name)
-        except UnknownTopicOrPartitionError:
-            return None
+    def sizes(asked: tuple[str, Sequence[int] | None]) -> _Answer:
+        name, numbers = asked
+        follower = TopicFollower(backend.cluster.topic_log(name), name)
         partitions = []
         for number, start in enumerate(follower.head.log_start_offsets):
             if numbers is None or number in numbers:
@@ -151,11 +154,19 @@ async def describe_log_dirs(backend: Backend, request: Request) -> _Answer:
 
     def topics() -> list[_Answer]:
         if wanted is None:
-            asked: list[tuple[str, Sequence[int] | None]] = [(name, None) for name in backend.describe_all()]
+            asked: list[tuple[str, Sequence[int] | None]] = [(name, None) for name in backend.admin.list_topics()]
         else:
             asked = [(one["topic"], one["partitions"]) for one in wanted]
         visible = [one for one in asked if rules is None or rules.may_see(one[0])]
-        return [found for name, numbers in visible if (found := sizes(name, numbers)) is not None]
+        answers = []
+        for (name, _), found in zip(visible, parallel_results(sizes, visible), strict=True):
+            if not isinstance(found, Exception):
+                answers.append(found)
+            elif isinstance(found, StoreUnavailableError):  # which is true of all topics
+                raise found
+            elif not isinstance(found, UnknownTopicOrPartitionError):
+                _LOGGER.warning("topic %r can't be measured: %s", name, found)
+        return answers
 
     try:
         found = await backend.run_look(topics)
@@ -185,6 +196,36 @@ async def elect_leaders(backend: Backend, request: Request) -> _Answer:
         return {"topic": topic["topic"], "partition_result": results}
 
     return {"replica_election_results": await backend.run_look(lambda: [answer(one) for one in wanted or ()])}
+
+
+async def alter_partition_reassignments(backend: Backend, request: Request) -> _Answer:
+    """A partition stays where it is: on this gateway. Source of the codes: Kafka ``ReplicationControlManager``."""
+    wanted, node_id = request.body["topics"], node_id_of(*backend.address(request))
+
+    def answer(topic: _Answer) -> _Answer:
+        try:
+            count, failure = backend.describe(topic["name"]).partition_count, None
+        except SparklogError as error:
+            count, failure = 0, (code_of(error), str(error))
+        partitions = []
+        for one in topic["partitions"]:
+            code, message = failure or _reassigned(one["partition_index"], one["replicas"], count, node_id)
+            partitions.append({"partition_index": one["partition_index"], "error_code": code, "error_message": message})
+        return {"name": topic["name"], "partitions": partitions}
+
+    responses = await backend.run_look(lambda: [answer(one) for one in wanted])
+    return {"error_message": None, "responses": responses}
+
+
+def _reassigned(number: int, replicas: Sequence[int] | None, count: int, node_id: int) -> tuple[ErrorCode, str | None]:
+    """The answer for a partition of a topic that has so many."""
+    if not 0 <= number < count:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {number}, expected one below {count}"
+    if replicas is None:  # cancels one that is under way
+        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None
+    if list(replicas) != [node_id]:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"replicas {list(replicas)}: the only broker is {node_id}"
+    return ErrorCode.NONE, None
 
 
 async def list_partition_reassignments(_backend: Backend, _request: Request) -> _Answer:

@@ -1,4 +1,5 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: settings of topics. Brokers have none here."""
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: settings of topics. Brokers have none
+here."""
 
 from __future__ import annotations
 
@@ -11,13 +12,13 @@ from sparklog.admin.values import ConfigEntry, config_entries
 from sparklog.config import TOPIC_SETTINGS, TopicConfig, setting_names
 from sparklog.config.settings import to_text
 from sparklog.errors import SparklogError
-from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.backend import Backend, Request, node_id_of
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.log.topic import alter_topic
 
-__all__ = ["alter_configs", "config_of", "describe_configs", "incremental_alter_configs"]
+__all__ = ["alter_configs", "config_of", "describe_configs", "incremental_alter_configs", "list_config_resources"]
 
-_TOPIC, _BROKER, _GROUP = 2, 4, 32
+_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
 """Kinds of ``ConfigResource``. Source: Kafka ``ConfigResource.Type``."""
 _DYNAMIC_TOPIC_CONFIG, _DEFAULT_CONFIG = 1, 5
 """Source: Kafka ``DescribeConfigsResponse.ConfigSource``."""
@@ -208,3 +209,18 @@ def _alter(backend: Backend, request: Request, name: str, change: _Change) -> No
         known.with_changes(change(known))
         return
     alter_topic(backend.cluster.topic_log(name), name, change, timeout_ms=backend.bound_ms(request))
+
+
+async def list_config_resources(backend: Backend, request: Request) -> dict[str, Any]:
+    """The names of what may have settings: topics that the client may see, and this gateway. Nothing is set of groups,
+    nor of clients' metrics. Source: KIP-1142."""
+    every = (_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP)
+    wanted = request.body.get("resource_types", [_CLIENT_METRICS]) or every
+    if not set(wanted) <= {*every}:
+        return {"error_code": ErrorCode.UNSUPPORTED_VERSION, "config_resources": []}
+    rules, node_id = request.rules, str(node_id_of(*backend.address(request)))
+    found = [(kind, node_id) for kind in (_BROKER_LOGGER, _BROKER) if kind in wanted]
+    if _TOPIC in wanted:
+        names = await backend.run_look(backend.admin.list_topics)
+        found += [(_TOPIC, name) for name in names if rules is None or rules.may_see(name)]
+    return {"config_resources": [{"resource_type": kind, "resource_name": name} for kind, name in found]}

@@ -16,6 +16,7 @@ from sparklog.gateway.authentication import Authentication
 from sparklog.gateway.authorizer import NotAllowedError, refusal
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.counts import GatewayFigures
+from sparklog.gateway.error_counts import error_name, errors_in
 from sparklog.gateway.produce import begin_produce
 from sparklog.gateway.wire import WireError
 from sparklog.gateway.wire.frames import read_request_header, response_frame, unversioned_header
@@ -243,7 +244,11 @@ class Connection:
         return api, lambda: self._produced(api, pending, version, correlation_id)
 
     async def _answered(self, api: Api, request: Request, version: int, correlation_id: int) -> bytearray | None:
-        response = await self._response(api, request)
+        return self._frame(api, version, correlation_id, await self._response(api, request))
+
+    def _frame(self, api: Api, version: int, correlation_id: int, response: dict[str, Any]) -> bytearray:
+        for code in errors_in(api.response, response):
+            self._backend.figures.errors[api.name, error_name(code)] += 1
         return response_frame(api.response, version, correlation_id, response)
 
     async def _response(self, api: Api, request: Request) -> dict[str, Any]:
@@ -264,7 +269,7 @@ class Connection:
     ) -> bytearray | None:
         if pending is None:
             return None
-        return response_frame(api.response, version, correlation_id, await pending)
+        return self._frame(api, version, correlation_id, await pending)
 
     async def _answer_all(self) -> None:
         while True:

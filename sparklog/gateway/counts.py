@@ -17,6 +17,8 @@ class GatewayFigures:
     """Requests that were answered, or needed no answer, by the name of their API."""
     request_seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """From reading a request to its answer, together, by the name of its API."""
+    errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Errors that were answered, by the name of the API and Kafka's name of the error; of partitions each its own."""
     received_bytes: int = 0
     sent_bytes: int = 0
     connections: int = 0
@@ -28,6 +30,10 @@ class GatewayFigures:
     """By this gateway: ``invalid``, ``idle`` or ``error``."""
     queued_bytes: int = 0
     """Requests that are read and not answered."""
+    fetch_sessions: int = 0
+    """Sessions of Fetch that are kept."""
+    fetch_sessions_evicted: int = 0
+    """Sessions that made room for others."""
     is_draining: bool = False
     turned_s: float = field(default_factory=time.monotonic)
     """When the loop turned last."""

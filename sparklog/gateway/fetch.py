@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from sparklog.errors import OffsetOutOfRangeError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.error_codes import ErrorCode, code_of
+from sparklog.gateway.fetch_sessions import FetchSessions
 from sparklog.gateway.topic_view import BatchCache, Fetched, TopicView
 
 __all__ = ["Fetching", "fetch", "fetching_of"]
@@ -31,6 +32,7 @@ class Fetching:
         self._views: dict[str, TopicView] = {}
         self._polling: dict[str, asyncio.Task[TopicView]] = {}
         self._news = asyncio.Event()
+        self.sessions = FetchSessions(backend.settings.max_fetch_sessions)
 
     def notify(self) -> None:
         """Something was produced here: whoever waits looks at once."""
@@ -83,31 +85,34 @@ def fetching_of(backend: Backend) -> Fetching:
 
 
 async def fetch(backend: Backend, request: Request) -> dict[str, Any]:
-    """Answer a Fetch. Sessions aren't kept: every answer says session 0, and clients name all partitions each time."""
-    body = request.body
-    if body.get("session_id", 0) != 0:
-        return {"error_code": _FETCH_SESSION_ID_NOT_FOUND, "session_id": 0, "responses": []}
+    """Answer a Fetch."""
+    body, clock = request.body, backend.cluster.clock
+    fetching = fetching_of(backend)
+    begun = fetching.sessions.begin(body, request.api_version, request.rules, clock.ticks_ms())
+    if isinstance(begun, ErrorCode):
+        return {"error_code": begun, "session_id": 0, "responses": []}
     loop = asyncio.get_running_loop()
     deadline = loop.time() + max(0, body["max_wait_ms"]) / 1_000
-    fetching = fetching_of(backend)
     while True:
-        responses, size, has_error = await _look(backend, fetching, request)
+        responses, size, has_error = await _look(backend, fetching, request, begun.topics)
         left = deadline - loop.time()
         if size >= body["min_bytes"] or has_error or left <= 0 or not responses:
-            return {"session_id": 0, "responses": responses}
+            answer = begun.answer(responses, clock.ticks_ms())
+            figures, sessions = backend.figures, fetching.sessions
+            figures.fetch_sessions, figures.fetch_sessions_evicted = len(sessions), sessions.evicted_count
+            return answer
         await fetching.wait(max(left, _SOON_S))
 
 
-_FETCH_SESSION_ID_NOT_FOUND = 70
-
-
-async def _look(backend: Backend, fetching: Fetching, request: Request) -> tuple[list[dict[str, Any]], int, bool]:
+async def _look(
+    backend: Backend, fetching: Fetching, request: Request, topics: Sequence[Mapping[str, Any]]
+) -> tuple[list[dict[str, Any]], int, bool]:
     """Records that there are now, how many bytes, and whether a partition has an error."""
     left = min(request.body.get("max_bytes", 2**31 - 1), backend.settings.fetch_max_bytes)
     size, has_error, responses = 0, False, []
     loop = asyncio.get_running_loop()
     until = loop.time() + _LONG_S
-    for topic in request.body["topics"]:
+    for topic in topics:
         view = await _view(backend, fetching, request, topic)
         answers = []
         for partition in topic["partitions"]:
@@ -125,7 +130,9 @@ async def _look(backend: Backend, fetching: Fetching, request: Request) -> tuple
     return responses, size, has_error
 
 
-async def _view(backend: Backend, fetching: Fetching, request: Request, topic: dict[str, Any]) -> TopicView | ErrorCode:
+async def _view(
+    backend: Backend, fetching: Fetching, request: Request, topic: Mapping[str, Any]
+) -> TopicView | ErrorCode:
     """The topic that is named, by its name or its id, as of now; or the error of all its partitions."""
     name: str = topic.get("topic") or ""
     try:
@@ -142,7 +149,7 @@ async def _view(backend: Backend, fetching: Fetching, request: Request, topic: d
     return view
 
 
-def _code(topic: dict[str, Any], error: SparklogError) -> ErrorCode:
+def _code(topic: Mapping[str, Any], error: SparklogError) -> ErrorCode:
     code = code_of(error)
     if topic.get("topic_id") is not None and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return ErrorCode.UNKNOWN_TOPIC_ID
@@ -153,7 +160,7 @@ async def _partition(
     backend: Backend,
     view: TopicView | ErrorCode,
     look: Callable[[], Awaitable[TopicView | ErrorCode]],
-    topic: dict[str, Any],
+    topic: Mapping[str, Any],
     partition: dict[str, Any],
     left: int,
     *,

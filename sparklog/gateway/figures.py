@@ -36,6 +36,10 @@ def _info(_: GatewayFigures) -> Iterator[Row]:
     yield (__version__,), 1
 
 
+def _errors(figures: GatewayFigures) -> Iterator[Row]:
+    yield from sorted(dict(figures.errors).items())
+
+
 def _each(value: Callable[[GatewayFigures], Mapping[str, float]]) -> Callable[[GatewayFigures], Iterator[Row]]:
     return lambda figures: (((name,), number) for name, number in sorted(dict(value(figures)).items()))
 
@@ -79,6 +83,13 @@ GATEWAY_METRICS = (
         "counter",
     ),
     Metric(
+        "sparklog_gateway_errors_total",
+        "Errors that were answered: of a request as a whole, or of one of its topics, partitions, groups and so on.",
+        ("api", "error"),
+        _errors,
+        "counter",
+    ),
+    Metric(
         "sparklog_gateway_received_bytes_total",
         "Bytes of requests.",
         (),
@@ -91,6 +102,19 @@ GATEWAY_METRICS = (
         "Requests that are read and not answered.",
         (),
         _one(lambda one: one.queued_bytes),
+    ),
+    Metric(
+        "sparklog_gateway_fetch_sessions",
+        "Sessions of Fetch that are kept.",
+        (),
+        _one(lambda one: one.fetch_sessions),
+    ),
+    Metric(
+        "sparklog_gateway_fetch_sessions_evicted_total",
+        "Sessions of Fetch that made room for others, whose clients name all their partitions again.",
+        (),
+        _one(lambda one: one.fetch_sessions_evicted),
+        "counter",
     ),
     Metric(
         "sparklog_gateway_draining",

@@ -6,9 +6,7 @@ import asyncio
 import threading
 from collections.abc import Collection, Mapping
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from sparklog.gateway.expressions import matching
 from sparklog.groups.admin.unowned_commits import EmptyGroup, UnownedCommit
 from sparklog.groups.membership.topic_catalog import TopicCatalog
 from sparklog.groups.offsets.commit_thread import OffsetCommitThread
@@ -52,12 +50,8 @@ class KnownTopics:
         return found
 
     def matching(self, pattern: str) -> frozenset[str]:
-        """The names that match an expression of RE2 as a whole, which takes linear time whatever the expression. May
-        block: a LIST. Raises ``ValueError``: it is no expression."""
-        names = pa.array(sorted(self._cluster.store.list_names(TOPICS_FOLDER)), pa.string())
-        pc.match_substring_regex(names, pattern)  # it is one without what is put around it, too
-        matched = pc.match_substring_regex(names, rf"\A(?:{pattern})\z")
-        return frozenset(names.filter(matched).to_pylist())
+        """The names of topics that match an expression of RE2. May block: a LIST. Raises as :func:`matching`."""
+        return matching(pattern, self._cluster.store.list_names(TOPICS_FOLDER))
 
     def forget(self, topics: Collection[str]) -> None:
         """Look at topics anew when they are asked for next: they were created or deleted."""

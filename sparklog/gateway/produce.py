@@ -73,7 +73,8 @@ async def _begin(
         else:
             producer = backend.producer(request.body["acks"])  # here: two threads would make two
             if not part.try_send(producer):
-                await backend.run(lambda: part.send(producer))
+                await part.open(producer)
+                await backend.run_produce(lambda: part.send(producer))
     except _RefusedError as error:
         part.fail(error, error.code)
     except SparklogError as error:
@@ -153,6 +154,11 @@ class _Part:
         else:
             self._settle({"base_offset": offset})
 
+    async def open(self, producer: Producer) -> None:
+        """Open the topic, together with all others who wait for that."""
+        if self._topic.get("name"):
+            await self._backend.open_topic(producer, self._name())
+
     def send(self, producer: Producer) -> None:
         """Decode and send the records; may block."""
         name, table, numbered = self._decoded()
@@ -166,7 +172,7 @@ class _Part:
 
     async def send_in_transaction(self) -> None:
         """Decode and send the records; the answer comes once they are uploaded."""
-        name, table, numbered = await self._backend.run(self._decoded)
+        name, table, numbered = await self._backend.run_produce(self._decoded)
         if numbered is None:
             raise _RefusedError(ErrorCode.INVALID_RECORD, "a batch that isn't of a transactional producer")
         pending = await send_in_transaction(self._backend, self._request, name, self._index, table, numbered)

@@ -1,16 +1,20 @@
-"""InitProducerId: ids of idempotent and of transactional producers."""
+"""InitProducerId and DescribeProducers: idempotent and transactional producers."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sparklog.errors import KafkaTimeoutError, SparklogError, StoreError
+from sparklog.errors import KafkaTimeoutError, SparklogError, StoreError, UnknownTopicOrPartitionError
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.transactions import sessions_of
+from sparklog.log.producer_batches import NumberingProducer, numbering_producers
 from sparklog.log.producer_state import new_producer_id
+from sparklog.log.state import load_state
 
-__all__ = ["init_producer_id"]
+__all__ = ["describe_producers", "init_producer_id"]
+
+_Answer = dict[str, Any]
 
 
 async def init_producer_id(backend: Backend, request: Request) -> dict[str, Any]:
@@ -37,3 +41,49 @@ async def init_producer_id(backend: Backend, request: Request) -> dict[str, Any]
     if code is ErrorCode.PRODUCER_FENCED and version < 4:  # source: KIP-588
         code = ErrorCode.INVALID_PRODUCER_EPOCH
     return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
+
+
+async def describe_producers(backend: Backend, request: Request) -> _Answer:
+    """The idempotent producers of which partitions remember something. None has a transaction open there: what it sent
+    in one is in no topic before the commit."""
+    rules = request.rules
+
+    def topic(wanted: _Answer) -> _Answer:
+        name, numbers = wanted["name"], wanted["partition_indexes"]
+        if rules is not None and not rules.may_read(name):
+            return _refused_topic(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+        try:
+            state = load_state(backend.cluster.topic_log(name))
+            if state.head.deleted:
+                raise UnknownTopicOrPartitionError(f"topic {name!r} was deleted")
+        except SparklogError as error:
+            return _refused_topic(wanted, code_of(error), str(error))
+        known, count = numbering_producers(state), state.head.partition_count
+        partitions = []
+        for number in numbers:
+            is_there = 0 <= number < count
+            code = ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            producers = [_described(one) for one in known.get(number, ())] if is_there else []
+            partitions.append({"partition_index": number, "error_code": code, "active_producers": producers})
+        return {"name": name, "partitions": partitions}
+
+    return {"topics": await backend.run_look(lambda: [topic(one) for one in request.body["topics"]])}
+
+
+def _described(producer: NumberingProducer) -> _Answer:
+    return {
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "last_sequence": producer.last_sequence,
+        "last_timestamp": producer.updated_ms,
+        "coordinator_epoch": -1,
+        "current_txn_start_offset": -1,
+    }
+
+
+def _refused_topic(wanted: _Answer, code: ErrorCode, message: str | None) -> _Answer:
+    refused: _Answer = {"error_code": code, "error_message": message, "active_producers": []}
+    return {
+        "name": wanted["name"],
+        "partitions": [{**refused, "partition_index": number} for number in wanted["partition_indexes"]],
+    }

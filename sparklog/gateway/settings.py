@@ -27,6 +27,9 @@ class GatewaySettings:
     """Bound of an answer to Fetch, but that a first batch is always sent. Kafka's ``fetch.max.bytes`` of a broker."""
     fetch_poll_ms: int = 50
     """How often a topic is looked at while a Fetch waits for records that others produce."""
+    max_fetch_sessions: int = 1_000
+    """Sessions of Fetch; where all are in use, further clients name all partitions each time. Kafka's
+    ``max.incremental.fetch.session.cache.slots``."""
     cache_bytes: int = 67_108_864
     """Bound of record batches kept for the next Fetch, for all partitions together."""
     max_decoded_bytes: int = 6_291_456

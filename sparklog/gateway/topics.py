@@ -26,6 +26,9 @@ from sparklog.model import TopicPartition
 
 __all__ = ["create_partitions", "create_topics", "delete_records", "delete_topics", "described_partitions", "metadata"]
 
+_IDS_WITHOUT_USE = (10, 11)
+"""Versions of Metadata that have a field for topics' ids, by which nothing can be asked for yet."""
+_NO_ID = uuid.UUID(int=0)
 _LOGGER = logging.getLogger("sparklog.gateway")
 
 
@@ -60,6 +63,11 @@ def _topics(backend: Backend, request: Request, node_id: int) -> list[dict[str, 
     if wanted is None or (request.api_version == 0 and not wanted):
         rules, found = request.rules, backend.describe_all()
         return [_told(name, one, node_id) for name, one in found.items() if rules is None or rules.may_see(name)]
+    if request.api_version in _IDS_WITHOUT_USE and any(
+        one["name"] is None or one["topic_id"] != _NO_ID for one in wanted
+    ):
+        # Source: Kafka ``KafkaApis.handleTopicMetadataRequest``, ``MetadataRequest.getErrorResponse``.
+        return [{**one, "name": one["name"] or "", "error_code": ErrorCode.INVALID_REQUEST} for one in wanted]
     may_create = backend.settings.auto_create_topics and request.body.get("allow_auto_topic_creation", True)
     return [_one_topic(backend, one, request.rules, node_id, may_create=may_create) for one in wanted]
 
@@ -156,7 +164,11 @@ async def delete_topics(backend: Backend, request: Request) -> dict[str, Any]:
     by_name = [{"name": name, "topic_id": uuid.UUID(int=0)} for name in request.body.get("topic_names", ())]
 
     def delete(wanted: dict[str, Any]) -> dict[str, Any]:
-        name = wanted["name"] if wanted["name"] is not None else backend.describe_by_id(wanted["topic_id"]).name
+        name = (
+            wanted["name"]
+            if wanted["name"] is not None
+            else backend.describe_by_id(wanted["topic_id"], is_sure=True).name
+        )
         backend.admin.delete_topics([name])
         backend.forget_topic(name)
         return {"name": name, "topic_id": wanted["topic_id"]}

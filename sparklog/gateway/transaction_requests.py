@@ -16,6 +16,7 @@ from sparklog.errors import (
 )
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.error_codes import ErrorCode, code_of
+from sparklog.gateway.expressions import matching
 from sparklog.gateway.group_coordinator import coordinators
 from sparklog.gateway.partition_codes import added_partitions, committed_partitions
 from sparklog.gateway.transactions import Session, sessions_of
@@ -223,8 +224,16 @@ async def describe_transactions(backend: Backend, request: Request) -> dict[str,
 async def list_transactions(backend: Backend, request: Request) -> dict[str, Any]:
     """The transactional ids of the cluster."""
     names, ids = set(request.body["state_filters"]), set(request.body["producer_id_filters"])
+    pattern = request.body.get("transactional_id_pattern")
     known = {state.value for state in TransactionState}
     listed = await backend.run(lambda: backend.admin.list_transactions(None, ids or None))
+    if pattern:
+        try:
+            matched = matching(pattern, [one.transactional_id for one in listed])
+        except ValueError:
+            code = ErrorCode.INVALID_REGULAR_EXPRESSION
+            return {"error_code": code, "unknown_state_filters": [], "transaction_states": []}
+        listed = [one for one in listed if one.transactional_id in matched]
     found = [
         {"transactional_id": one.transactional_id, "producer_id": one.producer_id, "transaction_state": one.state.value}
         for one in listed

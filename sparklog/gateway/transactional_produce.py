@@ -59,7 +59,7 @@ async def _send(backend: Backend, session: Session, topic: str, table: pa.Table,
         batches[-1].when_known(known)  # the others are known before
 
     try:
-        await backend.run(send)
+        await backend.run_produce(send)
     except SparklogError as error:
         settle(error)
     except BaseException:

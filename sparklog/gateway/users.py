@@ -174,6 +174,11 @@ class Users:
         self._read()
         return self._users.get(name)
 
+    def all(self) -> Mapping[str, User]:
+        """All users by name, by the file as of now. Raises as :meth:`find`."""
+        self._read()
+        return self._users
+
     def nobody(self, name: str) -> User:
         """A user of a name that isn't there: whom no password lets in, and who looks like another."""
         salt = hmac.digest(self._secret, name.encode(), "sha256")[:_SALT_BYTES]

@@ -21,7 +21,16 @@ from sparklog.log.producer_state import PRODUCER_EXPIRATION_MS, batches_app_id, 
 from sparklog.log.state import TopicState, reload_state
 from sparklog.storage.retrying import retry
 
-__all__ = ["BATCHES_INFO", "ProducerBatches", "Verdict", "batch_actions", "batch_info", "load_batches"]
+__all__ = [
+    "BATCHES_INFO",
+    "NumberingProducer",
+    "ProducerBatches",
+    "Verdict",
+    "batch_actions",
+    "batch_info",
+    "load_batches",
+    "numbering_producers",
+]
 
 BATCHES_INFO = "producer_batches"
 """In ``commitInfo.sparklog``: [producer id, epoch, partition, base sequence, count, offset of its first record] of each
@@ -57,6 +66,17 @@ class Verdict:
     def is_new(self) -> bool:
         """Is it to be stored?"""
         return self.offset is None and self.same_as is None and self.error is None
+
+
+@dataclass(frozen=True, slots=True)
+class NumberingProducer:
+    """A producer that numbers its batches itself, as a partition remembers it."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    updated_ms: int
+    """When its last batch was stored, by the wall clock of who stored it."""
 
 
 @dataclass(slots=True)
@@ -160,7 +180,7 @@ class ProducerBatches:
         if parsed is None or parsed[0] != self._topic_id:
             return
         key = parsed[1:]
-        epoch, sequence = action.version >> _SEQUENCE_BITS, action.version & (SEQUENCE_MODULUS - 1)
+        epoch, sequence = _unpacked(action.version)
         known = self._known.get(key)
         if known is None:
             self._first.pop(key, None)
@@ -224,6 +244,30 @@ def _out_of_order(key: Key, batch: ProducerBatch, expected: int) -> Verdict:
             f"{batch.base_sequence} to {batch.last_sequence}, expected {expected}"
         )
     )
+
+
+def numbering_producers(state: TopicState) -> dict[int, list[NumberingProducer]]:
+    """The producers that number their batches themselves, by partition, in the order of their ids. Pure.
+
+    Args:
+        state: of the topic, loaded whole.
+    """
+    found: dict[int, list[NumberingProducer]] = {}
+    for action in state.transactions.values():
+        parsed = parse_batches_app_id(action.app_id)
+        if parsed is None or parsed[0] != state.head.topic_id:
+            continue
+        _, partition, producer_id = parsed
+        epoch, sequence = _unpacked(action.version)
+        found.setdefault(partition, []).append(
+            NumberingProducer(producer_id, epoch, sequence, action.last_updated_ms or -1)
+        )
+    return {partition: sorted(found[partition], key=lambda one: one.producer_id) for partition in sorted(found)}
+
+
+def _unpacked(version: int) -> tuple[int, int]:
+    """Epoch and last sequence of a ``txn`` action's version."""
+    return version >> _SEQUENCE_BITS, version & (SEQUENCE_MODULUS - 1)
 
 
 def load_batches(state: TopicState, batches: ProducerBatches, *, deadline: Deadline) -> TopicState:

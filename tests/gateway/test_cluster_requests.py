@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -17,7 +18,10 @@ from sparklog.gateway.cluster_requests import page_of_partitions
 from sparklog.gateway.error_codes import ErrorCode
 from sparklog.gateway.users import Rules
 from sparklog.gateway.wire import message
+from sparklog.log.cluster import open_cluster
 from sparklog.log.topic import TopicDescription
+from sparklog.storage import MemoryStore
+from tests.gateway.test_groups import AwayStore
 from tests.gateway.test_server import Wire
 
 
@@ -101,6 +105,43 @@ def test_log_dirs_have_the_bytes_of_each_partition(wire):
     assert [part["partition_index"] for one in folder["topics"] for part in one["partitions"]] == [1]
 
 
+def test_a_topic_that_cannot_be_read_hides_no_other_from_log_dirs():
+    cluster = open_cluster(f"memory://gateway-{uuid.uuid4().hex}")
+    Admin(cluster).create_topics([NewTopic("broken", 1), NewTopic("news", 1)])
+    cluster.store.create(f"{cluster.topic_log('broken').table}/_delta_log/{1:020}.json", b"{}\nnot JSON\n")
+    with sparklog.gateway.serve(cluster) as servers, closing(Wire(servers)) as client:
+        for asked in (None, [{"topic": name, "partitions": [0]} for name in ("broken", "news")]):
+            (folder,) = client.call("DescribeLogDirs", 4, {"topics": asked})["results"]
+            assert (folder["error_code"], [one["name"] for one in folder["topics"]]) == (0, ["news"])
+
+
+def test_log_dirs_of_a_store_that_is_away_have_an_error():
+    store = AwayStore(MemoryStore(f"memory://gateway-{uuid.uuid4().hex}"))
+    cluster = open_cluster(store)
+    Admin(cluster).create_topics([NewTopic("news", 1)])
+    with sparklog.gateway.serve(cluster, look_timeout_ms=50) as servers, closing(Wire(servers)) as client:
+        store.is_away = True
+        for asked in (None, [{"topic": "news", "partitions": [0]}]):
+            answer = client.call("DescribeLogDirs", 4, {"topics": asked})
+            assert (answer["error_code"], answer["results"]) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_metadata_by_topic_ids_is_refused_where_kafka_refuses_it(wire, version):
+    """The fields are there, and nothing can be asked by them before version 12."""
+    (jobs,) = wire.call("Metadata", 12, {"topics": [{"name": "jobs"}]})["topics"]
+    for asked in (
+        {"name": None},
+        {"name": None, "topic_id": jobs["topic_id"]},
+        {"name": "jobs", "topic_id": uuid.uuid4()},
+    ):
+        found = wire.call("Metadata", version, {"topics": [asked, {"name": "news"}]})["topics"]
+        assert [one["error_code"] for one in found] == [ErrorCode.INVALID_REQUEST] * 2
+        assert [one["name"] for one in found] == [asked["name"] or "", "news"]
+    (found,) = wire.call("Metadata", version, {"topics": [{"name": "jobs"}]})["topics"]
+    assert (found["error_code"], found["topic_id"]) == (0, jobs["topic_id"])
+
+
 def test_no_partition_needs_another_leader(wire):
     topics = [{"topic": "jobs", "partitions": [0, 9]}, {"topic": "none", "partitions": [0]}]
     answer = wire.call("ElectLeaders", 2, {"election_type": 0, "topic_partitions": topics, "timeout_ms": 1_000})
@@ -157,7 +198,9 @@ NOBODY = Rules()
 OF_ADMINS: dict[str, dict[str, Any]] = {
     "DescribeLogDirs": {"topics": None},
     "ElectLeaders": {"topic_partitions": None},
+    "AlterPartitionReassignments": {"topics": []},
     "ListPartitionReassignments": {"topics": None},
+    "DescribeUserScramCredentials": {"users": None},
     "DescribeClientQuotas": {"components": []},
     "DescribeAcls": {},
     "CreateAcls": {"creations": [{}]},

@@ -60,10 +60,16 @@ def test_a_gateway_counts_and_once_stopped_answers_what_it_was_asked(running):
     process, servers, port = running
     with closing(Wire(servers)) as client, closing(Wire(servers)) as idle:
         assert client.call("Metadata", 1, {"topics": None})["brokers"]
+        assert client.call("Fetch", 12, {**fetching(0), "session_epoch": 0})["session_id"]
+        client.call("Metadata", 1, {"topics": [{"name": "none"}, {"name": "jobs"}, {"name": "no"}]})
         status, text = get(port, "/metrics")
         assert status == 200
         assert value(text, "sparklog_gateway_connections") == 2
-        assert value(text, 'sparklog_gateway_requests_total{api="Metadata"}') == 1
+        assert value(text, 'sparklog_gateway_requests_total{api="Metadata"}') == 2
+        unknown = 'sparklog_gateway_errors_total{api="Metadata",error="UNKNOWN_TOPIC_OR_PARTITION"}'
+        assert value(text, unknown) == 2
+        assert text.count("sparklog_gateway_errors_total{") == 1
+        assert value(text, "sparklog_gateway_fetch_sessions") == 1
         assert value(text, "sparklog_gateway_received_bytes_total") > 20
         assert value(text, "sparklog_gateway_queued_bytes") == 0
         assert get(port, "/healthz") == (200, '{"status": "ok", "error": null}\n')

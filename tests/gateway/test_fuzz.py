@@ -27,7 +27,7 @@ from sparklog.log.cluster import open_cluster
 from sparklog.storage import MemoryStore
 from tests.depth import by_depth
 from tests.gateway.test_group_noise import Noise
-from tests.gateway.test_server import Wire, batch
+from tests.gateway.test_server import Wire, batch, fetching
 from tests.gateway.test_server import produce as produce_body
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ SECRET = b"nobody may read this"
 UNSEEN = "unseen-topic"
 """A name that no request says."""
 TEXTS = ("", "g", "jobs", "hidden", "txn", "consumer", "range", "x" * 300, "\0", "é/..", "(", "SCRAM-SHA-256", "PLAIN")
-SASL = (17, 36)
+FETCH, SASL = 1, (17, 36)
 VERSIONS = [(key, version) for key, api in APIS.items() for version in range(api.first, api.last + 1)]
 MAY_WAIT = {"Fetch", "JoinGroup", "SyncGroup", "Produce"}
 """Requests that may be answered late, or not at all (acks=0), as they ask for it."""
@@ -50,9 +50,13 @@ class Requests(Noise):
     def __init__(self, seed, topic_ids=()):
         super().__init__(seed)
         self.topic_ids = [uuid.UUID(int=0), uuid.uuid4(), *topic_ids]
+        self.sessions = [0]
+        """Of Fetch: those that were given are said again."""
 
     def one(self, field, kind, version):
         choice = self.random.choice
+        if field.name == "session_id":
+            return choice((0, choice(self.sessions), self.sessions[-1]))
         if kind == "string":
             return choice(TEXTS)
         if kind == "uuid":
@@ -145,6 +149,13 @@ def errors(caplog):
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
 
 
+def session_of(answer, version):
+    """The session that an answer to Fetch tells, 0 where it is none."""
+    response = APIS[FETCH].response
+    found = response.decode(answer[5 if version in response.flexible else 4 :], version)
+    return found.get("session_id", 0)
+
+
 def lives(servers):
     client = Wire(servers)
     assert client.call("ApiVersions", 0, {})["error_code"] == 0
@@ -157,12 +168,26 @@ def test_every_key_and_version_is_answered_whatever_it_holds(caplog):
     noise = Requests(0, ids)
     settings: dict[str, Any] = {"group_initial_rebalance_delay_ms": 0, "group_max_session_timeout_ms": 2_000}
     with sparklog.gateway.serve(cluster, **settings) as servers:
-        fuzzed = Fuzzed(servers)
+        fuzzed, sessioned = Fuzzed(servers), 0
         for _ in range(by_depth(gate=1, nightly=40)):
             for key, version in VERSIONS:
                 if key not in SASL:
                     body = noise.message(APIS[key].request.fields, version)
-                    fuzzed.send(frame_of(key, version, body), may_wait=APIS[key].name in MAY_WAIT)
+                    found = fuzzed.send(frame_of(key, version, body), may_wait=APIS[key].name in MAY_WAIT)
+                    if key == FETCH and found:
+                        noise.sessions.append(session_of(found, version))
+        # Requests of one session after the other, with whatever they add and forget.
+        for _ in range(by_depth(gate=30, nightly=1_000)):
+            session, first = 0, noise.random.choice((7, 12, 13, 16))
+            for epoch in range(5):
+                body = noise.message(APIS[FETCH].request.fields, first)
+                body |= {"session_id": session, "session_epoch": epoch, "max_wait_ms": 0}
+                found = fuzzed.send(frame_of(FETCH, first, body), may_wait=True)
+                session = session_of(found, first) if found else 0
+                sessioned += session > 0
+                if not session:
+                    break
+        assert sessioned > 20
         fuzzed.close()
         lives(servers)
     assert errors(caplog) == []
@@ -304,13 +329,25 @@ def decode(api, frame, version):
 def users(tmp_path, monkeypatch):
     monkeypatch.setattr(users_module, "_ITERATIONS", 4_096)
     path = tmp_path / "users"
-    path.write_text(new_user("eve", "apple", Rules()).to_json() + "\n")
+    ann = new_user("ann", "pencil", Rules(read=("*",)))
+    path.write_text(new_user("eve", "apple", Rules()).to_json() + "\n" + ann.to_json() + "\n")
     return path
 
 
-def enter(client):
+def enter(client, credentials=b"\0eve\0apple"):
     assert client.call("SaslHandshake", 1, {"mechanism": "PLAIN"})["error_code"] == 0
-    assert client.call("SaslAuthenticate", 1, {"auth_bytes": b"\0eve\0apple"})["error_code"] == 0
+    assert client.call("SaslAuthenticate", 1, {"auth_bytes": credentials})["error_code"] == 0
+
+
+def sessions_of_ann(servers):
+    """Sessions of Fetch that see everything."""
+    client = Wire(servers)
+    enter(client, b"\0ann\0pencil")
+    body = {**fetching(0, topic=UNSEEN), "session_id": 0, "session_epoch": 0}
+    found = [client.call("Fetch", 12, body)["session_id"] for _ in range(3)]
+    client.close()
+    assert all(found)
+    return found
 
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["nobody", "a user without rules"])
@@ -320,6 +357,7 @@ def test_who_has_no_rights_gets_nothing_and_changes_nothing(users, is_known, cap
     before = contents(store)
     noise = Requests(3, ids)
     with sparklog.gateway.serve(cluster, users=users, allow_plain_without_tls=True) as servers:
+        noise.sessions = sessions_of_ann(servers)
         fuzzed = Fuzzed(servers, enter if is_known else lambda client: None)
         for _ in range(by_depth(gate=1, nightly=40)):
             for key, version in VERSIONS:

@@ -1,0 +1,56 @@
+"""The error codes that an answer holds, wherever its message has a field for one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from sparklog.gateway.error_codes import ErrorCode
+from sparklog.gateway.wire import Message, message
+from sparklog.gateway.wire.fields import Field
+
+__all__ = ["error_name", "errors_in"]
+
+_Walk = Callable[[Mapping[str, Any], list[int]], None]
+
+
+def errors_in(response: Message, answer: Mapping[str, Any]) -> list[int]:
+    """The codes of an answer that aren't ``NONE``, in any order; of partitions each its own."""
+    found: list[int] = []
+    _walk_of(response.name)(answer, found)
+    return found
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of a code."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:  # none of those that the gateway knows
+        return str(code)
+
+
+@cache
+def _walk_of(name: str) -> _Walk:
+    return _walk(message(name).fields) or (lambda _answer, _found: None)
+
+
+def _walk(fields: tuple[Field, ...]) -> _Walk | None:
+    """A call that collects the codes of a struct; None: it has none."""
+    own = tuple(one.name for one in fields if one.kind == "int16" and one.name.endswith("error_code"))
+    inner = tuple(
+        (one.name, walk) for one in fields if one.kind.startswith("[]") and (walk := _walk(one.fields)) is not None
+    )
+    if not own and not inner:
+        return None
+
+    def collect(value: Mapping[str, Any], found: list[int]) -> None:
+        for name in own:
+            code = value.get(name)
+            if code:
+                found.append(code)
+        for name, walk in inner:
+            for one in value.get(name) or ():
+                walk(one, found)
+
+    return collect

@@ -18,8 +18,8 @@ from sparklog.schemas.canonical import TIMESTAMP, ValueSchema
 
 __all__ = ["look_readable"]
 
-_MOST_CHARACTERS = 100_000
-"""Of an expression: that of some 400 fields. Of larger ones a pass takes longer than what it saves."""
+_MOST_CHARACTERS = 60_000
+"""The length of an expression at most: that of some 200 fields. A pass by a larger one takes longer than it saves."""
 _BLANKS = r"[ \t\n\r]*"
 _CHARACTER = (  # of JSON's texts, in UTF-8
     r"[\x20\x21\x23-\x5b\x5d-\x7f]|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]"
@@ -49,7 +49,7 @@ _SIMPLE = {
 
 
 def look_readable(schema: ValueSchema, values: pa.Array) -> pa.Array | None:
-    """Of each of many bytes, whether Arrow's reader takes them most likely; None: the schema is too large.
+    """Does Arrow's reader most likely take each of many values? A boolean for each; None: the schema is too large.
 
     Args:
         values: binary without nulls.

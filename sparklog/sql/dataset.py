@@ -88,7 +88,7 @@ class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has n
         return [self.segments[place] for place in found[1].places_left(self.plain_schema, filter)]
 
     def _bounds(self, names: Sequence[str]) -> Iterator[ColumnBounds]:
-        """What the log tells of these columns in each segment."""
+        """The bounds of these columns in each segment, as the log tells them."""
         for name in names:
             if name in _OF_SEGMENT:
                 is_constant, bounds_of = _OF_SEGMENT[name]

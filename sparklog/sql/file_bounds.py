@@ -64,7 +64,7 @@ def known_values(
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """What is known of a column in each of many files."""
+    """The bounds of a column in each of many files."""
 
     field: Any
     """The column, or a field of it, as an expression."""
@@ -95,7 +95,7 @@ def _greatest(bounds: pa.Array) -> Any:
 
 
 class FileBounds:
-    """What is known of some columns in each of many files.
+    """The bounds of some columns in each of many files.
 
     An expression of Arrow's costs tens of microseconds, and so does asking whether a filter rules it out. Therefore
     stretches of files are judged first, as many as the root of all: files in a row mostly have values that are close.

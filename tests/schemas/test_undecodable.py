@@ -117,7 +117,7 @@ def test_a_field_that_is_there_twice_costs_those_around_it_alone(read_alone):  #
     assert found.to_pylist().count({**dict.fromkeys(GOOD), "id": 2}) == 1
 
 
-def test_of_a_schema_too_large_for_the_expression_texts_without_braces_are_read_alone(read_alone):
+def test_of_a_very_wide_schema_texts_without_braces_are_read_alone(read_alone):
     schema = value_schema(pa.schema([(f"field_{at}", pa.timestamp("us", "UTC")) for at in range(2_000)]))
     assert look_readable(schema, pa.array([b"{}"])) is None
     found, errors = decode("json", schema, pa.array(values_of({"field_7": None}, b"garbage"), pa.binary()))

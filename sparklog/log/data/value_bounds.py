@@ -37,8 +37,8 @@ def value_bounds(
 def bound_columns(
     stats: Sequence[str | Mapping[str, Any]], leaves: Sequence[tuple[Leaf, pa.DataType]]
 ) -> list[tuple[pa.Array, pa.Array]]:
-    """What :func:`value_bounds` tells of many files: for each leaf the lower and the upper bounds, a row for each file;
-    null: nobody knows."""
+    """The bounds of :func:`value_bounds` of many files: for each leaf the lower and the upper ones, a row for each
+    file; null: nobody knows."""
     sides = [_sides(one) for one in stats]
     return [
         (

@@ -74,7 +74,8 @@ def _value(kind: pa.DataType) -> str:
     if pa.types.is_list(kind):
         return _several("[", f"(?:null|{_value(kind.value_type)})", "]")
     if pa.types.is_integer(kind):
-        return f"-?{_up_to(2 ** (kind.bit_width - 1) - 1)}"
+        most = 2 ** (kind.bit_width - 1) - 1
+        return f"(?:-?{_up_to(most)}|-{most + 1})"
     if pa.types.is_decimal(kind):
         return _decimal(kind.precision - kind.scale, kind.scale)
     return f"(?:{_SIMPLE[kind]})"

@@ -77,7 +77,7 @@ class ColumnBounds:
     def known(self, first: int, count: int) -> Any:
         """An expression that holds for every record of some files in a row."""
         low, high = _least(self.low.slice(first, count)), _greatest(self.high.slice(first, count))
-        if self.is_constant and low == high:
+        if self.is_constant and low is not None and low == high:
             return self.field == low
         return between(self.field, low, high)
 

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sparklog.schemas import ValueSchema, decode, encode, formats, python_rows_to_struct, value_schema
+from sparklog.schemas import (
+    ValueSchema,
+    decode,
+    encode,
+    formats,
+    python_rows_to_struct,
+    struct_to_python,
+    value_schema,
+)
 from sparklog.schemas.json_pattern import look_readable
 from sparklog.schemas.json_values import json_reader
 from tests.schemas.test_values import FLAT, PIECES, same, schemas_and_rows
@@ -138,7 +146,7 @@ def read_as_alone(schema: ValueSchema, values: list[bytes]) -> None:
     found.validate(full=True)
     assert errors == reasons
     assert found.type == expected.type
-    assert same(found.to_pylist(), expected.to_pylist())
+    assert same(struct_to_python(found), struct_to_python(expected))
 
 
 CHANGES = st.lists(

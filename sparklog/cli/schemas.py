@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from sparklog.admin import TopicDescription
-    from sparklog.schemas import ValueSchema
+    from sparklog.schemas import SchemaSource, ValueSchema
 
 __all__ = ["SCHEMA_HELP", "schema_argument", "schemas"]
 
@@ -179,7 +179,7 @@ def _changes(known: dict[int, ValueSchema], new: ValueSchema) -> list[str]:
     changes += [f"leaves out {path}: its column stays in the table" for path in before if path not in after]
     newest = known[len(known)]
     if newest.source != new.source:
-        changes.append(f"bytes are those of another {_language(new)}")
+        changes.append(_bytes_read_by(newest.source, new.source))
     if newest.registry_id != new.registry_id:
         changes.append(f"the registry's id is {'none' if new.registry_id is None else new.registry_id}")
     if not changes:
@@ -188,6 +188,13 @@ def _changes(known: dict[int, ValueSchema], new: ValueSchema) -> list[str]:
     return changes
 
 
-def _language(schema: ValueSchema) -> str:
-    language = None if schema.source is None else schema.source.language
-    return {None: "schema, of no record or message", "avro": "Avro record", "protobuf": "Protobuf message"}[language]
+def _bytes_read_by(before: SchemaSource | None, after: SchemaSource | None) -> str:
+    """By what bytes are read where a schema is made of something else than the one before."""
+    if after is None:
+        return {
+            "protobuf": "isn't made of a Protobuf message any more: bytes in Protobuf can't be read by it",
+            "avro": "isn't made of an Avro record any more: Avro is read by a union with null for each field",
+        }["avro" if before is None else before.language]
+    name = {"avro": "Avro record", "protobuf": "Protobuf message"}[after.language]
+    is_new = before is None or before.language != after.language
+    return f"bytes in {after.language.title()} are read by {'its' if is_new else 'another'} {name}"

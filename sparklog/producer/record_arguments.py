@@ -23,7 +23,7 @@ from sparklog.producer.interceptors import ProducerRecord
 from sparklog.producer.record_memory import memory_bytes
 from sparklog.producer.typed_values import ValueEncoding
 from sparklog.producer.writable_topic import WritableTopic
-from sparklog.schemas import plain_fields
+from sparklog.schemas import has_fields, plain_fields
 
 __all__ = [
     "PackableRecord",
@@ -124,7 +124,7 @@ def serialize_record(
         headers, key = packable.headers, packable.key
     given = _serialize(config.value_serializer, topic.name, headers, record.value)
     typed, typed_size, width = None, 0, 0
-    if not isinstance(given, _BYTES) and (encoding := topic.value_encoding) is not None:
+    if not isinstance(given, _BYTES) and (encoding := _encoding_for(topic, given)) is not None:
         encoding = _check_value(topic, encoding, given)
         typed, given = copied(given), None
         typed_size, width = python_size(typed), encoding.width
@@ -150,6 +150,13 @@ def serialize_record(
     if typed is not None:
         counted += _ROW_BYTES + _FIELD_BYTES * width
     return SerializedRecord(key, value, counted, details)
+
+
+def _encoding_for(topic: WritableTopic, value: Any) -> ValueEncoding | None:
+    """The encoding of a value that is no bytes; None for an untyped topic, which it still is where it matters."""
+    if topic.value_encoding is None and has_fields(value):
+        topic.refresh()  # it may have become typed
+    return topic.value_encoding
 
 
 def _check_value(topic: WritableTopic, encoding: ValueEncoding, value: Any) -> ValueEncoding:
@@ -184,11 +191,9 @@ def check_sent_table(table: pa.Table | pa.RecordBatch, topic: WritableTopic, now
     try:
         return check(encoding)
     except InvalidArgumentError:
-        if encoding is None:
-            raise
         topic.refresh()  # the schema may be new
         newest = topic.value_encoding
-        if newest is None or newest.schema_id == encoding.schema_id:
+        if newest is None or (encoding is not None and newest.schema_id == encoding.schema_id):
             raise
         return check(newest)
 
@@ -223,8 +228,10 @@ def _to_bytes(argument: str, data: Any) -> bytes | None:
         return data
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
+    hint = ", or give the topic a schema of its values" if argument == "value" and has_fields(data) else ""
     raise InvalidTypeError(
         f"{argument}: got {type(data).__name__}, expected bytes or None; set {argument}_serializer to send other types"
+        f"{hint}"
     )
 
 

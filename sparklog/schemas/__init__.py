@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sparklog.schemas.demands import unmet_demands
     from sparklog.schemas.formats import FORMATS, UnwritableError, check_format, decode, encode, frame_ids
     from sparklog.schemas.packing import column_of_parts, packer_of
-    from sparklog.schemas.records import check_record, python_rows_to_struct
+    from sparklog.schemas.records import check_record, has_fields, python_rows_to_struct
     from sparklog.schemas.sources import schema_of_file, value_schema
     from sparklog.schemas.to_python import struct_to_python
 else:
@@ -30,7 +30,7 @@ else:
             "sparklog.schemas.demands": ("unmet_demands",),
             "sparklog.schemas.formats": ("FORMATS", "UnwritableError", "check_format", "decode", "encode", "frame_ids"),
             "sparklog.schemas.packing": ("column_of_parts", "packer_of"),
-            "sparklog.schemas.records": ("check_record", "python_rows_to_struct"),
+            "sparklog.schemas.records": ("check_record", "has_fields", "python_rows_to_struct"),
             "sparklog.schemas.sources": ("schema_of_file", "value_schema"),
             "sparklog.schemas.to_python": ("struct_to_python",),
         },
@@ -53,6 +53,7 @@ __all__ = [
     "delta_type",
     "encode",
     "frame_ids",
+    "has_fields",
     "merged_type",
     "packer_of",
     "plain_fields",

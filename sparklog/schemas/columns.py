@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.errors import InvalidArgumentError
-from sparklog.schemas.canonical import ValueSchema, type_name
+from sparklog.schemas.canonical import TIMESTAMP, ValueSchema, type_name
 
 __all__ = ["conform", "holds_years", "unreadable_leaf"]
 
@@ -201,4 +201,5 @@ def holds_years(column: pa.Array) -> bool:
 
 
 def _wrong(path: str, given: pa.DataType, kind: pa.DataType, reason: str = "") -> InvalidArgumentError:
-    return InvalidArgumentError(f"column {path}: got {given}, expected {type_name(kind)}{reason}")
+    hint = " with a time zone" if pa.types.is_timestamp(given) and kind == TIMESTAMP and given.tz is None else ""
+    return InvalidArgumentError(f"column {path}: got {given}, expected {type_name(kind)}{hint}{reason}")

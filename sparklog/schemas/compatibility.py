@@ -46,17 +46,12 @@ def check(new: ValueSchema, olds: Sequence[ValueSchema], mode: str = "BACKWARD")
     if mode not in MODES:
         hint = ": a column of a table keeps its type for ever" if mode == "NONE" else ""
         raise InvalidConfigurationError(f"value.compatibility={mode!r}{hint}; expected one of {', '.join(MODES)}")
-    reasons: dict[str, None] = {}
+    reasons: dict[str, str] = {}
     for number, old in enumerate(olds, 1):
-        reasons.update(dict.fromkeys(_differences(new.arrow, old.arrow, "", f"schema {number}")))
-        reasons.update(
-            dict.fromkeys(
-                f"field {path}: it can't be null, but values of schema {number} may lack it; make it a union with "
-                "null, which is optional in Protobuf"
-                for path in new_demands(new, old)
-            )
-        )
-    return Verdict(not reasons, tuple(reasons))
+        which = f"schema {number}"
+        for reason in (*_differences(new.arrow, old.arrow, "", which), *_demands(new, old, which)):
+            reasons.setdefault(reason.replace(which, "", 1), reason)  # the oldest schema stands for all
+    return Verdict(not reasons, tuple(reasons.values()))
 
 
 def union(schemas: Iterable[ValueSchema]) -> ValueSchema:
@@ -86,6 +81,14 @@ def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
         value = pa.field("value", merged_type(one.item_type, other.item_type))
         return pa.map_(merged_type(one.key_type, other.key_type), value)
     raise InvalidArgumentError(f"values of type {one} and of type {other}: they can't be of one topic")
+
+
+def _demands(new: ValueSchema, old: ValueSchema, which: str) -> Iterable[str]:
+    for path in new_demands(new, old):
+        yield (
+            f"field {path}: it can't be null, but values of {which} may lack it; make it a union with null, which is "
+            "optional in Protobuf"
+        )
 
 
 def _differences(new: Iterable[pa.Field], old: Iterable[pa.Field], prefix: str, which: str) -> Iterable[str]:

@@ -17,6 +17,7 @@ from sparklog.errors import InvalidConfigurationError, InvalidRecordError
 from sparklog.schemas.avro_values import avro_reader, avro_writer
 from sparklog.schemas.canonical import ValueSchema
 from sparklog.schemas.json_columns import json_to_struct, reads_as_columns
+from sparklog.schemas.json_pattern import look_readable
 from sparklog.schemas.json_values import json_reader, json_writer
 from sparklog.schemas.protobuf_values import message_indexes, protobuf_to_struct, protobuf_writer, without_indexes
 from sparklog.schemas.records import python_rows_to_struct
@@ -84,18 +85,29 @@ def _one_by_one(
 def _by_columns(
     schema: ValueSchema, read: Callable[[bytes], Any], values: pa.Array
 ) -> tuple[pa.StructArray, dict[int, str]]:
-    """All at once; where that fails, those without braces around them one by one and all others at once; where that
-    fails, too, all around one that must be read alone one by one."""
+    """All at once; where that fails, those that don't look as if they could be one by one, and all others at once."""
     whole = json_to_struct(schema, values)
     if whole is not None:
         return whole, {}
-    is_object = np.asarray(pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}")))
-    rest = None if is_object.all() else json_to_struct(schema, values.filter(pa.array(is_object)))
-    if rest is not None:
-        found, wrong = _one_by_one(schema, read, values.filter(pa.array(~is_object)))
-        places = np.concatenate([np.flatnonzero(is_object), np.flatnonzero(~is_object)])
-        in_order = pa.concat_arrays([rest, found]).take(pa.array(np.argsort(places)))
-        return in_order, {int(places[len(rest) + at]): reason for at, reason in wrong.items()}
+    looks = look_readable(schema, values)
+    if looks is None:
+        looks = pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}"))
+    is_readable = np.asarray(looks)
+    rest, errors = _by_stretches(schema, read, values.filter(looks))
+    found, wrong = _one_by_one(schema, read, values.filter(pc.invert(looks)))
+    places = np.concatenate([np.flatnonzero(is_readable), np.flatnonzero(~is_readable)])
+    in_order = pa.concat_arrays([rest, found]).take(pa.array(np.argsort(places)))
+    errors |= {len(rest) + at: reason for at, reason in wrong.items()}
+    return in_order, {int(places[at]): reason for at, reason in errors.items()}
+
+
+def _by_stretches(
+    schema: ValueSchema, read: Callable[[bytes], Any], values: pa.Array
+) -> tuple[pa.StructArray, dict[int, str]]:
+    """All at once; where that fails, all around one that must be read alone one by one."""
+    whole = json_to_struct(schema, values)
+    if whole is not None or not len(values):
+        return whole or pa.nulls(0, schema.struct_type), {}
     errors: dict[int, str] = {}
     parts: list[pa.StructArray] = []
     for start in range(0, len(values), _ROWS_AROUND):

@@ -87,6 +87,8 @@ def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
         elements = _converted(column.values, kind.value_type)
         return pa.ListArray.from_arrays(column.offsets, elements, type=kind, mask=column.is_null())
     found = column.cast(kind)
+    if pa.types.is_decimal(kind):
+        found.validate(full=True)  # Arrow reads 1000 as a decimal(5,2), which has no such value
     if pa.types.is_floating(kind) and not pc.all(pc.is_finite(found), min_count=0).as_py():
         raise _UnreadableError  # Arrow takes NaN and Infinity, which are no JSON; and 1e300 isn't for 32 bits
     if not holds_years(found):

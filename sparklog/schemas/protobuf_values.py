@@ -67,19 +67,42 @@ def protobuf_to_struct(schema: ValueSchema, values: pa.Array) -> tuple[pa.Struct
         messages.append(message)
     found, wrong = _structs(schema, descriptor, messages)
     errors |= {places[at]: reason for at, reason in wrong.items()}
-    if len(messages) == len(values):
-        return found, errors
-    at = np.zeros(len(values), np.int64)
-    at[places] = np.arange(len(places))
-    is_there = np.zeros(len(values), np.bool_)
-    is_there[places] = True
-    return (found.take(pa.array(at, mask=~is_there)) if messages else pa.nulls(len(values), schema.struct_type)), errors
+    return _spread(found, places, len(values)), errors
+
+
+def _spread(found: pa.StructArray, places: Sequence[int], count: int) -> pa.StructArray:
+    """Values at their places among so many; null at the others."""
+    if len(found) == count:
+        return found
+    if not len(found):
+        return pa.nulls(count, found.type)
+    at, is_there = np.zeros(count, np.int64), np.zeros(count, np.bool_)
+    at[places], is_there[places] = np.arange(len(found)), True
+    return found.take(pa.array(at, mask=~is_there))
+
+
+class _WrongValuesError(ValueError):
+    """Some of many values can't be those of a column."""
+
+    def __init__(self, places: Any, reason: str) -> None:
+        super().__init__(reason)
+        self.places = places
 
 
 def _structs(schema: ValueSchema, descriptor: Any, messages: Sequence[Any]) -> tuple[pa.StructArray, dict[int, str]]:
-    """All at once; where that fails, each half, down to those that fail alone."""
+    """All at once; where that fails, all but those that are known to be wrong, or else each half, down to those that
+    fail alone."""
+    if not messages:
+        return pa.nulls(0, schema.struct_type), {}
     try:
         return _struct(descriptor, schema.struct_type, messages), {}
+    except _WrongValuesError as error:
+        is_wrong = np.zeros(len(messages), np.bool_)
+        is_wrong[error.places] = True
+        errors = dict.fromkeys(np.flatnonzero(is_wrong).tolist(), f"no value of {descriptor.full_name}: {error}")
+        places = np.flatnonzero(~is_wrong)
+        found, wrong = _structs(schema, descriptor, [messages[at] for at in places])
+        return _spread(found, places, len(messages)), errors | {int(places[at]): each for at, each in wrong.items()}
     except (*_WRITE_ERRORS, pa.ArrowException) as error:
         if len(messages) == 1:
             reason = f"no value of {descriptor.full_name}: {error}"
@@ -103,16 +126,24 @@ def _field(field: Any, kind: pa.DataType, messages: Sequence[Any]) -> pa.Array:
         offsets = np.concatenate([[0], np.cumsum([len(each) for each in values])]).astype(np.int32)
         key, value = field.message_type.fields_by_name["key"], field.message_type.fields_by_name["value"]
         keys = _values(key, kind.key_type, [each for one in values for each in one], None)
-        items = _values(value, kind.item_type, [one[each] for one in values for each in one], None)
+        items = _elements(value, kind.item_type, [one[each] for one in values for each in one], offsets)
         return pa.MapArray.from_arrays(pa.array(offsets), keys, items, type=kind)
     if is_repeated(field):
         offsets = np.concatenate([[0], np.cumsum([len(each) for each in values])]).astype(np.int32)
-        elements = _values(field, kind.value_type, [each for one in values for each in one], None)
+        elements = _elements(field, kind.value_type, [each for one in values for each in one], offsets)
         return pa.ListArray.from_arrays(pa.array(offsets), elements, type=kind)
     if not field.has_presence:
         return _values(field, kind, values, None)
     is_there = np.fromiter(map(methodcaller("HasField", field.name), messages), np.bool_, len(messages))
     return _values(field, kind, values, ~is_there)
+
+
+def _elements(field: Any, kind: pa.DataType, values: list[Any], offsets: Any) -> pa.Array:
+    """The elements of all lists or maps, which begin at these offsets."""
+    try:
+        return _values(field, kind, values, None)
+    except _WrongValuesError as error:
+        raise _WrongValuesError(np.searchsorted(offsets, error.places, side="right") - 1, str(error)) from error
 
 
 def _values(field: Any, kind: pa.DataType, values: list[Any], mask: Any) -> pa.Array:
@@ -135,8 +166,10 @@ def _moments(field: Any, values: list[Any], mask: Any) -> pa.Array:
         np.fromiter(map(attrgetter(name), values), np.int64, len(values)) for name in ("seconds", "nanos")
     )
     low, high = _SECONDS_OF_YEARS
-    if ((seconds < low) | (seconds > high) | (nanos < 0) | (nanos >= 1_000_000_000)).any():
-        raise ValueError(f"field {field.name}: a time before year 1 or after year 9999, or nanos beyond a second")
+    is_wrong = (seconds < low) | (seconds > high) | (nanos < 0) | (nanos >= 1_000_000_000)
+    if is_wrong.any():
+        reason = f"field {field.name}: a time before year 1 or after year 9999, or nanos beyond a second"
+        raise _WrongValuesError(np.flatnonzero(is_wrong), reason)
     return pa.array(seconds * 1_000_000 + nanos // 1_000, mask=mask).view(_TIMESTAMP)
 
 

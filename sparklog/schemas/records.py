@@ -17,7 +17,7 @@ import pyarrow as pa
 from sparklog.errors import InvalidRecordError, InvalidTypeError
 from sparklog.schemas.canonical import ValueSchema, type_name
 
-__all__ = ["as_mapping", "check_record", "python_rows_to_struct"]
+__all__ = ["as_mapping", "check_record", "has_fields", "python_rows_to_struct"]
 
 _Check = Callable[[Any, str], None]
 """Raises ``InvalidRecordError`` unless a value, which isn't None, can be that of the field with this path."""
@@ -53,15 +53,20 @@ def check_record(schema: ValueSchema, value: Any) -> None:
     check(value if type(value) is dict else as_mapping(value), "")
 
 
+def has_fields(value: Any) -> bool:
+    """Is it a dict, a dataclass or a pydantic model?"""
+    is_object = dataclasses.is_dataclass(value) or hasattr(value, "model_dump")  # pydantic need not be there
+    return isinstance(value, Mapping) or (is_object and not isinstance(value, type))
+
+
 def as_mapping(value: Any) -> Mapping[str, Any]:
     """A value's fields by name. Raises ``InvalidTypeError``: it has none."""
     if isinstance(value, Mapping):
         return value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _bare(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    dump = getattr(value, "model_dump", None)  # of pydantic, which need not be there
-    if dump is not None and not isinstance(value, type):
-        return {name: _bare(each) for name, each in dump().items()}
+    if has_fields(value):
+        if dataclasses.is_dataclass(value):
+            return {field.name: _bare(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {name: _bare(each) for name, each in value.model_dump().items()}
     raise InvalidTypeError(f"value: got {_shown(value)}, expected a dict, a dataclass or a pydantic model")
 
 
@@ -166,7 +171,7 @@ def _struct_check(kind: pa.StructType) -> _Check:
                 continue
             found = checks.get(name)
             if found is None:
-                raise InvalidRecordError(f"field {path}{name}: the schema doesn't have it; it has {known}")
+                raise InvalidRecordError(f"field {path}{_cut(str(name))}: the schema doesn't have it; it has {known}")
             found(each, f"{path}{name}")
 
     def nested(value: Any, path: str) -> None:
@@ -320,6 +325,8 @@ def _wrong(value: Any, path: str, kind: pa.DataType) -> InvalidRecordError:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
-    text = text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
-    return f"{text} ({type(value).__name__})"
+    return f"{_cut(repr(value))} ({type(value).__name__})"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"

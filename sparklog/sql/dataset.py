@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
@@ -15,13 +14,13 @@ from sparklog.delta.log import DeltaLog
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.schema import DATA_SCHEMA, TIMESTAMP
-from sparklog.log.data.segments import Segment
+from sparklog.log.data.value_bounds import bound_columns
 from sparklog.log.data.value_columns import leaves_of
 from sparklog.log.state import TopicState, load_state
 from sparklog.log.typed_records import view_columns
 from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
 from sparklog.sql.column_use import columns_used
-from sparklog.sql.file_bounds import between, known_times, known_values, not_ruled_out
+from sparklog.sql.file_bounds import ColumnBounds, FileBounds
 from sparklog.sql.files import files_of
 from sparklog.sql.segment_rows import TEXTS, RowSource, SegmentRows, live_segments, read_batches
 
@@ -55,7 +54,7 @@ class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has n
     """The columns, with texts as texts, whatever :attr:`schema` has."""
     statistics: Mapping[str, Any]
     """The statistics that the log has of each file, by its path in the table."""
-    _found: tuple[list[str], list[Any]]
+    _found: tuple[list[str], FileBounds]
     """The columns of the newest filter, and what is known of them of each segment."""
 
     def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> Any:
@@ -85,29 +84,26 @@ class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has n
         names = columns_used(self.plain_schema, [], filter)
         found = self._found  # taken once, as another thread may ask meanwhile
         if found[0] != names:  # who asks again asks for the same columns mostly
-            found = self._found = names, [self._known(rows, names) for rows in self.segments]
-        known = found[1]
-        return [self.segments[place] for place in not_ruled_out(known, self.plain_schema, filter)]
+            found = self._found = names, FileBounds(list(self._bounds(names)), len(self.segments))
+        return [self.segments[place] for place in found[1].places_left(self.plain_schema, filter)]
 
-    def _known(self, rows: SegmentRows, names: Sequence[str]) -> Any:
-        """An expression of what holds for every record of a segment, as far as it tells of these columns."""
-        own: Mapping[str, Callable[[], Any]] = {
-            "topic": lambda: _equal("topic", self.source.topic),
-            "timestamp_type": lambda: _equal("timestamp_type", self.source.timestamp_type),
-            "partition": lambda: _equal("partition", rows.partition),
-            "offset": lambda: _known_offsets(rows.segment),
-            "timestamp": lambda: known_times(rows.segment),
-        }
-        known = pc.scalar(True)
+    def _bounds(self, names: Sequence[str]) -> Iterator[ColumnBounds]:
+        """The bounds of these columns in each segment, as the log tells them."""
         for name in names:
-            if name in own:
-                known &= own[name]()
+            if name in _OF_SEGMENT:
+                is_constant, bounds_of = _OF_SEGMENT[name]
+                kind = _KINDS[name]
+                low, high = zip(*map(bounds_of, self.segments), strict=True) if self.segments else ((), ())
+                yield ColumnBounds(ds.field(name), pa.array(low, kind), pa.array(high, kind), is_constant)
+            elif name in ("topic", "timestamp_type"):
+                same = pa.repeat(pa.scalar(getattr(self.source, name), _KINDS[name]), len(self.segments))
+                yield ColumnBounds(ds.field(name), same, same, is_constant=True)
         fields = self.source.columns
         leaves = [(leaf, kind) for leaf, kind in leaves_of(self.source.values) if fields[leaf[0]] in names]
-        if not leaves:
-            return known
-        stats = self.statistics.get(rows.segment.path, {})
-        return known & known_values(stats, leaves, lambda leaf: ds.field(fields[leaf[0]], *leaf[1:]))
+        if leaves:
+            stats = [self.statistics.get(rows.segment.path, {}) for rows in self.segments]
+            for (leaf, _), (low, high) in zip(leaves, bound_columns(stats, leaves), strict=True):
+                yield ColumnBounds(ds.field(fields[leaf[0]], *leaf[1:]), low, high)
 
 
 def topic_dataset(
@@ -148,20 +144,30 @@ def topic_dataset(
     dataset.segments = segments
     dataset.plain_schema = plain
     dataset.statistics = whole.statistics
-    dataset._found = ([], [pc.scalar(True)] * len(segments))
+    dataset._found = ([], FileBounds([], len(segments)))
     dataset.source = RowSource(files.filesystem, topic, time_type, values, fields)
     if files.copy is not None:
         weakref.finalize(dataset, files.copy.cleanup)
     return dataset
 
 
-def _equal(name: str, value: Any) -> Any:
-    return ds.field(name) == pa.scalar(value, _KINDS[name])
+def _offsets(rows: SegmentRows) -> tuple[int, int | None]:
+    segment = rows.segment
+    return segment.first_offset, None if segment.max_offset_delta is None else segment.last_offset
 
 
-def _known_offsets(segment: Segment) -> Any:
-    last = None if segment.max_offset_delta is None else segment.last_offset
-    return between(ds.field("offset"), segment.first_offset, last)
+def _times(rows: SegmentRows) -> tuple[int | None, int | None]:
+    """In microseconds. Statistics are cut to milliseconds, foreign records may have microseconds."""
+    low, high = rows.segment.min_timestamp_ms, rows.segment.max_timestamp_ms
+    return None if low is None else low * 1_000, None if high is None else high * 1_000 + 999
+
+
+_OF_SEGMENT: Mapping[str, tuple[bool, Callable[[SegmentRows], tuple[Any, Any]]]] = {
+    "partition": (True, lambda rows: (rows.partition, rows.partition)),
+    "offset": (False, _offsets),
+    "timestamp": (False, _times),
+}
+"""Whether all records of a segment have the same value of a column; the least and the greatest."""
 
 
 def load_living(log: DeltaLog, topic: str) -> TopicState:

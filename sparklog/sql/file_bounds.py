@@ -3,7 +3,9 @@ Pure."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +18,10 @@ from sparklog.log.data.segments import Segment
 from sparklog.log.data.value_bounds import value_bounds
 from sparklog.log.data.value_columns import Leaf
 
-__all__ = ["between", "known_times", "known_values", "not_ruled_out"]
+__all__ = ["ColumnBounds", "FileBounds", "between", "known_times", "known_values", "not_ruled_out"]
+
+_LEAST_STRETCH = 16
+"""Files that are judged together first, at least."""
 
 
 def between(field: Any, low: Any, high: Any) -> Any:
@@ -55,6 +60,78 @@ def known_values(
     for leaf, low, high in value_bounds(stats, leaves) if stats else ():
         known &= between(field_of(leaf), low, high)
     return known
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBounds:
+    """The bounds of a column in each of many files."""
+
+    field: Any
+    """The column, or a field of it, as an expression."""
+    low: pa.Array
+    high: pa.Array
+    """No value of a file's is outside of these; null: nobody knows."""
+    is_constant: bool = False
+    """Have all records of a file the one value, and is it never null?"""
+
+    def known(self, first: int, count: int) -> Any:
+        """An expression that holds for every record of some files in a row."""
+        low, high = _least(self.low.slice(first, count)), _greatest(self.high.slice(first, count))
+        if self.is_constant and low is not None and low == high:
+            return self.field == low
+        return between(self.field, low, high)
+
+
+def _least(bounds: pa.Array) -> Any:
+    if bounds.null_count:
+        return None
+    return bounds[0] if len(bounds) == 1 else pc.min(bounds)
+
+
+def _greatest(bounds: pa.Array) -> Any:
+    if bounds.null_count:
+        return None
+    return bounds[0] if len(bounds) == 1 else pc.max(bounds)
+
+
+class FileBounds:
+    """The bounds of some columns in each of many files.
+
+    An expression of Arrow's costs tens of microseconds, and so does asking whether a filter rules it out. Therefore
+    stretches of files are judged first, as many as the root of all: files in a row mostly have values that are close.
+    """
+
+    def __init__(self, columns: Sequence[ColumnBounds], count: int) -> None:
+        """
+        Args:
+            count: of the files.
+        """
+        self._columns = columns
+        self._count = count
+        self._made: dict[tuple[int, int], Any] = {}
+        """The expressions of stretches, and of files, that were needed so far."""
+
+    def places_left(self, schema: pa.Schema, filter: Any) -> list[int]:
+        """The places of the files, in their order, of which a filter may hold.
+
+        Args:
+            schema: of the columns, at least those of the filter.
+        """
+        length = max(_LEAST_STRETCH, math.isqrt(self._count))
+        firsts = range(0, self._count, length)
+        stretches = not_ruled_out([self._known(first, length) for first in firsts], schema, filter)
+        places = [place for at in stretches for place in range(self._count)[firsts[at] : firsts[at] + length]]
+        found = not_ruled_out([self._known(place, 1) for place in places], schema, filter)
+        return [places[at] for at in found]
+
+    def _known(self, first: int, count: int) -> Any:
+        found = self._made.get((first, count))
+        if found is None:
+            found = pc.scalar(True)
+            for column in self._columns:
+                found &= column.known(first, count)
+            self._made[first, count] = found
+        return found
 
 
 def not_ruled_out(known: Sequence[Any], schema: pa.Schema, filter: Any) -> list[int]:

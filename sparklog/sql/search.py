@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotFoundError
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.schema import TIMESTAMP
-from sparklog.log.data.value_columns import DATA, Leaf
+from sparklog.log.data.value_columns import DATA, Leaf, leaf_column
 from sparklog.log.typed_records import view_columns
 from sparklog.sql.confined import confine
 from sparklog.sql.dataset import TOPIC_COLUMNS, load_living
@@ -379,7 +379,7 @@ def _with_view_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     values = batch[DATA]
     names = view_columns([field.name for field in values.type], TOPIC_COLUMNS)
     for field, column in names.items():
-        batch = batch.append_column(column, pc.struct_field(values, [field]))
+        batch = batch.append_column(column, leaf_column(values, (field,)))
     return batch
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
@@ -14,7 +13,7 @@ from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.record_streaming import is_read_whole, open_segments
 from sparklog.log.data.schema import TIMESTAMP
 from sparklog.log.data.segments import Segment, overlapping
-from sparklog.log.data.value_columns import conform_values
+from sparklog.log.data.value_columns import conform_values, leaf_column
 from sparklog.log.follow import TopicFollower
 from sparklog.log.typed_records import ValueReading, view_columns
 from sparklog.model import TopicPartition
@@ -102,10 +101,9 @@ def _column(name: str, fields: Mapping[str, pa.Field]) -> pa.Field:
 
 def _field_of(structs: pa.StructArray, field: pa.Field) -> pa.Array:
     """A field of the values as the query's plan has it: the topic may have another schema since."""
-    at = structs.type.get_field_index(field.name)
-    if at < 0:
+    if structs.type.get_field_index(field.name) < 0:
         return pa.nulls(len(structs), field.type)
-    return conform_values(pc.struct_field(structs, [at]), field.type)
+    return conform_values(leaf_column(structs, (field.name,)), field.type)
 
 
 def _despite_replaced_files(

@@ -102,6 +102,25 @@ def test_a_schema_evolves_and_each_is_shown(tmp_path, cluster):
     ]
 
 
+def test_what_a_change_of_the_source_means_for_bytes_is_told(cluster, tmp_path):
+    record = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": ["null", "long"]}]}
+    files = [tmp_path / "order.avsc", tmp_path / "renamed.avsc"]
+    for file, name in zip(files, ("Order", "Renamed"), strict=True):
+        file.write_text(json.dumps({**record, "name": name}))
+    done("topics", "create", "avro", "--schema", files[0], cluster=cluster)
+
+    def changes(schema):
+        return done("schemas", "check", "avro", schema, cluster=cluster).splitlines()[1:]
+
+    assert changes(files[0]) == ["  changes nothing"]
+    assert changes(files[1]) == ["  bytes in Avro are read by another Avro record"]
+    assert changes("id BIGINT") == [
+        "  isn't made of an Avro record any more: Avro is read by a union with null for each field"
+    ]
+    done("schemas", "set", "avro", "id BIGINT", cluster=cluster)
+    assert changes(files[0]) == ["  bytes in Avro are read by its Avro record"]
+
+
 def test_a_schema_that_is_not_compatible_is_refused_with_the_reasons(cluster):
     for command in ("check", "set"):
         assert "field id: string, but long in schema 1" in failure(

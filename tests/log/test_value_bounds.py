@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 from decimal import Decimal
 from typing import Any
 
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from sparklog.log.data.value_bounds import value_bounds
+from sparklog.log.data.value_bounds import bound_columns, value_bounds
 from sparklog.log.data.value_columns import DATA, indexed_leaves, leaves_of
 from sparklog.log.data.value_stats import value_stats
 from sparklog.schemas import python_rows_to_struct, value_schema
@@ -62,6 +64,7 @@ def test_each_type_is_read():
         {"id": "7", "total": "NaN", "note": 7, "at": 7, "day": 7, "place": 7},
         {"id": True, "total": None, "price": "1", "at": "noon", "day": "2026-13-01", "place": {"zip": 1.5}},
         {"id": 2**40, "price": 1e300},
+        {"total": math.nan},
         [],
         None,
         "text",
@@ -72,7 +75,7 @@ def test_what_cannot_be_read_tells_nothing(low):
     assert bounds(low, {"id": 3}) == {("id",): (None, 3)}
 
 
-@pytest.mark.parametrize("stats", ["", "{", "[]", "null", {}, {"minValues": 7}])
+@pytest.mark.parametrize("stats", ["", "{", "[]", "null", "[" * 100_000, {}, {"minValues": 7}])
 def test_statistics_that_are_none_tell_nothing(stats):
     assert list(value_bounds(stats, list(leaves_of(KIND)))) == []
 
@@ -90,3 +93,33 @@ def test_every_value_is_within_the_bounds_of_its_file(found):
             assert pc.all(pc.greater_equal(values, low)).as_py() in (True, None)
         if high is not None:
             assert pc.all(pc.less_equal(values, high)).as_py() in (True, None)
+
+
+ANY_BOUND = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.sampled_from(["a", "", "2026-01-02", "2026-01-02T03:04:05.006Z", "0001-01-01T00:00:00Z", "2026-01-02 03:04"])
+    | st.sampled_from(["2026-01-02T03:04:05.1234567+01:00", "\ud800", [], {}, {"zip": 7}])
+)
+SIDES = st.dictionaries(st.sampled_from([field.name for field in KIND]), ANY_BOUND, max_size=4)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(SIDES, SIDES, st.booleans()), max_size=6))
+def test_the_bounds_of_many_files_are_those_of_each(files):
+    stats: list[Any] = []
+    for lows, highs, is_text in files:
+        one = {"minValues": {DATA: lows}, "maxValues": {DATA: highs}}
+        stats.append(json.dumps(one) if is_text else one)
+    leaves = list(leaves_of(KIND))
+    columns = bound_columns(stats, leaves)
+    for place, one in enumerate(stats):
+        expected = {leaf: (_plain(low), _plain(high)) for leaf, low, high in value_bounds(one, leaves)}
+        found = {
+            leaf: (low[place].as_py(), high[place].as_py())
+            for (leaf, _), (low, high) in zip(leaves, columns, strict=True)
+        }
+        assert {leaf: each for leaf, each in found.items() if each != (None, None)} == expected
+    assert [(low.type, high.type) for low, high in columns] == [(kind, kind) for _, kind in leaves]

@@ -178,8 +178,23 @@ def test_a_value_beyond_the_size_limit_is_refused():
 def test_an_untyped_topic_takes_no_dict():
     cluster = a_cluster()
     create_topic(cluster.topic_log("t"), "t")
-    with a_producer(cluster) as producer, pytest.raises(SparklogError, match="value: got dict, expected bytes"):
+    told = "value: got dict, expected bytes .*, or give the topic a schema"
+    with a_producer(cluster) as producer, pytest.raises(SparklogError, match=told):
         producer.send("t", ROW)
+
+
+def test_a_producer_that_knows_the_topic_as_untyped_looks_before_it_refuses_values():
+    cluster = a_cluster()
+    create_topic(cluster.topic_log("t"), "t")
+    with a_producer(cluster) as by_dicts, a_producer(cluster) as by_tables:
+        by_dicts.send("t", b'{"id":1}').get()
+        by_tables.send("t", b'{"id":2}').get()
+        with pytest.raises(InvalidArgumentError, match="columns id"):
+            by_tables.send_batch("t", pa.table({"id": [3]}))
+        alter_value_schema(cluster.topic_log("t"), "t", SCHEMA)
+        assert by_dicts.send("t", {"id": 3}).get().offset == 2
+        by_tables.send_batch("t", pa.table({"id": [4]})).get()
+    assert [value["id"] for value in values(cluster)] == [1, 2, 3, 4]
 
 
 def test_a_producer_that_knows_an_older_schema_goes_on():

@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sparklog.errors import InvalidConfigurationError
 from sparklog.schemas import (
@@ -16,13 +18,14 @@ from sparklog.schemas import (
     UnwritableError,
     decode,
     encode,
+    protobuf_values,
     python_rows_to_struct,
     schema_of_file,
     struct_to_python,
     unmet_demands,
     value_schema,
 )
-from tests.schemas.messages import OPTIONAL, REQUIRED, TYPES, a_file, message_of, orders
+from tests.schemas.messages import MESSAGE, OPTIONAL, REPEATED, REQUIRED, TYPES, a_file, message_of, orders
 
 pytest.importorskip("google.protobuf")
 
@@ -128,6 +131,82 @@ def test_many_bad_messages_among_many_are_found_each():
     assert [row and row["f_int32"] for row in struct_to_python(column)] == [
         None if at in set(wrong) else at for at in range(2_000)
     ]
+
+
+def times() -> Any:
+    """A message with times everywhere: ``shop.Times``."""
+    file = a_file("times", package="shop")
+    file.dependency.append("google/protobuf/timestamp.proto")
+    times = file.message_type.add(name="Times")
+    entry = times.nested_type.add(name="ByNameEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=TYPES["string"], label=OPTIONAL)
+    entry.field.add(name="value", number=2, type=MESSAGE, label=OPTIONAL, type_name=".google.protobuf.Timestamp")
+    part = times.nested_type.add(name="Part")
+    for message in (part, times):
+        for number, (name, label) in enumerate((("at", OPTIONAL), ("all", REPEATED)), 1):
+            kind = ".google.protobuf.Timestamp"
+            message.field.add(name=name, number=number, type=MESSAGE, label=label, type_name=kind)
+    for number, (name, label) in enumerate((("part", OPTIONAL), ("parts", REPEATED)), 3):
+        times.field.add(name=name, number=number, type=MESSAGE, label=label, type_name=".shop.Times.Part")
+    times.field.add(name="by_name", number=5, type=MESSAGE, label=REPEATED, type_name=".shop.Times.ByNameEntry")
+    return message_of(file, "shop.Times")
+
+
+SECONDS = st.sampled_from([0, 1, 2**40])
+PARTS = st.fixed_dictionaries({}, optional={"at": SECONDS, "all": st.lists(SECONDS, max_size=2)})
+VALUES_OF_TIMES = st.fixed_dictionaries(
+    {},
+    optional={
+        "at": SECONDS,
+        "all": st.lists(SECONDS, max_size=2),
+        "part": PARTS,
+        "parts": st.lists(PARTS, max_size=2),
+        "by_name": st.dictionaries(st.sampled_from("ab"), SECONDS, max_size=2),
+    },
+)
+Times = times()
+
+
+def _fill(message: Any, given: Any) -> Any:
+    for name, value in given.items():
+        if name == "at":
+            message.at.seconds = value
+        elif name == "all":
+            for seconds in value:
+                message.all.add(seconds=seconds)
+        elif name == "part":
+            _fill(message.part, value).SetInParent()
+        elif name == "parts":
+            for part in value:
+                _fill(message.parts.add(), part)
+        else:
+            for key, seconds in value.items():
+                message.by_name[key].seconds = seconds
+    return message
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(VALUES_OF_TIMES, max_size=6))
+def test_messages_with_times_that_are_none_are_refused_as_each_alone(given):
+    schema = value_schema(Times)
+    raws = [_fill(Times(), one).SerializeToString() for one in given]
+    column, errors = decode("protobuf", schema, pa.array(raws, pa.binary()))
+    column.validate(full=True)
+    for place, raw in enumerate(raws):
+        alone, wrong = decode("protobuf", schema, pa.array([raw], pa.binary()))
+        assert struct_to_python(column[place : place + 1]) == struct_to_python(alone)
+        assert errors.get(place) == wrong.get(0)
+
+
+def test_many_times_that_are_none_take_no_more_passes_than_one(monkeypatch):
+    passes = []
+    struct = protobuf_values._struct
+    monkeypatch.setattr(protobuf_values, "_struct", lambda *given: passes.append(1) or struct(*given))
+    raws = [_fill(Times(), {"at": 2**40 if at % 10 else 1}).SerializeToString() for at in range(2_000)]
+    column, errors = decode("protobuf", value_schema(Times), pa.array(raws, pa.binary()))
+    assert (len(errors), column.null_count) == (1_800, 1_800)
+    assert len(passes) < 10
 
 
 def test_a_deep_message_and_one_of_a_huge_length_are_refused():

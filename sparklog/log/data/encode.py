@@ -18,7 +18,7 @@ from sparklog.log.data.carried_stats import footer_entry
 from sparklog.log.data.few_records import encode_few_records
 from sparklog.log.data.producer_stamp import SEQUENCE_MODULUS, ProducerStamp, next_sequence
 from sparklog.log.data.schema import DATA_SCHEMA, HEADERS, TIMESTAMP, data_schema
-from sparklog.log.data.value_columns import DATA, SCHEMA_ID, Leaf, has_values, leaves_of
+from sparklog.log.data.value_columns import DATA, SCHEMA_ID, Leaf, has_values, leaf_column, leaves_of
 from sparklog.log.data.value_stats import value_stats
 
 __all__ = [
@@ -233,7 +233,9 @@ def _repeats(values: pa.ChunkedArray, leaf: Leaf) -> bool:
 
     Judged by the first of them: where it is wrong, Parquet's writer gives a dictionary up that becomes too large.
     """
-    column = pc.struct_field(values.slice(0, _SAMPLE), list(leaf))
+    if len(values) < _LEAST_SAMPLE:
+        return False
+    column = leaf_column(values.slice(0, _SAMPLE), leaf)
     count = len(column) - column.null_count
     return bool(count >= _LEAST_SAMPLE and len(column.unique()) <= _REPEATING * count)
 

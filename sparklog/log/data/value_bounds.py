@@ -9,11 +9,12 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparklog.log.data.segments import parse_timestamp
 from sparklog.log.data.value_columns import DATA, Leaf
 
-__all__ = ["value_bounds"]
+__all__ = ["bound_columns", "value_bounds"]
 
 _US_PER_MS = 1_000
 
@@ -26,15 +27,59 @@ def value_bounds(
 
     Statistics that can't be read, whoever wrote them, tell nothing.
     """
-    try:
-        found = json.loads(stats) if isinstance(stats, str) else stats
-        low, high = (_mapping(_mapping(found).get(side)).get(DATA) for side in ("minValues", "maxValues"))
-    except ValueError:
-        return
+    low, high = _sides(stats)
     for leaf, kind in leaves:
         bounds = _scalar(_at(low, leaf), kind, is_high=False), _scalar(_at(high, leaf), kind, is_high=True)
         if bounds != (None, None):
             yield leaf, *bounds
+
+
+def bound_columns(
+    stats: Sequence[str | Mapping[str, Any]], leaves: Sequence[tuple[Leaf, pa.DataType]]
+) -> list[tuple[pa.Array, pa.Array]]:
+    """The bounds of :func:`value_bounds` of many files: for each leaf the lower and the upper ones, a row for each
+    file; null: nobody knows."""
+    sides = [_sides(one) for one in stats]
+    return [
+        (
+            _column([_at(low, leaf) for low, _ in sides], kind, is_high=False),
+            _column([_at(high, leaf) for _, high in sides], kind, is_high=True),
+        )
+        for leaf, kind in leaves
+    ]
+
+
+def _sides(stats: str | Mapping[str, Any]) -> tuple[Any, Any]:
+    """The least and the greatest values, as the statistics have them."""
+    try:
+        found = json.loads(stats or "{}") if isinstance(stats, str) else stats
+    except (ValueError, RecursionError):
+        found = {}
+    low, high = (_mapping(_mapping(found).get(side)).get(DATA) for side in ("minValues", "maxValues"))
+    return low, high
+
+
+def _column(values: Sequence[Any], kind: pa.DataType, *, is_high: bool) -> pa.Array:
+    """The bounds of :func:`_scalar`; all at once where they are of the types that they are to be of."""
+    try:
+        found = _column_at_once(values, {*map(type, values)} - {type(None)}, kind, is_high=is_high)
+    except (ValueError, TypeError, OverflowError, pa.ArrowException):
+        found = None
+    if found is None:
+        found = pa.array([_scalar(value, kind, is_high=is_high) for value in values], kind)
+    return found
+
+
+def _column_at_once(values: Sequence[Any], types: set[type], kind: pa.DataType, *, is_high: bool) -> pa.Array | None:
+    if pa.types.is_timestamp(kind) and types <= {str}:
+        times = pc.floor_temporal(pa.array(values, pa.string()).cast(kind), unit="millisecond")
+        return pc.add(times, pa.scalar(_US_PER_MS, pa.duration("us"))) if is_high else times
+    if pa.types.is_floating(kind) and types <= {int, float}:
+        found = pa.array(values, kind)
+        return pc.if_else(pc.is_nan(found), pa.scalar(None, kind), found)
+    if pa.types.is_integer(kind) and types <= {int}:
+        return pa.array(values, kind)
+    return pa.array(values, kind) if pa.types.is_string(kind) and types <= {str} else None
 
 
 def _at(found: Any, leaf: Leaf) -> Any:
@@ -59,7 +104,7 @@ def _scalar(value: Any, kind: pa.DataType, *, is_high: bool) -> pa.Scalar | None
 
 
 def _number(value: Any) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # NaN bounds nothing
         raise TypeError(value)
     return value
 

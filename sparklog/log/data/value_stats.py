@@ -11,7 +11,7 @@ from typing import Any
 
 from sparklog.arrow import pa, pc
 from sparklog.log.data.segments import format_timestamp
-from sparklog.log.data.value_columns import DATA, Leaf
+from sparklog.log.data.value_columns import DATA, Leaf, leaf_column
 
 __all__ = ["ValueStats", "merged_stats", "value_stats"]
 
@@ -117,7 +117,7 @@ def _leaf_column(values: pa.Array | pa.ChunkedArray, leaf: Leaf) -> pa.Array | p
         if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
             return None
         kind = kind.field(name).type
-    return pc.struct_field(values, list(leaf)) if len(leaf) > 1 else pc.struct_field(values, leaf[0])
+    return leaf_column(values, leaf)
 
 
 def _leaf_type(values: pa.StructType, leaf: Leaf) -> pa.DataType:

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kafka_broker import process_cpu_seconds
+from benchmarks.processes import process_cpu_seconds
 from benchmarks.report import add_table, add_target
 from benchmarks.stores.latency_proxy import counted_requests
 
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 ROUNDS = 3
-WARM_MIB = 1024
+WARM_MIB = 512
 REPOSITORY = Path(__file__).parent.parent
 
 
@@ -221,7 +221,7 @@ def warm_memory() -> None:
     """Have the system at hand what memory a case will need.
 
     A virtual machine may give what is free back to its host; taking it again is many times as slow as using it (seen:
-    0.09 s for a GiB of new files, else 1.5 s). Whoever came first would pay for it.
+    0.09 s for a GiB of new files, else 1.5 s). Whoever came first would pay for it. No case needs more than half a GiB.
     """
     mib = bytes(2**20)
     with tempfile.TemporaryFile(buffering=0) as file:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from benchmarks.extent import Extent
 from benchmarks.harness import Running, used
 from benchmarks.report import Report
 from benchmarks.stores import delayed_s3, suite
@@ -167,5 +168,5 @@ def test_each_target_of_stores_is_in_the_table_at_the_end(capsys):
 
 def test_without_versitygw_there_is_one_line(capsys, monkeypatch):
     monkeypatch.setattr(delayed_s3, "find_versitygw", lambda: None)
-    suite.stores(True)
+    suite.stores(Extent.QUICK)
     assert capsys.readouterr().out.startswith("Object stores are left out: there is no versitygw: go install ")

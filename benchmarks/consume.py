@@ -13,8 +13,6 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-import pyarrow.compute as pc
-
 from benchmarks.extent import Extent
 from benchmarks.filled import filled_folder, filled_on_broker
 from benchmarks.harness import Case, Goal, Usage, compare, run, used
@@ -92,6 +90,8 @@ def poll_json(root: str, *, count: int, by_hand: bool) -> Usage:
 
 
 def poll_batches_sparklog(root: str, *, count: int, value_size: int) -> Usage:
+    import pyarrow.compute as pc
+
     from sparklog.consumer import Consumer
 
     seen = size = 0

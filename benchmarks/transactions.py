@@ -16,9 +16,6 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from benchmarks.extent import Extent
 from benchmarks.filled import filled_folder, filled_on_broker
 from benchmarks.harness import (
@@ -234,6 +231,9 @@ def transform_sparklog(root: str, *, output: str, count: int) -> Usage:
 
 def transform_batches_sparklog(root: str, *, output: str, count: int) -> Usage:
     """The same with Arrow: ``poll_batches`` and ``send_batch``."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     from sparklog import Consumer, OffsetAndMetadata, Producer
 
     with (

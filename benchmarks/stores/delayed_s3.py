@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.harness import Running, percentile
+from benchmarks.harness import PROXY_VARIABLE, Running, percentile
 from benchmarks.processes import process_cpu_seconds
-from benchmarks.stores.latency_proxy import CONTROL_VARIABLE, control, serve
+from benchmarks.stores.latency_proxy import control, serve
 from benchmarks.stores.prices import EXPRESS, STANDARD, Prices
 from proof.torture.servers import BUCKET, NO_VERSITYGW, Server, find_versitygw, versitygw
 
@@ -52,7 +52,7 @@ class DelayedS3:
             "AWS_SECRET_ACCESS_KEY": options["secret"],
             "AWS_REGION": REGION,
             "AWS_ENDPOINT_URL_S3": self.endpoint,
-            CONTROL_VARIABLE: self.endpoint,
+            PROXY_VARIABLE: self.endpoint,
         }
         """What processes find the store by, and the counts."""
 

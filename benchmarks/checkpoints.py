@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
+from benchmarks.extent import Extent
 from benchmarks.harness import peak_memory_mib, print_table, progress, resident_mib, run
 from benchmarks.log import TOPIC, records
 from sparklog.clock import SystemClock
@@ -37,17 +38,17 @@ DAY_MS = 86_400_000
 CALL_MS = 50.0
 
 
-def checkpoints(quick: bool) -> None:
+def checkpoints(extent: Extent) -> None:
     """Each kind of table in a process of its own, because memory counts."""
-    part = 10 if quick else 1
+    part = extent.of(10, 1, 1)
     rows = []
     for live, removed in ((0, 0), (20_000 // part, 0), (0, 600_000 // part)):
-        for name, is_peer in (("sparklog", False), ("deltalake", True)):
-            progress(f"{name}, {live} live files, {removed} removed")
-            with tempfile.TemporaryDirectory() as root:
-                run(write_objects, root=root, live=live, removed=removed)
+        with tempfile.TemporaryDirectory() as root:
+            run(write_objects, root=root, live=live, removed=removed)
+            for name, is_peer in (("sparklog", False), ("deltalake", True)):
+                progress(f"{name}, {live} live files, {removed} removed")
                 cpu_ms, mib, size = run(write_next, root=root, is_peer=is_peer)
-            rows.append([name, f"{live:,}", f"{removed:,}", f"{cpu_ms:.0f}", f"{mib:.0f}", f"{size / 1e6:.2f}"])
+                rows.append([name, f"{live:,}", f"{removed:,}", f"{cpu_ms:.0f}", f"{mib:.0f}", f"{size / 1e6:.2f}"])
     progress("")
     print(f"One checkpoint, {TAIL} entries behind the one before")
     print_table(["", "live files", "removed", "CPU ms", "peak MiB", "MB"], rows)
@@ -78,9 +79,9 @@ def write_next(root: str, *, is_peer: bool) -> tuple[float, float, int]:
     return statistics.median(taken), peak_memory_mib() - resident, size
 
 
-def burst(quick: bool) -> None:
+def burst(extent: Extent) -> None:
     """Single-record commits as fast as they go, and how many versions then follow the newest checkpoint."""
-    count = 500 if quick else 5_000
+    count = extent.of(500, 2_000, 5_000)
     with tempfile.TemporaryDirectory() as root:
         log = open_cluster(root).topic_log(TOPIC)
         create_topic(log, TOPIC)
@@ -99,9 +100,9 @@ def burst(quick: bool) -> None:
     print(f"versions behind the newest checkpoint: {most} at most, {left} at the end, {closed} after close()")
 
 
-def cleanup(quick: bool) -> None:
+def cleanup(extent: Extent) -> None:
     """Old entries deleted a second: in a folder, and on a store whose every request takes 50 ms."""
-    count = 2_000 if quick else 20_000
+    count = extent.of(2_000, 5_000, 20_000)
     rows = []
     with tempfile.TemporaryDirectory() as root:
         folder = old_log(open_cluster(root).store, SystemClock(), count, age_ms=0)

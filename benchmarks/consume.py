@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-import pyarrow.compute as pc
-
+from benchmarks.extent import Extent
+from benchmarks.filled import filled_folder, filled_on_broker
 from benchmarks.harness import Case, Goal, Usage, compare, run, used
 from benchmarks.kafka_broker import Broker, broker_or_none
-from benchmarks.peers import PARTITIONS, expect, kafka_topic, sparklog_topic
-from benchmarks.produce import TOPIC, send_kafka, send_sparklog
+from benchmarks.peers import PARTITIONS, expect, sparklog_topic
+from benchmarks.produce import TOPIC
 from benchmarks.report import add_target
 
 KEY_SIZE = 16
@@ -89,6 +90,8 @@ def poll_json(root: str, *, count: int, by_hand: bool) -> Usage:
 
 
 def poll_batches_sparklog(root: str, *, count: int, value_size: int) -> Usage:
+    import pyarrow.compute as pc
+
     from sparklog.consumer import Consumer
 
     seen = size = 0
@@ -128,17 +131,18 @@ def consume_kafka(
     return usage
 
 
-def consume_rate(quick: bool) -> None:
+def consume_rate(extent: Extent) -> None:
     """Records of 100 bytes and of 1 KiB, from topics that producers of this run filled; then values of JSON."""
     with broker_or_none() as broker:
         for count, value_size in ((1_000_000, 100), (200_000, 1024)):
-            count //= 10 if quick else 1
-            print(f"Consuming {count:,} records, values of {value_size} bytes, 16-byte keys, 6 partitions")
-            cases = [] if broker is None else kafka_cases(broker, count=count, value_size=value_size)
-            with tempfile.TemporaryDirectory() as root:
-                sparklog_topic(root, TOPIC)
-                work = {"count": count, "value_size": value_size}
-                run(send_sparklog, root=root, **work, linger_ms=50)
+            count //= extent.of(10, 1, 1)
+            work = {"count": count, "value_size": value_size}
+            with filled_folder(**work) as root, ExitStack() as stack:
+                cases = []
+                if broker is not None:
+                    topic = stack.enter_context(filled_on_broker(broker, **work))
+                    cases = kafka_cases(broker, topic, has_untuned=extent.is_full, **work)
+                print(f"Consuming {count:,} records, values of {value_size} bytes, 16-byte keys, 6 partitions")
                 cases += [
                     Case(
                         f"{POLL}{most:,}",
@@ -149,22 +153,21 @@ def consume_rate(quick: bool) -> None:
                 cases.append(Case(POLL_BATCHES, partial(usage, poll_batches_sparklog, root=root, **work)))
                 compare(cases, GOALS[value_size])
             print()
-    decode_json(20_000 if quick else 200_000)
+    decode_json(extent.of(20_000, 200_000, 200_000))
 
 
-def kafka_cases(broker: Broker, *, count: int, value_size: int) -> list[Case]:
-    """The peer's, with a topic that is filled, by a broker that is warm."""
-    topic = kafka_topic(broker.bootstrap)
-    there = {"bootstrap": broker.bootstrap, "topic": topic, "broker_pid": broker.pid}
-    work = {"count": count, "value_size": value_size}
-    run(send_kafka, **there, **work, linger_ms=50, callback=False)
+def kafka_cases(broker: Broker, topic: str, *, has_untuned: bool, count: int, value_size: int) -> list[Case]:
+    """The peer's, of a broker that is warm."""
+    work = {"bootstrap": broker.bootstrap, "topic": topic, "broker_pid": broker.pid}
     cases = [
         Case(
             f"Kafka consume({num_messages:,}){', tuned' if tuned else ''}",
-            partial(usage, consume_kafka, **there, **work, num_messages=num_messages, tuned=tuned),
+            partial(
+                usage, consume_kafka, **work, count=count, value_size=value_size, num_messages=num_messages, tuned=tuned
+            ),
             is_peer=True,
         )
-        for num_messages, tuned in ((500, False), (500, True), (5_000, True))
+        for num_messages, tuned in ((500, False), (500, True), (5_000, True))[0 if has_untuned else 1 :]
     ]
     cases[-1].work()  # the JVM compiles
     return cases

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from benchmarks.consume import consume_kafka
+from benchmarks.extent import Extent
 from benchmarks.harness import (
     REPOSITORY,
     ROUNDS,
@@ -34,9 +35,10 @@ from benchmarks.harness import (
     run,
     used,
 )
-from benchmarks.kafka_broker import Broker, broker_or_none, process_cpu_seconds
+from benchmarks.kafka_broker import Broker, broker_or_none
 from benchmarks.latency import RATE, WARM_UP, receive_kafka, send_kafka
 from benchmarks.peers import expect, kafka_count, kafka_delete, kafka_topic, records
+from benchmarks.processes import process_cpu_seconds
 from benchmarks.produce import KAFKA_PRODUCER, on_kafka
 from benchmarks.produce import send_kafka as produce_kafka
 from benchmarks.report import add_target
@@ -46,8 +48,6 @@ __all__ = ["gateway", "running_gateway"]
 
 PRODUCERS = 32
 IDLE_CONNECTIONS = 1_000
-IDLE_S = 10
-SECONDS = 10
 STORE_RATE = 20
 """Records a second on a delayed store, so that each has its commit."""
 _API_VERSIONS_V0 = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
@@ -127,26 +127,28 @@ def send_many(
     return usage
 
 
-def gateway(quick: bool) -> None:
+def gateway(extent: Extent) -> None:
     """Producing, fetching, times from end to end, many producers, idle connections, start."""
     with broker_or_none() as broker, ExitStack() as stack:
         root = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         served, _ = stack.enter_context(running_gateway(root))
         sides = {"gateway": served} if broker is None else {"Kafka": broker, "gateway": served}
-        rounds = Rounds(rounds=1 if quick else ROUNDS, warms=not quick)
+        rounds = Rounds(rounds=extent.of(1, ROUNDS, ROUNDS), warms=not extent.is_quick)
         for count, value_size, wanted in ((1_000_000, 100, 0.5), (200_000, 1024, 0.7)):
-            count //= 10 if quick else 1
-            produce(sides, count, value_size, wanted, rounds)
-            fetch(sides, count, value_size, rounds)
-        many(sides, 50_000 if quick else 500_000, rounds)
-        end_to_end(sides, 2 if quick else SECONDS)
-    delayed(quick)
-    idle(2 if quick else IDLE_S)
+            count = count * extent.of(1, 3, 10) // 10
+            produce(sides, count, value_size, wanted, rounds, ways=extent.of(2, 1, 2))
+            fetch(sides, count, value_size, rounds, again=extent.of(True, False, True))
+        many(sides if extent.is_full else {"gateway": served}, extent.of(50_000, 200_000, 500_000), rounds)
+        end_to_end(sides, extent.of(2, 6, 10))
+    delayed(extent.of(2, 6, 20))
+    idle(extent.of(2, 5, 10))
     starts()
 
 
-def produce(sides: Mapping[str, Broker], count: int, value_size: int, wanted: float, rounds: Rounds) -> None:
-    """Records one by one, by one producer."""
+def produce(
+    sides: Mapping[str, Broker], count: int, value_size: int, wanted: float, rounds: Rounds, *, ways: int
+) -> None:
+    """Records one by one, by one producer; in so many ways, of which the first is the fastest."""
     print(f"librdkafka, values of {value_size} bytes, 16-byte keys, 6 partitions, acks=1")
     cases = [
         Case(
@@ -155,9 +157,9 @@ def produce(sides: Mapping[str, Broker], count: int, value_size: int, wanted: fl
             is_peer=name == "Kafka",
         )
         for how, settings in (
-            ("linger.ms=5, callback", {"linger_ms": 5, "callback": True}),
             ("linger.ms=50, no callback", {"linger_ms": 50, "callback": False}),
-        )
+            ("linger.ms=5, callback", {"linger_ms": 5, "callback": True}),
+        )[:ways]
         for name, side in sides.items()
     ]
     for case in cases[: len(sides)]:
@@ -166,8 +168,8 @@ def produce(sides: Mapping[str, Broker], count: int, value_size: int, wanted: fl
     print()
 
 
-def fetch(sides: Mapping[str, Broker], count: int, value_size: int, rounds: Rounds) -> None:
-    """A topic from its beginning, by one consumer."""
+def fetch(sides: Mapping[str, Broker], count: int, value_size: int, rounds: Rounds, *, again: bool) -> None:
+    """A topic from its beginning, by one consumer; ``again``: a topic that was read before, too."""
     print(f"librdkafka, consume(5,000), values of {value_size} bytes, 6 partitions, from the beginning")
     work = {"count": count, "value_size": value_size}
     cases = [
@@ -176,15 +178,15 @@ def fetch(sides: Mapping[str, Broker], count: int, value_size: int, rounds: Roun
     ]
     for case in cases:
         case.work()
-    topics = {name: filled(side, **work) for name, side in sides.items()}
-    again = [
-        Case(f"{name}, read before", partial(consume, side, topics[name], **work), is_peer=name == "Kafka")
-        for name, side in sides.items()
+    topics = {name: filled(side, **work) for name, side in sides.items()} if again else {}
+    repeated = [
+        Case(f"{name}, read before", partial(consume, sides[name], topic, **work), is_peer=name == "Kafka")
+        for name, topic in topics.items()
     ]
-    for case in again:
+    for case in repeated:
         case.work()
     goal = Goal(f"fetch, {value_size} bytes", "gateway, a topic that nobody has read", 0.7, 0.7)
-    compare([*cases, *again], [goal], **rounds)
+    compare([*cases, *repeated], [goal], **rounds)
     print()
 
 
@@ -274,12 +276,12 @@ def latencies(side: Broker, count: int, *, rate: float, warm_up: int) -> list[st
     return [*(f"{figure:.2f}" for figure in figures), *(f"{100 * part:.1f}" for part in cpu)]
 
 
-def delayed(quick: bool) -> None:
+def delayed(seconds: int) -> None:
     """The same on a store that takes 20 ms for a GET and 50 ms for a PUT."""
     with s3_or_none() as s3:
         if s3 is None:
             return
-        seconds, warm_up = (2 if quick else 20), 2 * STORE_RATE
+        warm_up = 2 * STORE_RATE
         s3.use(INSTANT)
         with running_gateway(s3.new_root()) as (served, _):
             s3.use(STANDARD_20_50)

@@ -22,11 +22,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kafka_broker import process_cpu_seconds
+from benchmarks.processes import process_cpu_seconds
 from benchmarks.report import add_table, add_target
-from benchmarks.stores.latency_proxy import counted_requests
 
 __all__ = [
+    "PROXY_VARIABLE",
     "Case",
     "Goal",
     "Running",
@@ -46,8 +46,10 @@ __all__ = [
 ]
 
 ROUNDS = 3
-WARM_MIB = 1024
+WARM_MIB = 512
 REPOSITORY = Path(__file__).parent.parent
+PROXY_VARIABLE = "SPARKLOG_BENCH_PROXY"
+"""Names the proxy that counts requests to processes that measure."""
 
 
 @dataclass(slots=True)
@@ -75,16 +77,25 @@ def used(records: int, *, broker_pid: int | None = None) -> Iterator[Usage]:
     """Measure a block; the result is filled in at its end."""
     usage = Usage(records, 0.0, 0.0)
     of_broker = 0.0 if broker_pid is None else process_cpu_seconds(broker_pid)
-    requests = counted_requests()
+    requests = _counted_requests()
     cpu, began = time.process_time(), time.perf_counter()
     yield usage
     usage.wall_s = time.perf_counter() - began
     usage.cpu_s = time.process_time() - cpu
     if requests is not None:
-        usage.requests = {name: count - requests[name] for name, count in (counted_requests() or {}).items()}
+        usage.requests = {name: count - requests[name] for name, count in (_counted_requests() or {}).items()}
     if broker_pid is not None:
         now = process_cpu_seconds(broker_pid)
         usage.cpu_s = float("nan") if of_broker is None or now is None else usage.cpu_s + now - of_broker
+
+
+def _counted_requests() -> dict[str, float] | None:
+    """The counts of the proxy before an object store; None: this process is led to none."""
+    if PROXY_VARIABLE not in os.environ:
+        return None
+    from benchmarks.stores.latency_proxy import control  # it takes asyncio and more, which other cases don't need
+
+    return control(os.environ[PROXY_VARIABLE])
 
 
 class Running:
@@ -221,7 +232,7 @@ def warm_memory() -> None:
     """Have the system at hand what memory a case will need.
 
     A virtual machine may give what is free back to its host; taking it again is many times as slow as using it (seen:
-    0.09 s for a GiB of new files, else 1.5 s). Whoever came first would pay for it.
+    0.09 s for a GiB of new files, else 1.5 s). Whoever came first would pay for it. No case needs more than half a GiB.
     """
     mib = bytes(2**20)
     with tempfile.TemporaryFile(buffering=0) as file:

@@ -18,14 +18,16 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+from benchmarks.shared import lent
 
 __all__ = [
     "Broker",
     "BrokerUnavailableError",
     "broker_or_none",
     "fetched_jars",
-    "process_cpu_seconds",
     "running_broker",
 ]
 
@@ -58,18 +60,15 @@ class Broker:
     pid: int
 
 
-def process_cpu_seconds(pid: int) -> float | None:
-    """CPU time of all threads of a process so far; None where there is no ``/proc`` to ask."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+@contextmanager
+def broker_or_none(*, fsync: bool = False) -> Iterator[Broker | None]:
+    """A running broker, one for the whole run; where there can be none, None, and a line that says why."""
+    with lent(("broker", fsync), partial(_broker_or_none, fsync=fsync)) as broker:
+        yield broker
 
 
 @contextmanager
-def broker_or_none(*, fsync: bool = False) -> Iterator[Broker | None]:
-    """A running broker; where there can be none, None, and a line that says why."""
+def _broker_or_none(*, fsync: bool) -> Iterator[Broker | None]:
     try:
         import confluent_kafka  # noqa: F401 - the client to compare with
     except ImportError:

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+from benchmarks.extent import Extent
 from benchmarks.harness import Running, percentile, print_table, progress, run
-from benchmarks.kafka_broker import Broker, broker_or_none, process_cpu_seconds
+from benchmarks.kafka_broker import Broker, broker_or_none
 from benchmarks.peers import kafka_topic, sparklog_topic
+from benchmarks.processes import process_cpu_seconds
 from benchmarks.produce import TOPIC
 from benchmarks.report import add_target
 
 RATE = 200
-SECONDS = 20
-IDLE_SECONDS = 10
 WARM_UP = 200
 """So many records at the start aren't counted: both sides open files, connections and threads then."""
 PATIENCE_S = 60
@@ -136,6 +136,11 @@ def idle_kafka(bootstrap: str, *, topic: str, seconds: float) -> float:
     return used
 
 
+def seconds_of(extent: Extent) -> int:
+    """How long records are sent."""
+    return extent.of(2, 10, 20)
+
+
 def end_to_end(send: Any, receive: Any, *, acks: int | str, count: int, **where: str) -> list[str]:
     """A row of the table."""
     with Running(receive, count=count, **where) as receiver:
@@ -151,14 +156,17 @@ def end_to_end(send: Any, receive: Any, *, acks: int | str, count: int, **where:
     ]
 
 
-def latency(quick: bool) -> None:
-    """End to end at 200 records/s, then what an idle consumer costs."""
-    count = WARM_UP + RATE * SECONDS // (10 if quick else 1)
-    seconds = IDLE_SECONDS / (10 if quick else 1)
+def latency(extent: Extent) -> None:
+    """End to end at 200 records/s, then what an idle consumer costs; with fsync only in a full run."""
+    count = WARM_UP + RATE * seconds_of(extent)
+    seconds = extent.of(1, 8, 10)
     rows, idle = [], []
     with broker_or_none() as broker, ExitStack() as stack:
-        flushing = None if broker is None else stack.enter_context(broker_or_none(fsync=True))
-        for acks, peer, name in ((1, broker, "Kafka, acks=1"), ("all", flushing, "Kafka, acks=all, flushed")):
+        ways: list[tuple[int | str, Broker | None, str]] = [(1, broker, "Kafka, acks=1")]
+        if extent.is_full:
+            flushing = None if broker is None else stack.enter_context(broker_or_none(fsync=True))
+            ways.append(("all", flushing, "Kafka, acks=all, flushed"))
+        for acks, peer, name in ways:
             progress(f"sparklog, acks={acks}")
             with tempfile.TemporaryDirectory() as root:
                 sparklog_topic(root, TOPIC, partitions=1)
@@ -181,7 +189,8 @@ def latency(quick: bool) -> None:
                     idle.append(["Kafka", f"{100 * used:.2f}", broker_cpu.percent()])
     progress("")
     print(
-        f"End to end, {RATE} records/s of {VALUE_SIZE} bytes for {SECONDS} s, one partition, two processes, no linger"
+        f"End to end, {RATE} records/s of {VALUE_SIZE} bytes for {seconds_of(extent)} s, one partition, two processes, "
+        "no linger"
     )
     columns = ["p50 ms", "p99 ms", "max ms", "producer CPU %", "consumer CPU %", "broker CPU %"]
     print_table(["", *columns], rows)

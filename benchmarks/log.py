@@ -10,13 +10,16 @@ import multiprocessing
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
+from benchmarks.extent import Extent
+from benchmarks.shared import lent
 from sparklog.delta.log import DeltaLog
 from sparklog.log.append import TopicWriter
 from sparklog.log.cluster import Cluster, open_cluster
@@ -72,9 +75,9 @@ def timed(work: Callable[[str, int, bool], Span], root: str, *, writers: int, co
     return min(span[0] for span in spans), max(span[1] for span in spans), sum(span[2] for span in spans)
 
 
-def append_rate(quick: bool) -> None:
+def append_rate(extent: Extent) -> None:
     """Appends a second with 1 and 8 writers, beside deltalake's with one."""
-    total = 160 if quick else 1_600
+    total = extent.of(160, 800, 1_600)
     print(f"Appends of {RECORDS_PER_APPEND} records (100 bytes, 16-byte keys), one commit each, local folder")
     print(f"{'':34}{'appends':>9}{'per s':>9}{'CPU ms each':>13}")
     cases: list[tuple[str, Callable[[str, int, bool], Span], int, bool]] = [
@@ -110,15 +113,33 @@ def grow(cluster: Cluster, *, to_version: int) -> None:
         writer.append(writer.upload([(0, batch)]), deadline=cluster.clock.deadline_in(60_000))
 
 
-def open_time(quick: bool) -> None:
+def old_age(extent: Extent) -> int:
+    """Commits of an old topic."""
+    return extent.of(1_000, 20_000, 20_000)
+
+
+@contextmanager
+def growing_topic() -> Iterator[str]:
+    """The root of a cluster whose topic is to be grown; whoever comes later finds it as old as it was left."""
+    with lent("growing topic", _new_topic) as root:
+        yield root
+
+
+@contextmanager
+def _new_topic() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as root:
+        create_topic(open_cluster(root).topic_log(TOPIC), TOPIC)
+        yield root
+
+
+def open_time(extent: Extent) -> None:
     """Time to open for writing, to load for reading, to append and to poll, at three ages; beside deltalake's open."""
-    ages = (10, 100, 1_000) if quick else (10, 1_000, 20_000)
+    ages = (10, extent.of(100, 1_000, 1_000), old_age(extent))
     print("Milliseconds (median) at an age of so many commits, one file each, local folder")
     print(f"{'commits':>9}{'open to write':>15}{'append':>9}{'load to read':>14}{'idle poll':>11}{'DeltaTable()':>14}")
-    with tempfile.TemporaryDirectory() as root:
+    with growing_topic() as root:
         cluster = open_cluster(root)
         log = cluster.topic_log(TOPIC)
-        create_topic(log, TOPIC)
         for age in ages:
             grow(cluster, to_version=age)
             print(measured_at(log, age, peer=str(Path(root) / log.table)), flush=True)

@@ -14,16 +14,16 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import count as numbers
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.harness import Case, Running, Usage, compare, progress
-from benchmarks.peers import PARTITIONS, expect, records
+from benchmarks.extent import Extent
+from benchmarks.harness import Case, Usage, compare, progress
+from benchmarks.peers import PARTITIONS, records
 from benchmarks.produce import TOPIC
-from benchmarks.spark import Session
-from benchmarks.spark_session import WORK, serve, used
+from benchmarks.report import add_target
+from benchmarks.spark import Session, spark_session
 from sparklog.log.append import TopicWriter
 from sparklog.log.cluster import open_cluster
 from sparklog.log.state import load_state
@@ -32,15 +32,14 @@ from sparklog.log.topic import create_topic
 __all__ = ["compact", "optimize", "retention"]
 
 VALUE_SIZE = 100
-FILES, QUICK_FILES = 10_000, 600
 RECORDS_PER_FILE = 100
 MONTH_MS = 30 * 86_400_000
 _NUMBERS = numbers()
 
 
-def optimize(quick: bool) -> None:
+def optimize(extent: Extent) -> None:
     """Small files into large ones; and how long a scan takes before and after it."""
-    files = QUICK_FILES if quick else FILES
+    files = extent.of(600, 5_000, 10_000)
     count = files // PARTITIONS * PARTITIONS * RECORDS_PER_FILE
     with spark_and_folder() as (session, folder):
         many = a_topic(f"{folder}/many", count, records_per_file=RECORDS_PER_FILE)
@@ -57,8 +56,10 @@ def optimize(quick: bool) -> None:
         ]
         for case in cases:
             case.work()  # the JVM compiles
-        for name, usage in compare(cases).items():
-            print(f"{name}: {size / usage.wall_s / 1e6:,.0f} MB/s of Parquet")
+        plainly, merging = compare(cases).values()
+        for case, usage in zip(cases, (plainly, merging), strict=True):
+            print(f"{case.name}: {size / usage.wall_s / 1e6:,.0f} MB/s of Parquet")
+        add_target("merging small files: wall, × Spark's plain rewriting", 0.7, plainly.wall_s / merging.wall_s)
         print("Reads the topic's view: count(*), sum(length(value))")
         work = {"topic": TOPIC, "count": count, "value_bytes": count * VALUE_SIZE}
         scans = [
@@ -70,22 +71,23 @@ def optimize(quick: bool) -> None:
         compare(scans)
 
 
-def retention(quick: bool) -> None:
+def retention(extent: Extent) -> None:
     """Files that are too old leave by commits of the log alone."""
-    files = QUICK_FILES if quick else FILES
+    files = extent.of(600, 10_000, 10_000)
     count = files // PARTITIONS * PARTITIONS
     print(f"Removes {count:,} files that are too old")
     with spark_and_folder() as (session, folder):
         old = a_topic(f"{folder}/old", count, records_per_file=1, age_ms=MONTH_MS)
         case = Case("run_retention", partial(fresh, session, "retain", old, count))
         case.work()
-        for usage in compare([case]).values():
-            print(f"{usage.wall_s:.2f} s beside the session's start")
+        [usage] = compare([case]).values()
+        print(f"{usage.wall_s:.2f} s beside the session's start")
+        add_target("retention of 10,000 files, s", 2, usage.wall_s * 10_000 / count, is_at_most=True)
 
 
-def compact(quick: bool) -> None:
+def compact(extent: Extent) -> None:
     """Ten records of each key, in a hundred files; the last one stays, but for the newest files."""
-    count = 100_000 if quick else 1_000_000
+    count = extent.of(100_000, 500_000, 1_000_000)
     print(f"Compacts {count:,} records of {count // 10:,} keys, values of {VALUE_SIZE} bytes, {PARTITIONS} partitions")
     with spark_and_folder() as (session, folder):
         configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01}
@@ -101,11 +103,8 @@ def compact(quick: bool) -> None:
 
 @contextmanager
 def spark_and_folder() -> Iterator[tuple[Session, str]]:
-    with tempfile.TemporaryDirectory() as folder:
-        progress("starting Spark")
-        with Running(serve_maintenance, jars=[], folder=folder) as running:
-            expect("answer", running.hear(), "ready")
-            yield Session(running), folder
+    with spark_session() as session, tempfile.TemporaryDirectory() as folder:
+        yield session, folder
 
 
 def a_topic(
@@ -174,57 +173,3 @@ def live_files(root: str) -> int:
 def parquet_bytes(root: str) -> int:
     index = load_state(open_cluster(root).topic_log(TOPIC)).require_whole().index
     return sum(segment.size_bytes for number in index.partitions() for segment in index.partition(number))
-
-
-# The other process.
-
-
-def serve_maintenance(jars: list[str], folder: str) -> None:
-    WORK.update(
-        optimize_topic=optimize_topic, rewrite_plainly=rewrite_plainly, retain=retain, compact_topic=compact_topic
-    )
-    serve(jars, folder)
-
-
-def optimize_topic(spark: Any, *, root: str, count: int) -> dict[str, Any]:
-    import sparklog.spark as ss
-
-    with used(spark, count, None) as usage:
-        report = ss.optimize(spark, root)
-    expect("failures", report.failures, [])
-    return as_dict(usage)
-
-
-def rewrite_plainly(spark: Any, *, root: str, count: int) -> dict[str, Any]:
-    """As one would without sparklog: nothing is committed, and the files have no order."""
-    table = f"{root}/topics/{TOPIC}"
-    with used(spark, count, None) as usage:
-        frame = spark.read.parquet(*(str(path) for path in Path(table).glob("partition=*")))
-        frame.coalesce(PARTITIONS).write.option("compression", "none").parquet(f"{root}/plain")
-    return as_dict(usage)
-
-
-def retain(spark: Any, *, root: str, count: int) -> dict[str, Any]:
-    import sparklog.spark as ss
-
-    with used(spark, count, None) as usage:
-        report = ss.run_retention(spark, root)
-    [topic] = report.topics
-    expect("files that were removed", topic.retention.removed_files if topic.retention else 0, count)
-    return as_dict(usage)
-
-
-def compact_topic(spark: Any, *, root: str, count: int, small_bytes: int) -> dict[str, Any]:
-    import sparklog.spark as ss
-
-    with used(spark, count, None) as usage:
-        report = ss.run_compaction(spark, root, small_bytes=small_bytes)
-    expect("failures", report.failures, [])
-    [topic] = report.topics
-    dropped = sum(one.counts.dropped for one in topic.compact.partitions) if topic.compact else 0
-    expect("more than half of the records dropped", dropped > count // 2, True)
-    return as_dict(usage)
-
-
-def as_dict(usage: Usage) -> dict[str, Any]:
-    return {"records": usage.records, "wall_s": usage.wall_s, "cpu_s": usage.cpu_s}

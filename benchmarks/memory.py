@@ -13,9 +13,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.extent import Extent
 from benchmarks.harness import peak_memory_mib, print_table, progress, resident_mib, run
 from benchmarks.peers import expect, some_records, sparklog_topic
 from benchmarks.produce import TOPIC
+from benchmarks.report import add_target
 from sparklog.config.consumer import CONSUMER_SETTINGS
 from sparklog.config.producer import PRODUCER_SETTINGS
 from sparklog.log.cluster import open_cluster
@@ -113,25 +115,28 @@ def big_batches(schema: pa.Schema, count: int) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def memory(quick: bool) -> None:
+def memory(extent: Extent) -> None:
     """Each in a process of its own."""
-    sent, in_file = (200_000, 2**17) if quick else (2_000_000, 2**20)
+    sent, in_file = extent.of((200_000, 2**17), (1_000_000, 2**20), (2_000_000, 2**20))
     buffered = PRODUCER_SETTINGS["buffer_memory"].default / 2**20
     fetched = CONSUMER_SETTINGS["fetch_max_bytes"].default / 2**20
     rows = []
 
-    def row(name: str, mib: float, limit_mib: float) -> None:
+    def row(name: str, mib: float, limit_mib: float, target_mib: float | None = None) -> None:
         rows.append([name, f"{mib:.0f}", f"{limit_mib:.0f} + {ALLOWANCE_MIB}"])
+        if target_mib is not None:
+            add_target(f"{name}, MiB", target_mib, mib, is_at_most=True)
 
     with tempfile.TemporaryDirectory() as root:
         sparklog_topic(root, TOPIC)
         progress("sending")
-        row(f"Producer.send, {sent * VALUE_SIZE / 1e9:.1f} GB", run(produce, root=root, count=sent), buffered)
+        used = run(produce, root=root, count=sent)
+        row(f"Producer.send, {sent * VALUE_SIZE / 1e9:.1f} GB", used, buffered, buffered + 48)
         for method in ("poll", "poll_batches"):
             progress(method)
             used = run(consume, root=root, count=sent, method=method)
             row(f"{method} of that topic", used, fetched)
-    for in_order in (True, False):
+    for in_order in (True, False) if extent.is_full else (False,):
         with tempfile.TemporaryDirectory() as root:
             sparklog_topic(root, TOPIC, partitions=1)
             progress("writing a big file")
@@ -140,7 +145,8 @@ def memory(quick: bool) -> None:
                 progress(method)
                 used = run(consume, root=root, count=in_file, method=method)
                 order = "" if in_order else ", rows in no order"
-                row(f"{method} of one file of {in_file * VALUE_SIZE / 2**30:.1f} GiB{order}", used, fetched)
+                name = f"{method} of one file of {in_file * VALUE_SIZE / 2**30:.1f} GiB{order}"
+                row(name, used, fetched, None if in_order else 256)
     progress("")
     print(f"Peak memory with default settings, values of {VALUE_SIZE} bytes, after imports and opening")
     print_table(["", "MiB", "allowed"], rows)

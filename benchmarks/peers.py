@@ -1,4 +1,7 @@
-"""Topics and records for both sides: sparklog's in a folder, Kafka's on a broker, the same bytes in both."""
+"""Topics and records for both sides: sparklog's in a folder, Kafka's on a broker, the same bytes in both.
+
+Arrow and sparklog are imported where they are needed: a process that has a case of Kafka's needs neither.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,10 @@ import random
 import uuid
 from collections.abc import Iterator
 from itertools import cycle, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from sparklog.log.cluster import open_cluster
-from sparklog.log.follow import TopicFollower
-from sparklog.log.topic import create_topic
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "PARTITIONS",
@@ -47,15 +47,23 @@ def records(count: int, value_size: int) -> Iterator[Record]:
 
 
 def arrow_batch(block: list[Record]) -> pa.Table:
+    import pyarrow as pa
+
     return pa.table({"key": [key for key, _ in block], "value": [value for _, value in block]})
 
 
 def sparklog_topic(root: str, topic: str, *, partitions: int = PARTITIONS) -> None:
+    from sparklog.log.cluster import open_cluster
+    from sparklog.log.topic import create_topic
+
     create_topic(open_cluster(root).topic_log(topic), topic, num_partitions=partitions)
 
 
 def sparklog_count(root: str, topic: str) -> int:
     """How many records are in the log."""
+    from sparklog.log.cluster import open_cluster
+    from sparklog.log.follow import TopicFollower
+
     head = TopicFollower(open_cluster(root).topic_log(topic), topic).head
     return sum(head.log_end_offsets) - sum(head.log_start_offsets)
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.extent import Extent
 from benchmarks.harness import Usage, median, print_table, progress, run, used
 from benchmarks.peers import expect, sparklog_count, sparklog_topic
 from benchmarks.report import add_target
@@ -18,11 +19,11 @@ _PARTITIONS = 6
 _HANDLER_S = 0.010
 
 
-def processing(quick: bool) -> None:
+def processing(extent: Extent) -> None:
     """Each in a process of its own, on a folder; medians of three rounds."""
-    count = 60_000 if quick else 600_000
-    calls = 50 if quick else 400  # of each lane, so that joining the group weighs as much with eight as with one
-    letters = 1_000 if quick else 10_000
+    count = extent.of(60_000, 300_000, 600_000)
+    calls = extent.of(50, 200, 400)  # of each lane, so that joining the group weighs as much with eight as with one
+    letters = extent.of(1_000, 10_000, 10_000)
     print(f"Workers, records of 100 bytes on a folder, {_PARTITIONS} partitions; medians of {_ROUNDS} rounds")
     loop, worker = _in_turn([(poll_loop, {"count": count}), (handle_all, {"count": count})])
     one, eight = _in_turn([(slow_calls, {"count": calls * n, "at_once": n}) for n in (1, 8)])

@@ -10,6 +10,7 @@ import tempfile
 from functools import partial
 from typing import Any
 
+from benchmarks.extent import Extent
 from benchmarks.harness import Case, Goal, Usage, compare, empty_files, run, used
 from benchmarks.kafka_broker import Broker, broker_or_none
 from benchmarks.peers import (
@@ -32,6 +33,14 @@ KAFKA_PRODUCER = {
     "queue.buffering.max.messages": 10_000_000,
     "queue.buffering.max.kbytes": 2_000_000,
 }
+
+
+KAFKA_SENDS: list[tuple[str, dict[str, Any]]] = [
+    ("Kafka, linger.ms=5, callback", {"linger_ms": 5, "callback": True}),
+    ("Kafka, linger.ms=50, callback", {"linger_ms": 50, "callback": True}),
+    ("Kafka, linger.ms=5, no callback", {"linger_ms": 5, "callback": False}),
+    ("Kafka, linger.ms=50, no callback", {"linger_ms": 50, "callback": False}),
+]
 
 
 def send_sparklog(root: str, *, count: int, value_size: int, topic: str = TOPIC, **settings: Any) -> Usage:
@@ -128,22 +137,18 @@ def on_kafka(work: Any, broker: Broker, **arguments: Any) -> Usage:
         kafka_delete(broker.bootstrap, topic)
 
 
-def send_rate(quick: bool) -> None:
-    """Records of 100 bytes and of 1 KiB, sent one by one."""
+def send_rate(extent: Extent) -> None:
+    """Records of 100 bytes and of 1 KiB, sent one by one; a callback for each costs the peer more than none."""
     with tempfile.TemporaryDirectory() as folder, broker_or_none() as broker:
         for count, value_size, cpu, wall in ((1_000_000, 100, 3, 2), (200_000, 1024, 2, 1.5)):
-            count //= 10 if quick else 1
+            count //= extent.of(10, 2, 1)
             print(f"Producer.send, values of {value_size} bytes, 16-byte keys, 6 partitions, acks=1")
             work = {"count": count, "value_size": value_size}
             cases = []
             if broker is not None:
                 cases = [
                     Case(name, partial(on_kafka, send_kafka, broker, **work, **how), is_peer=True)
-                    for name, how in (
-                        ("Kafka, linger.ms=5, callback", {"linger_ms": 5, "callback": True}),
-                        ("Kafka, linger.ms=50, callback", {"linger_ms": 50, "callback": True}),
-                        ("Kafka, linger.ms=50, no callback", {"linger_ms": 50, "callback": False}),
-                    )
+                    for name, how in KAFKA_SENDS[0 if extent.is_full else 2 :]
                 ]
                 warm_up(broker, cases)
             for linger_ms in (5, 50):
@@ -152,11 +157,11 @@ def send_rate(quick: bool) -> None:
             compare(cases, [Goal(f"send, {value_size} bytes", "sparklog", cpu, wall)])
 
 
-def send_batch_rate(quick: bool) -> None:
+def send_batch_rate(extent: Extent) -> None:
     """Tables of 50,000 records."""
     with tempfile.TemporaryDirectory() as folder, broker_or_none() as broker:
         for batches, value_size, cpu, wall in ((20, 100, 6, 3.5), (4, 1024, 3.5, 2.5)):
-            batches = max(1, batches // 10) if quick else batches
+            batches = max(1, batches // extent.of(10, 1, 1))
             print(f"Producer.send_batch, {BATCH:,} records each, values of {value_size} bytes, 16-byte keys, acks=1")
             work = {"batches": batches, "value_size": value_size}
             cases = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,9 @@ from io import TextIOBase
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Report", "Section", "Target", "add_table", "add_target"]
+from benchmarks.processes import tree_cpu_seconds
+
+__all__ = ["Report", "Section", "Target", "add_table", "add_target", "taken_by"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +50,27 @@ class Section:
     tables: list[dict[str, Any]] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
     seconds: float = 0.0
+    cpu_s: float | None = None
+    """CPU seconds of this run in it, a broker's and Spark's among them; None where the system doesn't say."""
     others_cores: float | None = None
     """Cores that other processes took meanwhile, on average; None where the system doesn't say."""
+
+    def times(self) -> list[str]:
+        """Its row in the table of times."""
+        cpu = "not measured" if self.cpu_s is None else f"{self.cpu_s:.0f}"
+        others = "not measured" if self.others_cores is None else f"{self.others_cores:.2f}"
+        return [self.name, f"{self.seconds:.0f}", cpu, others]
+
+    def taken(self) -> str:
+        """Its time, and what other processes took meanwhile."""
+        others = "" if self.others_cores is None else f"; other processes took {self.others_cores:.2f} cores"
+        return f"{self.seconds:.0f} s{others}"
 
     def as_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "seconds": round(self.seconds, 1),
+            "cpu_s": self.cpu_s,
             "others_cores": self.others_cores,
             "lines": self.lines,
             "tables": self.tables,
@@ -72,6 +87,7 @@ class Report:
     def __init__(self, environment: dict[str, Any]) -> None:
         self.environment = environment
         self.sections: list[Section] = []
+        self.whole = Section("all, with what they share and its end")
 
     @contextmanager
     def section(self, name: str) -> Iterator[Section]:
@@ -79,19 +95,35 @@ class Report:
         section = Section(name)
         self.sections.append(section)
         _open.append(section)
-        began, busy, own = time.perf_counter(), _busy_s(), _own_s()
         try:
-            with redirect_stdout(_Tee(section.lines)):
+            with redirect_stdout(_Tee(section.lines)), taken_by(section):
                 yield section
         finally:
             _open.remove(section)
-            section.seconds = time.perf_counter() - began
-            if busy is not None:
-                others_s = (_busy_s() or busy) - busy - (_own_s() - own)
-                section.others_cores = round(max(0.0, others_s) / section.seconds, 2)
 
     def as_json(self) -> dict[str, Any]:
-        return {"environment": self.environment, "benchmarks": [section.as_json() for section in self.sections]}
+        return {
+            "environment": self.environment,
+            "seconds": round(self.whole.seconds, 1),
+            "cpu_s": self.whole.cpu_s,
+            "others_cores": self.whole.others_cores,
+            "benchmarks": [section.as_json() for section in self.sections],
+        }
+
+
+@contextmanager
+def taken_by(section: Section) -> Iterator[None]:
+    """Fill in what the block takes."""
+    began, busy, own = time.perf_counter(), _busy_s(), _own_s()
+    try:
+        yield
+    finally:
+        section.seconds = time.perf_counter() - began
+        if busy is not None:
+            own_s = _own_s() - own
+            others_s = (_busy_s() or busy) - busy - own_s
+            section.cpu_s = round(own_s, 1)
+            section.others_cores = round(max(0.0, others_s) / section.seconds, 2)
 
 
 def add_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -140,6 +172,5 @@ def _busy_s() -> float | None:
 
 
 def _own_s() -> float:
-    """CPU seconds of this process, and of its children that have ended."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    """CPU seconds of this process and of all that it has begun: a broker and Spark run on when a benchmark ends."""
+    return tree_cpu_seconds(os.getpid())

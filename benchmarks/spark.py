@@ -10,32 +10,36 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
+from benchmarks.extent import Extent
+from benchmarks.filled import filled_folder, filled_on_broker
 from benchmarks.harness import Case, Goal, Running, Usage, compare, percentile, print_table, progress, run
 from benchmarks.kafka_broker import Broker, BrokerUnavailableError, broker_or_none, fetched_jars
 from benchmarks.peers import expect, kafka_count, kafka_delete, kafka_topic, sparklog_count, sparklog_topic
-from benchmarks.produce import TOPIC, send_kafka, send_sparklog
+from benchmarks.produce import TOPIC, send_sparklog
+from benchmarks.shared import lent
 from benchmarks.spark_session import serve
 from sparklog.compaction import optimize_topic
 from sparklog.log.cluster import open_cluster
 from sparklog.log.state import load_state
 
-__all__ = ["spark_read", "spark_stream", "spark_write"]
+__all__ = ["Session", "spark_and_kafka", "spark_read", "spark_session", "spark_stream", "spark_write"]
 
 OPTIMIZED = "bench-optimized"
 VALUE_SIZE = 100
 RATE = 50
-SECONDS = 20
 
 
 class Session:
     """A Spark session in a process of its own."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: Running, without_kafka: str | None) -> None:
         self._running = running
+        self.without_kafka = without_kafka
+        """Why it doesn't know ``format("kafka")``; None: it does."""
 
     def ask(self, work: str, **arguments: Any) -> dict[str, Any]:
         self._running.say(json.dumps({"work": work, **arguments}))
@@ -57,38 +61,51 @@ class Session:
 @contextmanager
 def spark_and_kafka() -> Iterator[tuple[Session, Broker | None]]:
     """A session that knows ``format("kafka")``, and a broker; None where it can't be had."""
-    with broker_or_none() as broker, tempfile.TemporaryDirectory() as folder:
-        jars: list[str] = []
-        if broker is not None:
-            try:
-                jars = [
-                    str(jar) for jar in fetched_jars("spark.xml", "Spark's Kafka connector", megabytes=10).iterdir()
-                ]
-            except BrokerUnavailableError as error:
-                print(f"Kafka is left out: {error}", flush=True)
-                broker = None
-        progress("starting Spark")
-        with Running(serve, jars=jars, folder=folder) as running:
-            expect("answer", running.hear(), "ready")
-            yield Session(running), broker
+    with broker_or_none() as broker, spark_session() as session:
+        if broker is not None and session.without_kafka is not None:
+            print(f"Kafka is left out: {session.without_kafka}", flush=True)
+            broker = None
+        yield session, broker
 
 
-def spark_read(quick: bool) -> None:
+@contextmanager
+def spark_session() -> Iterator[Session]:
+    """The session, one for the whole run."""
+    with lent("spark", _session) as session:
+        yield session
+
+
+@contextmanager
+def _session() -> Iterator[Session]:
+    jars: list[str] = []
+    without_kafka = None
+    try:
+        jars = [str(jar) for jar in fetched_jars("spark.xml", "Spark's Kafka connector", megabytes=10).iterdir()]
+    except BrokerUnavailableError as error:
+        without_kafka = str(error)
+    progress("starting Spark")
+    with tempfile.TemporaryDirectory() as folder, Running(serve, jars=jars, folder=folder) as running:
+        expect("answer", running.hear(), "ready")
+        yield Session(running, without_kafka)
+
+
+def spark_read(extent: Extent) -> None:
     """Count, and sum of the lengths of values, of a whole topic."""
-    count = 100_000 if quick else 1_000_000
+    count = extent.of(100_000, 1_000_000, 1_000_000)
     work = {"count": count, "value_bytes": count * VALUE_SIZE}
     print(f"Spark reads {count:,} records, values of {VALUE_SIZE} bytes, 6 partitions: count(*), sum(length(value))")
-    with spark_and_kafka() as (session, broker), tempfile.TemporaryDirectory() as root:
-        for topic in (TOPIC, OPTIMIZED):
-            sparklog_topic(root, topic)
-        run(send_sparklog, root=root, count=count, value_size=VALUE_SIZE, linger_ms=50)
-        run(send_sparklog, root=root, topic=OPTIMIZED, count=count, value_size=VALUE_SIZE, linger_ms=50)
-        files = optimize(root, OPTIMIZED)
+    with (
+        spark_and_kafka() as (session, broker),
+        filled_folder(count, VALUE_SIZE) as root,
+        tempfile.TemporaryDirectory() as merged,
+        ExitStack() as stack,
+    ):
+        sparklog_topic(merged, OPTIMIZED)
+        run(send_sparklog, root=merged, topic=OPTIMIZED, count=count, value_size=VALUE_SIZE, linger_ms=50)
+        files = optimize(merged, OPTIMIZED)
         cases = []
         if broker is not None:
-            topic = kafka_topic(broker.bootstrap)
-            there = {"bootstrap": broker.bootstrap, "topic": topic, "broker_pid": broker.pid}
-            run(send_kafka, **there, count=count, value_size=VALUE_SIZE, linger_ms=50, callback=False)
+            topic = stack.enter_context(filled_on_broker(broker, count, VALUE_SIZE))
             options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}
             peer = partial(session.usage, "read_source", format="kafka", options=options, broker_pid=broker.pid, **work)
             cases.append(Case('format("kafka")', peer, is_peer=True))
@@ -98,7 +115,7 @@ def spark_read(quick: bool) -> None:
                 'format("sparklog")', partial(session.usage, "read_source", format="sparklog", options=options, **work)
             ),
             Case("view", partial(session.usage, "read_view", root=root, topic=TOPIC, **work)),
-            Case("view, after optimize", partial(session.usage, "read_view", root=root, topic=OPTIMIZED, **work)),
+            Case("view, after optimize", partial(session.usage, "read_view", root=merged, topic=OPTIMIZED, **work)),
         ]
         print(f"The topic has {files[0]} files, after optimize {files[1]}")
         for case in cases:
@@ -114,9 +131,9 @@ def optimize(root: str, topic: str) -> tuple[int, int]:
     return before, load_state(log).head.live_file_count
 
 
-def spark_write(quick: bool) -> None:
+def spark_write(extent: Extent) -> None:
     """Rows that Spark makes, written in batch; both sides acknowledge when all is in the log."""
-    count = 100_000 if quick else 1_000_000
+    count = extent.of(100_000, 500_000, 1_000_000)
     print(f"Spark writes {count:,} records, values of {VALUE_SIZE} bytes, 6 partitions")
     with spark_and_kafka() as (session, broker):
         cases = []
@@ -147,13 +164,13 @@ def write_sparklog(session: Session, count: int) -> Usage:
     return usage
 
 
-def spark_stream(quick: bool) -> None:
+def spark_stream(extent: Extent) -> None:
     """How long a micro-batch takes, and how old records are when they are processed."""
-    seconds = SECONDS / 4 if quick else SECONDS
-    print(f"Spark streams {RATE} records a second for {seconds:.0f} s, one micro-batch after the other")
+    seconds = extent.of(5, 10, 20)
+    print(f"Spark streams {RATE} records a second for {seconds} s, one micro-batch after the other")
     rows = []
     with spark_and_kafka() as (session, broker):
-        for number in range(1 if quick else 2):
+        for number in range(extent.of(1, 1, 2)):
             if broker is not None:
                 rows.append(_streamed(f'format("kafka"), {number + 1}', stream_kafka(session, broker, seconds)))
             rows.append(_streamed(f'format("sparklog"), {number + 1}', stream_sparklog(session, seconds)))

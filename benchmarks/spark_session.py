@@ -11,12 +11,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Usage, bytes_read
-from benchmarks.peers import expect
+from benchmarks.peers import PARTITIONS, expect
+from benchmarks.processes import tree_cpu_seconds
+from benchmarks.produce import TOPIC
 
 __all__ = ["serve"]
 
@@ -51,25 +53,10 @@ def used(spark: Any, records: int, broker_pid: int | None) -> Iterator[Usage]:
     """As the harness measures, but of the JVM and all of its Python workers, too."""
     pids = [os.getpid(), *([] if broker_pid is None else [broker_pid])]
     usage = Usage(records, 0.0, 0.0)
-    cpu, began = sum(map(_tree_cpu_seconds, pids)), time.perf_counter()
+    cpu, began = sum(map(tree_cpu_seconds, pids)), time.perf_counter()
     yield usage
     usage.wall_s = time.perf_counter() - began
-    usage.cpu_s = sum(map(_tree_cpu_seconds, pids)) - cpu
-
-
-def _tree_cpu_seconds(pid: int) -> float:
-    """CPU time of a process and of all that it has begun, those that have ended included."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        tasks = [*Path(f"/proc/{pid}/task").iterdir()]
-    except OSError:  # it has ended; its parent counts what it used
-        return 0.0
-    children: list[str] = []
-    for task in tasks:
-        with suppress(OSError):  # a thread that has ended
-            children += (task / "children").read_text().split()
-    own = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    return own + sum(_tree_cpu_seconds(int(child)) for child in children)
+    usage.cpu_s = sum(map(tree_cpu_seconds, pids)) - cpu
 
 
 def _scan(spark: Any, frame: Any, count: int, value_bytes: int, broker_pid: int | None) -> dict[str, Any]:
@@ -172,6 +159,49 @@ def stream(
     }
 
 
+# Maintenance.
+
+
+def optimize_topic(spark: Any, *, root: str, count: int) -> dict[str, Any]:
+    import sparklog.spark as ss
+
+    with used(spark, count, None) as usage:
+        report = ss.optimize(spark, root)
+    expect("failures", report.failures, [])
+    return _as_dict(usage)
+
+
+def rewrite_plainly(spark: Any, *, root: str, count: int) -> dict[str, Any]:
+    """As one would without sparklog: nothing is committed, and the files have no order."""
+    table = f"{root}/topics/{TOPIC}"
+    with used(spark, count, None) as usage:
+        frame = spark.read.parquet(*(str(path) for path in Path(table).glob("partition=*")))
+        frame.coalesce(PARTITIONS).write.option("compression", "none").parquet(f"{root}/plain")
+    return _as_dict(usage)
+
+
+def retain(spark: Any, *, root: str, count: int) -> dict[str, Any]:
+    import sparklog.spark as ss
+
+    with used(spark, count, None) as usage:
+        report = ss.run_retention(spark, root)
+    [topic] = report.topics
+    expect("files that were removed", topic.retention.removed_files if topic.retention else 0, count)
+    return _as_dict(usage)
+
+
+def compact_topic(spark: Any, *, root: str, count: int, small_bytes: int) -> dict[str, Any]:
+    import sparklog.spark as ss
+
+    with used(spark, count, None) as usage:
+        report = ss.run_compaction(spark, root, small_bytes=small_bytes)
+    expect("failures", report.failures, [])
+    [topic] = report.topics
+    dropped = sum(one.counts.dropped for one in topic.compact.partitions) if topic.compact else 0
+    expect("more than half of the records dropped", dropped > count // 2, True)
+    return _as_dict(usage)
+
+
 def _as_dict(usage: Usage) -> dict[str, Any]:
     return {"records": usage.records, "wall_s": usage.wall_s, "cpu_s": usage.cpu_s}
 
@@ -183,4 +213,8 @@ WORK: dict[str, Callable[..., dict[str, Any]]] = {
     "query_kafka": query_kafka,
     "write_sink": write_sink,
     "stream": stream,
+    "optimize_topic": optimize_topic,
+    "rewrite_plainly": rewrite_plainly,
+    "retain": retain,
+    "compact_topic": compact_topic,
 }

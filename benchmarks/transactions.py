@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from itertools import islice
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from benchmarks.extent import Extent
+from benchmarks.filled import filled_folder, filled_on_broker
 from benchmarks.harness import (
     Case,
     Goal,
     Running,
     Usage,
     compare,
-    empty_files,
     percentile,
     print_table,
     progress,
@@ -32,7 +31,7 @@ from benchmarks.harness import (
     used,
 )
 from benchmarks.kafka_broker import Broker, broker_or_none
-from benchmarks.latency import RATE, SECONDS, WARM_UP, BrokerShare, gathered, paced
+from benchmarks.latency import RATE, WARM_UP, BrokerShare, gathered, paced, seconds_of
 from benchmarks.peers import (
     PARTITIONS,
     Record,
@@ -46,7 +45,7 @@ from benchmarks.peers import (
     sparklog_count,
     sparklog_topic,
 )
-from benchmarks.produce import KAFKA_PRODUCER, TOPIC, on_kafka, on_sparklog, send_kafka, send_sparklog, warm_up
+from benchmarks.produce import KAFKA_PRODUCER, KAFKA_SENDS, TOPIC, on_kafka, on_sparklog, warm_up
 from benchmarks.report import add_target
 
 VALUE_SIZE = 100
@@ -54,7 +53,6 @@ PRODUCED_EACH = 10_000
 """Records of a transaction that only produces."""
 TRANSFORMED_EACH = 1_000
 """Records of a transaction that also consumes."""
-OUTPUT = "output"
 TOPICS = ("first", "second")
 TRANSACTIONAL = KAFKA_PRODUCER | {
     "transactional.id": "bench",
@@ -63,13 +61,13 @@ TRANSACTIONAL = KAFKA_PRODUCER | {
 }
 
 
-def transactions(quick: bool) -> None:
+def transactions(extent: Extent) -> None:
     """All three."""
-    produce(quick)
+    produce(extent)
     print()
-    transform(quick)
+    transform(extent)
     print()
-    latency(quick)
+    latency(extent)
 
 
 # Producing.
@@ -167,9 +165,9 @@ def expect_committed(bootstrap: str, topic: str, count: int, *, transactions: in
     expect("records and markers in the topic", kafka_count(bootstrap, topic), count + transactions * PARTITIONS)
 
 
-def produce(quick: bool) -> None:
-    """Records sent one by one, and whole tables."""
-    count = 1_000_000 // (10 if quick else 1)
+def produce(extent: Extent) -> None:
+    """Records sent one by one, and whole tables; these without a target."""
+    count = extent.of(100_000, 500_000, 1_000_000)
     with tempfile.TemporaryDirectory() as folder, broker_or_none() as broker:
         print(
             f"send, values of {VALUE_SIZE} bytes, 16-byte keys, 6 partitions, a commit each {PRODUCED_EACH:,} records"
@@ -178,15 +176,13 @@ def produce(quick: bool) -> None:
         if broker is not None:
             cases = [
                 Case(name, partial(on_kafka, produce_kafka, broker, count=count, **how), is_peer=True)
-                for name, how in (
-                    ("Kafka, linger.ms=5, callback", {"linger_ms": 5, "callback": True}),
-                    ("Kafka, linger.ms=5, no callback", {"linger_ms": 5, "callback": False}),
-                    ("Kafka, linger.ms=50, no callback", {"linger_ms": 50, "callback": False}),
-                )
+                for name, how in KAFKA_SENDS[0 if extent.is_full else 2 :]
             ]
             warm_up(broker, cases)
         cases.append(Case("sparklog", partial(on_sparklog, folder, produce_sparklog, count=count)))
         compare(cases, [Goal(f"transactional send, a commit each {PRODUCED_EACH:,}", "sparklog", 2.5, 2)])
+        if not extent.is_full:
+            return
         print()
         print(f"send_batch, {PRODUCED_EACH:,} records each, a commit after each")
         cases = []
@@ -206,13 +202,13 @@ def produce(quick: bool) -> None:
 # Consume, transform, produce.
 
 
-def transform_sparklog(root: str, *, count: int) -> Usage:
+def transform_sparklog(root: str, *, output: str, count: int) -> Usage:
     """``poll``, a transformation of each value, ``send``, with the group's offsets in the transaction."""
     from sparklog import Consumer, OffsetAndMetadata, Producer
 
     with (
         used(count) as usage,
-        Consumer(TOPIC, cluster=root, group_id="bench", **GROUP, max_poll_records=TRANSFORMED_EACH) as consumer,
+        Consumer(TOPIC, cluster=root, group_id=output, **GROUP, max_poll_records=TRANSFORMED_EACH) as consumer,
         Producer(root, acks=1, transactional_id="bench") as producer,
     ):
         producer.init_transactions()
@@ -223,23 +219,26 @@ def transform_sparklog(root: str, *, count: int) -> Usage:
             while taken < TRANSFORMED_EACH and done + taken < count:
                 for partition, found in consumer.poll(1000, max_records=TRANSFORMED_EACH - taken).items():
                     for record in found:
-                        producer.send(OUTPUT, value=record.value[::-1], key=record.key)
+                        producer.send(output, value=record.value[::-1], key=record.key)
                     offsets[partition] = OffsetAndMetadata(found[-1].offset + 1)
                     taken += len(found)
             producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
             producer.commit_transaction()
             done += taken
-    expect_transformed_sparklog(root, count)
+    expect_transformed_sparklog(root, output, count)
     return usage
 
 
-def transform_batches_sparklog(root: str, *, count: int) -> Usage:
+def transform_batches_sparklog(root: str, *, output: str, count: int) -> Usage:
     """The same with Arrow: ``poll_batches`` and ``send_batch``."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     from sparklog import Consumer, OffsetAndMetadata, Producer
 
     with (
         used(count) as usage,
-        Consumer(TOPIC, cluster=root, group_id="bench", **GROUP) as consumer,
+        Consumer(TOPIC, cluster=root, group_id=output, **GROUP) as consumer,
         Producer(root, acks=1, transactional_id="bench") as producer,
     ):
         producer.init_transactions()
@@ -251,25 +250,25 @@ def transform_batches_sparklog(root: str, *, count: int) -> Usage:
                 found = consumer.poll_batches(1000, max_records=TRANSFORMED_EACH - taken)
                 for partition, batch in found.items():
                     reversed_values = pc.binary_reverse(batch.column("value"))
-                    producer.send_batch(OUTPUT, pa.table({"key": batch.column("key"), "value": reversed_values}))
+                    producer.send_batch(output, pa.table({"key": batch.column("key"), "value": reversed_values}))
                     offsets[partition] = OffsetAndMetadata(batch.column("offset")[-1].as_py() + 1)
                     taken += batch.num_rows
             producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
             producer.commit_transaction()
             done += taken
-    expect_transformed_sparklog(root, count)
+    expect_transformed_sparklog(root, output, count)
     return usage
 
 
 GROUP: dict[str, Any] = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
 
 
-def expect_transformed_sparklog(root: str, count: int) -> None:
+def expect_transformed_sparklog(root: str, output: str, count: int) -> None:
     from sparklog import Admin
 
-    expect("records in the output", sparklog_count(root, OUTPUT), count)
+    expect("records in the output", sparklog_count(root, output), count)
     with Admin(root) as admin:
-        committed = admin.list_group_offsets("bench")
+        committed = admin.list_group_offsets(output)
     expect("committed offsets", sum(each.offset for each in committed.values()), count)
 
 
@@ -316,39 +315,31 @@ def transform_kafka(bootstrap: str, topic: str, *, source: str, broker_pid: int,
     return usage
 
 
-def transform(quick: bool) -> None:
+def transform(extent: Extent) -> None:
     """A copy of a topic's records to another topic, each changed, with the group's offsets in each transaction."""
-    count = 200_000 // (10 if quick else 1)
-    with tempfile.TemporaryDirectory() as folder, broker_or_none() as broker:
+    count = extent.of(20_000, 100_000, 200_000)
+    with filled_folder(count, VALUE_SIZE) as root, broker_or_none() as broker, ExitStack() as stack:
         print(
             f"Consume-transform-produce, {count:,} records, a commit each {TRANSFORMED_EACH:,} with a group's offsets"
         )
         cases = []
         if broker is not None:
-            source = kafka_topic(broker.bootstrap)
-            filled = {"count": count, "value_size": VALUE_SIZE, "linger_ms": 50, "callback": False}
-            run(send_kafka, bootstrap=broker.bootstrap, topic=source, broker_pid=broker.pid, **filled)
+            source = stack.enter_context(filled_on_broker(broker, count, VALUE_SIZE))
             work = partial(on_kafka, transform_kafka, broker, source=source, count=count)
             cases = [Case("Kafka, linger.ms=5", work, is_peer=True)]
             warm_up(broker, cases)
-        for name, ours in (
-            ("poll, send", transform_sparklog),
-            ("poll_batches, send_batch", transform_batches_sparklog),
-        ):
-            cases.append(Case(f"sparklog, {name}", partial(on_filled, folder, ours, count=count)))
+        ways = [("poll, send", transform_sparklog), ("poll_batches, send_batch", transform_batches_sparklog)]
+        for name, ours in ways[: 2 if extent.is_full else 1]:
+            cases.append(Case(f"sparklog, {name}", partial(on_filled, root, ours, count=count)))
         name = f"consume-transform-produce, a commit each {TRANSFORMED_EACH:,}"
         compare(cases, [Goal(name, "sparklog, poll, send", 2.5, 3)])
 
 
-def on_filled(folder: str, work: Callable[..., Usage], *, count: int) -> Usage:
-    """Do the work in a new cluster with a topic of so many records and an empty one."""
-    root = tempfile.mkdtemp(dir=folder)
-    for topic in (TOPIC, OUTPUT):
-        sparklog_topic(root, topic)
-    run(send_sparklog, root=root, count=count, value_size=VALUE_SIZE, linger_ms=50)
-    usage = Usage(**run(work, root=root, count=count))
-    empty_files(root)
-    return usage
+def on_filled(root: str, work: Callable[..., Usage], *, count: int) -> Usage:
+    """Do the work in a cluster with a topic that has records, by a new group and into a new topic."""
+    output = f"output-{uuid.uuid4().hex[:12]}"
+    sparklog_topic(root, output)
+    return Usage(**run(work, root=root, output=output, count=count))
 
 
 # End to end.
@@ -444,13 +435,17 @@ def end_to_end(send: Any, receive: Any, *, count: int, receiver_sees: dict[str, 
     ]
 
 
-def latency(quick: bool) -> None:
-    """From the begin of a transaction to ``poll``, 200 transactions a second, in two processes."""
-    all_of_them = RATE * SECONDS // (10 if quick else 1)
+def latency(extent: Extent) -> None:
+    """From the begin of a transaction to ``poll``, 200 transactions a second, in two processes; with fsync only in a
+    full run."""
+    all_of_them = RATE * seconds_of(extent)
     rows = []
     with broker_or_none() as broker, ExitStack() as stack:
-        flushing = None if broker is None else stack.enter_context(broker_or_none(fsync=True))
-        for acks, peer, how in ((1, broker, "not flushed"), ("all", flushing, "flushed")):
+        ways: list[tuple[int | str, Broker | None, str]] = [(1, broker, "not flushed")]
+        if extent.is_full:
+            flushing = None if broker is None else stack.enter_context(broker_or_none(fsync=True))
+            ways.append(("all", flushing, "flushed"))
+        for acks, peer, how in ways:
             count = all_of_them // (1 if acks == 1 else 4) + WARM_UP  # the broker that flushes is far from the rate
             name = f"sparklog, acks={acks}, {len(TOPICS)} topics"
             progress(name)
@@ -465,7 +460,7 @@ def latency(quick: bool) -> None:
                     add_target("a transaction over two topics: p50 ms", 4, float(figures[0]), is_at_most=True)
             if peer is None:
                 continue
-            for number in (1, len(TOPICS)):
+            for number in (1, len(TOPICS)) if extent.is_full else (len(TOPICS),):
                 name = f"Kafka, {how}, {number} topic{'s' if number > 1 else ''}"
                 progress(name)
                 rows.append([name, *kafka_end_to_end(peer, topic_count=number, count=count)])

@@ -11,16 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.harness import Running, percentile
-from benchmarks.kafka_broker import process_cpu_seconds
-from benchmarks.stores.latency_proxy import CONTROL_VARIABLE, control, serve
+from benchmarks.harness import PROXY_VARIABLE, Running, percentile
+from benchmarks.processes import process_cpu_seconds
+from benchmarks.stores.latency_proxy import control, serve
 from benchmarks.stores.prices import EXPRESS, STANDARD, Prices
 from proof.torture.servers import BUCKET, NO_VERSITYGW, Server, find_versitygw, versitygw
 
 __all__ = ["EXPRESS_5", "INSTANT", "PROFILES", "STANDARD_20_50", "STANDARD_TAIL", "DelayedS3", "Profile", "s3_or_none"]
 
 REGION = "us-east-1"
-OWN_COST_REQUESTS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +52,7 @@ class DelayedS3:
             "AWS_SECRET_ACCESS_KEY": options["secret"],
             "AWS_REGION": REGION,
             "AWS_ENDPOINT_URL_S3": self.endpoint,
-            CONTROL_VARIABLE: self.endpoint,
+            PROXY_VARIABLE: self.endpoint,
         }
         """What processes find the store by, and the counts."""
 
@@ -71,18 +70,18 @@ class DelayedS3:
         of_server = process_cpu_seconds(self._server.process.pid)
         return control(self.endpoint)["cpu_s"] + (float("nan") if of_server is None else of_server)
 
-    def own_cost(self, profile: Profile) -> str:
+    def own_cost(self, profile: Profile, requests: int) -> str:
         """A sentence that says what the proxy and the server need themselves: by small PUTs, one after the other."""
         from sparklog.storage import open_store
 
         store = open_store(self.new_root())
         taken: list[float] = []
         cpu_s = control(self.endpoint)["cpu_s"]
-        for number in range(OWN_COST_REQUESTS):
+        for number in range(requests):
             began = time.perf_counter()
             store.put_many({f"{number}": b"x"})
             taken.append((time.perf_counter() - began) * 1000)
-        cpu_ms = (control(self.endpoint)["cpu_s"] - cpu_s) / OWN_COST_REQUESTS * 1000
+        cpu_ms = (control(self.endpoint)["cpu_s"] - cpu_s) / requests * 1000
         store.close()
         return (
             f"a PUT that is to take {profile.put_ms:g} ms takes {percentile(taken, 50):.1f} (p50), "

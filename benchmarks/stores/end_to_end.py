@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from benchmarks.extent import Extent
 from benchmarks.harness import Running, percentile, print_table, progress
 from benchmarks.latency import receive_sparklog, send_sparklog
 from benchmarks.peers import sparklog_topic
@@ -24,12 +25,12 @@ TRANSACTION_RATE = 2.0
 GROUP_PROCESSES = 5
 
 
-def records_end_to_end(s3: DelayedS3, quick: bool) -> Mapping[str, float]:
+def records_end_to_end(s3: DelayedS3, extent: Extent) -> Mapping[str, float]:
     """50 and 1,000 records a second, one partition, without linger."""
-    seconds = 4 if quick else 12
+    seconds = extent.of(4, 12, 12)
     rows, figures = [], {}
-    for rate in RATES:
-        for profile in (STANDARD_20_50,) if quick else PROFILES:
+    for rate in extent.of(RATES, RATES[:1], RATES):
+        for profile in PROFILES if extent.is_full else (STANDARD_20_50,):
             progress(f"end to end, {rate}/s, {profile.name}")
             warm_up = 2 * rate
             samples, row = _measure(
@@ -54,11 +55,11 @@ def records_end_to_end(s3: DelayedS3, quick: bool) -> Mapping[str, float]:
     return figures
 
 
-def transactions_end_to_end(s3: DelayedS3, quick: bool) -> Mapping[str, float]:
+def transactions_end_to_end(s3: DelayedS3, extent: Extent) -> Mapping[str, float]:
     """Transactions of a record to each of two topics, until a ``read_committed`` consumer has both."""
-    count = 6 if quick else 40
+    count = extent.of(6, 24, 40)
     rows, figures = [], {}
-    for profile in (STANDARD_20_50,) if quick else PROFILES:
+    for profile in PROFILES if extent.is_full else (STANDARD_20_50,):
         progress(f"transactions, {profile.name}")
         samples, row = _measure(
             s3,
@@ -112,11 +113,11 @@ def _measure(
     return samples, [*(f"{ms:.0f}" for ms in figures), *cpu, *cost_cells(requests, count / 1_000_000, profile.prices)]
 
 
-def groups(s3: DelayedS3, quick: bool) -> Mapping[str, float]:
+def groups(s3: DelayedS3, extent: Extent) -> Mapping[str, float]:
     """Members that join a new group together, a partition for each, until all have theirs."""
-    members = 10 if quick else 50
+    members = extent.of(10, 50, 50)
     rows = []
-    for profile in (STANDARD_20_50,) if quick else PROFILES:
+    for profile in (STANDARD_20_50,) if extent.is_quick else PROFILES:
         progress(f"a group of {members}, {profile.name}")
         s3.use(INSTANT)
         root = s3.new_root()

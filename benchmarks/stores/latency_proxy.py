@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import time
 import urllib.request
@@ -20,10 +19,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from benchmarks.stores.http_messages import answer_size, message_size, operation_of
 
-__all__ = ["CONTROL_VARIABLE", "control", "counted_requests", "serve"]
+__all__ = ["control", "serve"]
 
-CONTROL_VARIABLE = "SPARKLOG_BENCH_PROXY"
-"""Names the proxy that counts requests to processes that measure."""
 _CONTROL_PATH = b"/-/"
 """No bucket has this name."""
 _SEED = 20130101
@@ -178,9 +175,3 @@ def control(endpoint: str, query: str = "") -> dict[str, float]:
     """The proxy's counts since its start, and its CPU seconds (``cpu_s``); ``query`` sets its delays before."""
     with urllib.request.urlopen(f"{endpoint}/-/{query}", timeout=60) as answer:
         return Counter(json.loads(answer.read()))
-
-
-def counted_requests() -> dict[str, float] | None:
-    """The counts of the proxy that this process's environment names; None: it names none."""
-    endpoint = os.environ.get(CONTROL_VARIABLE)
-    return None if endpoint is None else control(endpoint)

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+from benchmarks.extent import Extent
 from benchmarks.harness import ROUNDS, Running, Usage, median, percentile, print_table, progress, run, used
 from benchmarks.peers import PARTITIONS, expect, records, sparklog_count, sparklog_topic
 from benchmarks.produce import BATCH, TOPIC, send_batch_sparklog, send_sparklog
@@ -32,17 +33,17 @@ WARM_UP_S = 5.0
 OPEN_S = 300
 
 
-def one_producer(s3: DelayedS3, quick: bool) -> Mapping[str, float]:
+def one_producer(s3: DelayedS3, extent: Extent) -> Mapping[str, float]:
     """Records of 100 bytes, one by one and in tables, to a folder and to each profile."""
-    count = 200_000 if quick else 1_000_000
+    count = extent.of(200_000, 1_000_000, 1_000_000)
     works: Mapping[str, tuple[Callable[..., Usage], dict[str, Any]]] = {
         "send": (send_sparklog, {"count": count}),
         "send_batch": (send_batch_sparklog, {"batches": count // BATCH}),
     }
-    profiles = (FOLDER, INSTANT, STANDARD_20_50) if quick else (FOLDER, *PROFILES)
+    profiles = (FOLDER, *PROFILES) if extent.is_full else (FOLDER, INSTANT, STANDARD_20_50)
     usages: dict[tuple[str, str], list[Usage]] = {}
     of_store: dict[tuple[str, str], float] = {}
-    for number in range(1 if quick else ROUNDS):
+    for number in range(extent.of(1, ROUNDS, ROUNDS)):
         for name, (work, size) in works.items():
             for profile in profiles:
                 progress(f"round {number + 1}: {name}, {profile.name}")
@@ -81,13 +82,14 @@ def _on_new_topic(s3: DelayedS3, profile: Profile, work: Callable[..., Usage], *
         return Usage(**run(work, root=root, **arguments))
 
 
-def small_commits(s3: DelayedS3, quick: bool) -> Mapping[str, float]:
+def small_commits(s3: DelayedS3, extent: Extent) -> Mapping[str, float]:
     """Records that are sent one after the other, each when the one before is acknowledged."""
     rows, figures = [], {}
-    for profile, count in ((FOLDER, 1_000), (INSTANT, 1_000), (EXPRESS_5, 200), (STANDARD_20_50, 100)):
-        count //= 5 if quick else 1
+    cases = ((FOLDER, 1_000), (INSTANT, 1_000), (EXPRESS_5, 200), (STANDARD_20_50, 100))
+    for profile, count in cases[: extent.of(4, 2, 4)]:
+        count //= extent.of(5, 1, 1)
         usages = []
-        for number in range(1 if quick else ROUNDS):
+        for number in range(extent.of(1, ROUNDS, ROUNDS)):
             progress(f"round {number + 1}: small commits, {profile.name}")
             usages.append(_on_new_topic(s3, profile, commit_each, count=count))
         usage = median(usages)
@@ -113,14 +115,14 @@ def commit_each(root: str, *, count: int) -> Usage:
     return usage
 
 
-def shared_topic(s3: DelayedS3, quick: bool) -> Mapping[str, float]:
+def shared_topic(s3: DelayedS3, extent: Extent) -> Mapping[str, float]:
     """Many producers of one topic, each with a flush four times a second, as far as the topic lets it."""
     rows, figures = [], {}
-    for profile in (STANDARD_20_50,) if quick else PROFILES:
-        sizes = (1, 32) if quick else (1, 8, 32, 128) if profile is STANDARD_20_50 else (1, 8, 32)
-        for producers in sizes:
+    for profile in PROFILES if extent.is_full else (STANDARD_20_50,):
+        most = (128,) if extent.is_full and profile is STANDARD_20_50 else ()
+        for producers in extent.of((1, 32), (32,), (1, 8, 32, *most)):
             progress(f"{producers} producers, {profile.name}")
-            row, of_case = _writers(s3, profile, producers, seconds=5.0 if quick else 10.0)
+            row, of_case = _writers(s3, profile, producers, seconds=extent.of(5.0, 10.0, 10.0))
             rows.append(row)
             name = f"{profile.name}: {producers} producers on a topic"
             figures |= {f"{name}, {figure}": value for figure, value in of_case.items()}

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 
 from benchmarks.consume import poll_batches_sparklog, poll_sparklog
+from benchmarks.extent import Extent
 from benchmarks.harness import Usage, print_table, progress, run, used
 from benchmarks.peers import sparklog_topic
 from benchmarks.produce import TOPIC, send_sparklog
@@ -19,10 +20,10 @@ VALUE_SIZE = 100
 MONTH_S = 30 * 86_400
 
 
-def consuming(s3: DelayedS3, quick: bool) -> Mapping[str, float]:
+def consuming(s3: DelayedS3, extent: Extent) -> Mapping[str, float]:
     """A topic of a million records, by records and by Arrow batches."""
-    count = 200_000 if quick else 1_000_000
-    profiles = (INSTANT, STANDARD_20_50) if quick else PROFILES
+    count = extent.of(200_000, 1_000_000, 1_000_000)
+    profiles = (INSTANT, STANDARD_20_50) if extent.is_quick else PROFILES
     root = s3.new_root()
     s3.use(INSTANT)
     sparklog_topic(root, TOPIC)
@@ -44,16 +45,16 @@ def consuming(s3: DelayedS3, quick: bool) -> Mapping[str, float]:
     return {}
 
 
-def idle_consumers(s3: DelayedS3, quick: bool) -> Mapping[str, float]:
+def idle_consumers(s3: DelayedS3, extent: Extent) -> Mapping[str, float]:
     """Consumers of one topic in one process to which nothing comes."""
-    seconds = 3.0 if quick else 15.0
+    seconds = extent.of(3.0, 10.0, 15.0)
     root = s3.new_root()
     s3.use(INSTANT)
     sparklog_topic(root, TOPIC)
     run(send_sparklog, root=root, count=100, value_size=VALUE_SIZE)
     rows, figures = [], {}
-    for profile in (STANDARD_20_50,) if quick else (INSTANT, STANDARD_20_50):
-        for consumers in (1, 8):
+    for profile in (INSTANT, STANDARD_20_50) if extent.is_full else (STANDARD_20_50,):
+        for consumers in extent.of((1, 8), (1,), (1, 8)):
             progress(f"{consumers} idle consumers, {profile.name}")
             s3.use(profile)
             usage = Usage(**run(idle, root=root, consumers=consumers, seconds=seconds))
@@ -99,14 +100,14 @@ def idle(root: str, *, consumers: int, seconds: float) -> Usage:
     return usage
 
 
-def opening(s3: DelayedS3, quick: bool) -> Mapping[str, float]:
+def opening(s3: DelayedS3, extent: Extent) -> Mapping[str, float]:
     """From a consumer's construction until it has returned a record of each of its topics."""
     root = s3.new_root()
-    names = [f"topic-{number:03d}" for number in range(20 if quick else 200)]
+    names = [f"topic-{number:03d}" for number in range(extent.of(20, 200, 200))]
     s3.use(INSTANT)
     run(fill_topics, root=root, names=names)
     rows = []
-    for profile in (STANDARD_20_50,) if quick else PROFILES:
+    for profile in (STANDARD_20_50,) if extent.is_quick else PROFILES:
         for some in (names[:1], names):
             progress(f"opening {len(some)} topics, {profile.name}")
             s3.use(profile)

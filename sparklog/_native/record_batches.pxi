@@ -234,6 +234,39 @@ cdef inline char *_put_varint(char *out, int64_t number) noexcept nogil:
     return out + 1
 
 
+def encode_varints(numbers):
+    """Numbers of 64 bits as record batches hold them: zigzag, seven bits a byte, the lowest first."""
+    cdef int64_t left = len(numbers), number
+    cdef Memory memory = _new_memory(left * 10)
+    cdef char *out = memory.address
+    for each in numbers:
+        number = each
+        left -= 1
+        if left < 0:
+            raise ValueError(f"there are more than {len(numbers)} numbers")
+        out = _put_varint(out, number)
+    return PyBytes_FromStringAndSize(memory.address, out - memory.address)
+
+
+def decode_varints(data, int64_t at, Py_ssize_t count):
+    """Numbers that :func:`encode_varints` wrote: ``count`` of them, from byte ``at`` on; and where they end.
+
+    Raises ``ValueError``: they don't end within the data, or one takes more than 64 bits.
+    """
+    cdef _View view = _View(data)
+    cdef int64_t begin, number
+    cdef list found = []
+    if at < 0 or count < 0:
+        raise ValueError(f"varints: {count} from byte {at} on")
+    for _ in range(count):
+        begin = at
+        if not _varint(<const uint8_t *>view.address, &at, view.size, &number):
+            why = "it takes more than 64 bits" if at - begin == 10 else f"{view.size} bytes end within it"
+            raise ValueError(f"varint at byte {begin}: {why}")
+        found.append(number)
+    return found, at
+
+
 def encode_records(Py_ssize_t front, offsets, times, keys, values, headers):
     """Records of a batch, behind ``front`` bytes that are left for its header, as a bytearray.
 

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks.harness import Case, Goal, Usage, compare, print_table
+from benchmarks.extent import Extent
+from benchmarks.harness import Case, Goal, Running, Usage, compare, print_table
+from benchmarks.processes import tree_cpu_seconds
 from benchmarks.report import Report, add_target
+from benchmarks.shared import lent, sharing
+
+
+def burn() -> None:
+    """Take 0.2 s of CPU time when told to, and end when told to."""
+    input()
+    while time.process_time() < 0.2 + burn.began:
+        pass
+    print("burnt", flush=True)
+    input()
+
+
+burn.began = time.process_time()
 
 
 def test_a_section_has_its_lines_and_tables(capsys):
@@ -32,14 +50,69 @@ def test_a_section_has_its_lines_and_tables(capsys):
 
 
 def test_a_run_writes_json_and_says_how_busy_the_machine_was(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(command.BENCHMARKS, "own", lambda quick: print_table(["", "n"], [["quick", str(quick)]]))
+    monkeypatch.setitem(command.BENCHMARKS, "own", lambda extent: print_table(["", "n"], [["of", extent.name]]))
     monkeypatch.setattr(sys, "argv", ["benchmarks", "own", "--quick", "--json", str(tmp_path / "found.json")])
     monkeypatch.setattr("signal.signal", lambda *_: None)
     assert command.main() == 0
     found = json.loads((tmp_path / "found.json").read_text())
-    assert found["environment"]["work"] == "a tenth"
-    assert found["benchmarks"][0]["tables"] == [{"columns": ["", "n"], "rows": [["quick", "True"]]}]
+    assert found["environment"]["work"] == Extent.QUICK.value
+    assert found["benchmarks"][0]["tables"] == [{"columns": ["", "n"], "rows": [["of", "QUICK"]]}]
+    assert found["seconds"] >= found["benchmarks"][0]["seconds"]
+    assert {"cpu_s", "others_cores"} <= {*found, *found["benchmarks"][0]}
     assert "(own: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("option", "extent"), [([], Extent.USUAL), (["--quick"], Extent.QUICK), (["--full"], Extent.FULL)]
+)
+def test_a_run_is_usual_quick_or_full(monkeypatch, option, extent):
+    seen = []
+    monkeypatch.setitem(command.BENCHMARKS, "own", seen.append)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "own", *option])
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    assert command.main() == 0
+    assert seen == [extent]
+
+
+def test_a_run_ends_with_the_time_of_each_benchmark_and_of_all(monkeypatch, capsys):
+    for name in ("one", "other"):
+        monkeypatch.setitem(command.BENCHMARKS, name, lambda extent: None)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "one", "other"])
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    assert command.main() == 0
+    times = capsys.readouterr().out.partition("\nTimes\n")[2].splitlines()
+    assert [line.split()[0] for line in times[1:4]] == ["one", "other", "all,"]
+    assert times[-1].endswith(" minutes")
+
+
+def test_what_a_run_shares_is_made_once_and_gone_at_its_end():
+    steps = []
+
+    @contextmanager
+    def make():
+        steps.append("made")
+        yield len(steps)
+        steps.append("gone")
+
+    with sharing():
+        for _ in range(2):
+            with lent("thing", make) as found:
+                assert found == 1
+        assert steps == ["made"]
+    assert steps == ["made", "gone"]
+    with lent("thing", make):
+        pass
+    assert steps == ["made", "gone", "made", "gone"]
+
+
+def test_cpu_time_of_a_process_that_runs_on_is_its_parents_too():
+    """What a broker takes isn't taken for other processes."""
+    with Running(burn) as burning:
+        before = tree_cpu_seconds(os.getpid())
+        burning.say("begin")
+        burning.hear()
+        assert tree_cpu_seconds(os.getpid()) - before >= 0.15
+        burning.say("end")
 
 
 def test_a_file_that_cant_be_written_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
@@ -51,7 +124,7 @@ def test_a_file_that_cant_be_written_is_refused_before_anything_is_measured(tmp_
 
 
 def test_a_run_ends_with_its_targets_and_what_was_reached(tmp_path, monkeypatch, capsys):
-    def own(quick):
+    def own(extent):
         add_target("idle, % of a core", 1, 0.5, is_at_most=True)
         add_target("not there", 2, float("nan"))
         peer, ours, other = (

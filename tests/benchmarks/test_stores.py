@@ -9,12 +9,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from benchmarks.harness import Running, used
+from benchmarks.extent import Extent
+from benchmarks.harness import PROXY_VARIABLE, Running, used
 from benchmarks.report import Report
 from benchmarks.stores import delayed_s3, suite
 from benchmarks.stores.figures import TARGETS, add_targets, cost_cells
 from benchmarks.stores.http_messages import answer_size, message_size, operation_of
-from benchmarks.stores.latency_proxy import CONTROL_VARIABLE, LatencyProxy, control, serve
+from benchmarks.stores.latency_proxy import LatencyProxy, control, serve
 from benchmarks.stores.prices import EXPRESS, STANDARD, Prices, dollars, prices_of
 from tests.scripted_server import HANG_UP, Reply, ScriptedServer, scripted_server
 
@@ -110,7 +111,7 @@ def test_where_the_server_hangs_up_so_does_the_proxy(server, proxy):
 
 
 def test_requests_of_a_measured_block_are_its_own(server, proxy, monkeypatch):
-    monkeypatch.setenv(CONTROL_VARIABLE, proxy)
+    monkeypatch.setenv(PROXY_VARIABLE, proxy)
     client = http.client.HTTPConnection(urlsplit(proxy).netloc)
 
     def get() -> None:
@@ -167,5 +168,5 @@ def test_each_target_of_stores_is_in_the_table_at_the_end(capsys):
 
 def test_without_versitygw_there_is_one_line(capsys, monkeypatch):
     monkeypatch.setattr(delayed_s3, "find_versitygw", lambda: None)
-    suite.stores(True)
+    suite.stores(Extent.QUICK)
     assert capsys.readouterr().out.startswith("Object stores are left out: there is no versitygw: go install ")

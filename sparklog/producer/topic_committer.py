@@ -23,7 +23,6 @@ from sparklog.producer.in_flight import InFlightBatches, UploadResult
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.topic_queue import TopicQueue
 from sparklog.producer.writable_topic import WritableTopic, unexpected_error
-from sparklog.workers import Worker
 
 __all__ = ["TopicCommitter"]
 
@@ -34,7 +33,8 @@ WITHDRAW_MS = 5_000
 
 
 class TopicCommitter:
-    """A topic's second thread. Whatever is uploaded when it is free goes into one commit.
+    """The work of a topic's committer, done by one of its threads at a time. Whatever is uploaded when it begins goes
+    into one commit.
 
     A batch that isn't in the log ``delivery_timeout_ms`` after its first record fails.
     """
@@ -50,15 +50,15 @@ class TopicCommitter:
         metrics: ProducerMetrics,
         callbacks: threading.RLock,
     ) -> None:
-        """Create the thread, which isn't started.
-
+        """
         Args:
             callbacks: held while callbacks run: no two of a producer run at once.
         """
-        self.worker = Worker(f"committer-{topic.name}", self._run)
         self.is_needed: Callable[[], bool] = _never
-        """Must the thread go on although the sender has ended, for calls that are still to come? Asked with the lock
+        """Must a thread stay although nothing more is sent, for calls that are still to come? Asked with the lock
         held."""
+        self.is_at_work = False
+        """Is a thread the committer now? Guarded by the lock."""
         self._topic = topic
         self._queue = queue
         self._in_flight = in_flight
@@ -66,47 +66,58 @@ class TopicCommitter:
         self._clock = clock
         self._metrics = metrics
         self._callbacks = callbacks
-        self._changed = threading.Condition(queue.lock)
-        """Notified when the thread may have something to do. The sender has a condition of its own: a thread that is
-        woken for nothing costs more than most of what either does for a small commit."""
+        self._more = threading.Condition(queue.lock)
+        """Notified when there is more to commit, or other things to do. The committer alone waits for it."""
         self._uploaded: deque[UploadResult] = deque()
         self._calls: deque[Callable[[], None]] = deque()
-        self._sender_ended = False
 
     @property
     def has_uploaded(self) -> bool:
         """Does anything that was uploaded wait for its commit? The lock is held."""
         return bool(self._uploaded)
 
+    @property
+    def may_begin(self) -> bool:
+        """Is there something for a thread to do by :meth:`work`? The lock is held."""
+        return not self.is_at_work and bool(self._uploaded or self._calls)
+
+    @property
+    def is_done(self) -> bool:
+        """Is nothing left to do, once nothing more is sent? The lock is held."""
+        is_empty = not (self.is_at_work or self._uploaded or self._calls)
+        return is_empty and not (self._in_flight.aborted is None and self.is_needed())
+
     def add(self, result: UploadResult) -> None:
-        """Commit this once it is its turn; what failed before its upload waits for its turn as well."""
+        """Commit this once it is its turn; what failed before its upload waits for its turn as well.
+
+        For a topic's thread, which asks afterwards whether it :attr:`may_begin`."""
         with self._queue.lock:
             if self._in_flight.end_upload(result.batches) is None:
                 return
             self._uploaded.append(result)
-            self._changed.notify_all()
+            self._more.notify_all()
 
     def call_soon(self, call: Callable[[], None]) -> None:
-        """Make a call in this thread, which alone commits. The lock is held."""
+        """Have the committer make a call: it alone commits. The lock is held."""
         self._calls.append(call)
-        self._changed.notify_all()
+        self._more.notify_all()
+        self._queue.changed.notify()
 
     def look_again(self) -> None:
-        """Let the thread ask again whether it is needed. The lock is held."""
-        self._changed.notify_all()
+        """Let the threads ask again whether they are needed. The lock is held."""
+        self._queue.changed.notify_all()
 
-    def end_when_done(self) -> None:
-        """Let the thread end once nothing is left: the sender has ended."""
-        with self._queue.lock:
-            self._sender_ended = True
-            self._changed.notify_all()
+    def close(self) -> None:
+        """End the writer: the last thread has ended."""
+        self._topic.close()
+        self._queue.close()
 
     def abort(self, error: SparklogError, *, in_callback: bool) -> None:
         """Give up what isn't being appended at this moment: it fails with ``error``, and is not stored.
 
         Args:
             in_callback: called by a callback: they fail after the callbacks that come before theirs. While a callback
-                runs elsewhere, theirs are left to the committer: it may never end.
+                runs elsewhere, theirs are left to whoever commits next: it may never end.
         """
         with self._queue.lock:
             self._in_flight.aborted = error
@@ -128,7 +139,7 @@ class TopicCommitter:
                 aborted.append(UploadResult(batches=waiting, error=error))
             self._in_flight.uploads.clear()
             self._uploaded.clear()
-            self._changed.notify_all()
+            self._more.notify_all()
             self._queue.changed.notify_all()
             if in_callback or not self._callbacks.acquire(blocking=False):
                 self._uploaded.extend(aborted)
@@ -141,28 +152,39 @@ class TopicCommitter:
         finally:
             self._callbacks.release()
 
-    def _run(self) -> None:
-        while True:
+    def work(self) -> None:
+        """Be the committer until nothing is left to commit. For a thread that found that it :attr:`may_begin`, and has
+        set :attr:`is_at_work` before it gave up the lock."""
+        try:
+            while self._commit_next():
+                pass
+        except BaseException:  # a defect: others go on
             with self._queue.lock:
-                while not (self._uploaded or self._calls or self._is_done()):
-                    self._changed.wait()
-                self._wait_for_more()
-                uploaded = list(self._uploaded)
-                self._uploaded.clear()
-                calls = list(self._calls)
-                self._calls.clear()
-                self._queue.notify_sender()
-            for call in calls:
-                call()
-            if not (uploaded or calls):
+                self.is_at_work = False
+                self._queue.changed.notify()
+            raise
+
+    def _commit_next(self) -> bool:
+        """Commit what is uploaded, and make the calls that were asked for. False: nothing was left, and this thread is
+        the committer no more."""
+        with self._queue.lock:
+            self._wait_for_more()
+            uploaded = list(self._uploaded)
+            self._uploaded.clear()
+            calls = list(self._calls)
+            self._calls.clear()
+            self.is_at_work = bool(uploaded or calls)
+            if not self.is_at_work:
+                return False
+            self._queue.notify_sender()
+        for call in calls:
+            call()
+        while uploaded:
+            uploaded = self._commit(uploaded)
+            if self._in_flight.aborted is not None:
+                self._fail(uploaded, self._in_flight.aborted)
                 break
-            while uploaded:
-                uploaded = self._commit(uploaded)
-                if self._in_flight.aborted is not None:
-                    self._fail(uploaded, self._in_flight.aborted)
-                    break
-        self._topic.close()
-        self._queue.close()
+        return True
 
     def _wait_for_more(self) -> None:
         """Wait for uploads that are about to end, with what is uploaded already; not for long. The lock is held."""
@@ -171,11 +193,7 @@ class TopicCommitter:
             wait_ms = self._in_flight.wait_for_more_ms(now_ticks_ms=self._clock.ticks_ms(), since_ticks_ms=since)
             if wait_ms <= 0.0:
                 return
-            self._changed.wait(wait_ms / 1000)
-
-    def _is_done(self) -> bool:
-        """Has the sender ended, and is nothing left to do? The lock is held."""
-        return self._sender_ended and not (self._in_flight.aborted is None and self.is_needed())
+            self._more.wait(wait_ms / 1000)
 
     def _commit(self, uploaded: Sequence[UploadResult]) -> list[UploadResult]:
         """Commit all at once, up to the first that is to be withdrawn. Returns those whose turn comes after that, and

@@ -1,4 +1,4 @@
-"""One topic's way into its log: a queue, sender threads that upload, a committer thread that appends.
+"""One topic's way into its log: a queue, and threads that upload, one of which at a time appends.
 
 All keep the order of sending. With a transactional id, what the sender has uploaded stays in
 :class:`TransactionUploads` until its transaction is decided; then the committer publishes all of it in one commit.
@@ -90,7 +90,6 @@ class TopicPipeline:
             metrics=metrics,
         )
         self._sender.start()
-        self._committer.worker.start()
 
     @property
     def in_flight_count(self) -> int:
@@ -100,7 +99,7 @@ class TopicPipeline:
     @property
     def owns_current_thread(self) -> bool:
         """Is this called by a callback, which runs in one of the topic's threads?"""
-        return self._sender.owns_current_thread or self._committer.worker.is_current
+        return self._sender.owns_current_thread
 
     def try_add_rows(
         self,
@@ -144,5 +143,4 @@ class TopicPipeline:
 
     def join(self, deadline: Deadline) -> bool:
         """Wait until the threads have ended; they do so after :meth:`end_when_delivered`. False: not in time."""
-        have_ended = [self._sender.join(deadline), self._committer.worker.join(deadline.left_ms / 1000)]
-        return all(have_ended)
+        return self._sender.join(deadline)

@@ -130,7 +130,8 @@ class TopicQueue:
         """
         self.topic = topic
         self.changed = threading.Condition(buffer.lock)
-        """Notified when the sender may have something to do. No other thread waits for it."""
+        """Notified when a thread of the topic may have something to do: one of them, as a thread that is woken for
+        nothing costs more than most of what is done for a small commit. No other thread waits for it."""
         self._finished = EventCount()
         """Notified when batches are finished: flushing waits for that."""
         self._buffer = buffer
@@ -244,14 +245,14 @@ class TopicQueue:
 
     def close_open(self) -> None:
         """Make the open batch wait no longer for more records. The lock is held."""
-        self.changed.notify_all()
+        self.changed.notify()
         self._open = None
 
     def notify_sender(self) -> None:
-        """Let the sender look again whether it may take what waits: something else was committed, or is about to be.
+        """Let a thread look whether it may take what waits: something else was staged or committed, or is about to be.
         The lock is held."""
         if self._waiting:
-            self.changed.notify_all()
+            self.changed.notify()
 
     def wait_ms(self, *, now_ticks_ms: float, idle: bool, not_before_ticks_ms: float = float("-inf")) -> float | None:
         """The time that the sender has to wait for a batch: 0 when there is one, None as long as nothing is there.
@@ -366,6 +367,7 @@ class TopicQueue:
     def refuse_records(self, error: SparklogError) -> None:
         """Take no more records: adding raises ``error``. The lock is held."""
         self.close_open()
+        self.changed.notify_all()
         self._ended = error
         self._buffer.notify_room()
 
@@ -390,7 +392,7 @@ class TopicQueue:
         if room == 0:
             return None
         if size_after >= self._batch_size > batch.size_bytes:
-            self.changed.notify_all()
+            self.changed.notify()
         batch.room_bytes = batch.size_bytes + room
         return batch
 
@@ -399,7 +401,8 @@ class TopicQueue:
         room_bytes = self._buffer.take_room(size_bytes, at_most=self._batch_size - 1)
         if room_bytes == 0:
             return None
-        self.changed.notify_all()
+        if not self.gathers:  # else somebody will wait for it, or it becomes full
+            self.changed.notify()
         batch = RecordBatch(self.topic, created_ticks_ms=self._clock.ticks_ms())
         batch.room_bytes = room_bytes
         if self.gathers:

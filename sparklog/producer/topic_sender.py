@@ -1,9 +1,9 @@
-"""The threads that take a topic's batches from its queue, encode and upload them. They append nothing."""
+"""A topic's threads: each takes batches from the queue, encodes and uploads them, and then commits what is uploaded,
+unless another thread is at it."""
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -42,12 +42,15 @@ class _Upload:
 
 
 class TopicSender:
-    """A topic's first threads. What they have uploaded they hand over, in the order of sending.
+    """A topic's threads. What they have uploaded they hand over, in the order of sending.
 
-    While a commit is under way the next batch is uploaded and more records gather: batching adapts by itself. Where an
-    upload takes long, others begin meanwhile, up to ``max_in_flight_requests_per_connection``: one thread after the
-    other takes batches, encodes and numbers them, so they are staged in the order of sending, then sends them beside
-    the others. There is one thread until the store turns out to be slow.
+    A thread takes a batch all the way to the log: where nothing else is under way, no other one is woken for it. While
+    it commits, another uploads the next batch and more records gather: batching adapts by itself. Where an upload takes
+    long, others begin meanwhile, up to ``max_in_flight_requests_per_connection``: one thread after the other takes
+    batches, encodes and numbers them, so they are staged in the order of sending, then sends them beside the others.
+    There are two threads until the store turns out to be slow.
+
+    One thread is notified of what there is to do. So each that leaves something undone notifies another one.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class TopicSender:
         clock: Clock,
         metrics: ProducerMetrics,
     ) -> None:
-        """Create the first thread, which isn't started.
+        """Create the first two threads, which aren't started.
 
         Args:
             hand_over: called with what was uploaded, or couldn't be.
@@ -77,18 +80,20 @@ class TopicSender:
         self._results = OrderedResults(hand_over)
         self._sticky = StickyPartition(config.batch_size)
         self._is_ending = False
-        self._turn = threading.Lock()
-        """Held by the thread that takes batches and stages them."""
-        self._workers = [Worker(f"sender-{topic.name}", self._run)]
-        """The threads that were started, and the first. Guarded by the buffer's lock, as are the next three values."""
+        self._workers = [Worker(f"sender-{topic.name}-{number}", self._run) for number in range(2)]
+        """The threads that were started, and the first. Guarded by the buffer's lock, as are the next values."""
         self._ended_count = 0
+        self._is_closed = False
+        self._is_staging = False
+        """Does a thread stage the batches that it has taken?"""
         self._putting_count = 0
         self._newest_put_ticks_ms = float("-inf")
         """When the newest upload began to be sent."""
 
     def start(self) -> None:
-        """Start the first thread. Raises ``RuntimeError`` where no thread can be started."""
-        self._workers[0].start()
+        """Start the first threads. Raises ``RuntimeError`` where no thread can be started."""
+        for worker in self._workers[:2]:
+            worker.start()
 
     def join(self, deadline: Deadline) -> bool:
         """Wait until all threads have ended. False: not in time."""
@@ -107,33 +112,45 @@ class TopicSender:
         self._is_ending = True
 
     def _run(self) -> None:
-        while self._upload_next():
+        while self._do_next():
             pass
         with self._queue.lock:
-            self._ended_count += 1
-            is_last = self._ended_count == len(self._workers)
-        if is_last:
-            self._committer.end_when_done()
+            closes = self._ended_count == len(self._workers) and not self._is_closed
+            self._is_closed = self._is_closed or closes
+        if closes:
+            self._committer.close()
 
-    def _upload_next(self) -> bool:
-        """Take, stage, send and hand over; False: at the end. A thread that waits for more holds no bytes."""
-        with self._turn:
-            batches = self._next_batches()
-            if not batches:
-                return False
-            number = self._results.begin()
+    def _do_next(self) -> bool:
+        """Commit what is uploaded, or take batches, stage, send and hand them over; False: at the end. A thread that
+        waits for more holds no bytes."""
+        batches = self._next_batches()
+        if batches is None:
+            return False
+        if not batches:
+            self._committer.work()
+            return True
+        number = self._results.begin()
+        try:
             upload = self._stage(batches)
+        finally:
+            with self._queue.lock:
+                self._is_staging = False
+                self._queue.notify_sender()
         self._results.end(number, self._put(upload))
         return True
 
-    def _next_batches(self) -> Sequence[Batch]:
-        """Wait for batches to send; empty at the end."""
-        queue, in_flight = self._queue, self._in_flight
+    def _next_batches(self) -> Sequence[Batch] | None:
+        """Wait for batches to send, which this thread is to stage; empty: it is to commit now; None: at the end."""
+        queue, in_flight, committer = self._queue, self._in_flight, self._committer
         with queue.lock:
             while True:
+                if committer.may_begin:
+                    committer.is_at_work = True
+                    queue.notify_sender()
+                    return []
                 wait_ms: float | None = None
-                if self._may_begin():
-                    is_idle = not self._committer.has_uploaded
+                if not self._is_staging and self._may_begin():
+                    is_idle = not committer.has_uploaded
                     wait_ms = queue.wait_ms(
                         now_ticks_ms=self._clock.ticks_ms(), idle=is_idle, not_before_ticks_ms=self._partial_ticks_ms()
                     )
@@ -142,10 +159,19 @@ class TopicSender:
                     if not batches:
                         continue
                     in_flight.begin_upload(batches)
+                    self._is_staging = True
                     return batches
-                if self._is_ending and not queue.has_records:
-                    return []
+                if self._is_ending and not queue.has_records and self._may_end():
+                    self._ended_count += 1
+                    queue.changed.notify_all()
+                    return None
                 queue.changed.wait(None if wait_ms is None else wait_ms / 1000)
+
+    def _may_end(self) -> bool:
+        """May this thread end, where nothing waits to be sent? The last one stays until all is done. The lock is
+        held."""
+        is_last = self._ended_count + 1 == len(self._workers)
+        return not is_last or (self._committer.is_done and not self._in_flight.uploads)
 
     def _may_begin(self) -> bool:
         """May one more upload begin? The lock is held.
@@ -234,8 +260,9 @@ class TopicSender:
         """Start a thread more where all are sending and that takes long: a thread costs less than to wait for each
         upload. The lock is held."""
         count = len(self._workers)
-        is_bounded = count >= self._config.max_in_flight_requests_per_connection
-        if is_bounded or self._putting_count < count or not self._in_flight.is_slow or self._is_ending:
+        is_bounded = count > self._config.max_in_flight_requests_per_connection
+        is_any_free = self._putting_count + self._committer.is_at_work < count
+        if is_bounded or is_any_free or not self._in_flight.is_slow or self._is_ending:
             return
         another = Worker(f"sender-{self._topic.name}-{count}", self._run)
         try:

@@ -12,10 +12,11 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from sparklog.errors import ObjectNotFoundError, StoreError
+from sparklog.errors import ObjectNotFoundError, StoreError, StoreOutcomeUnknownError
 from sparklog.storage import _local_errors as failed
 from sparklog.storage._durable import Folders
 from sparklog.storage._folder_watch import WATCHES
+from sparklog.storage._nameless import NOT_LINKED, NamelessFiles
 from sparklog.storage._paths import check_path, check_prefix, check_range, is_path
 from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
 
@@ -32,8 +33,9 @@ _LONGEST_KEPT = 48  # characters of a name that its temporary file repeats: 48 *
 class LocalStore(ObjectStore):
     """Objects are the files below ``root``; the folder is made by the first write.
 
-    Every object is written to a temporary file ``.<name>.<random>.tmp`` beside it first, then linked (create) or
-    renamed (put) to its name, so it appears whole. Temporary files of a killed process stay and are never listed.
+    Every object is written to a file without a name first, then linked to its own, so it appears whole. Where there are
+    no such files, and where an object is replaced, it is written to a temporary file ``.<name>.<random>.tmp`` beside
+    it, then linked (create) or renamed (put). Temporary files of a killed process stay and are never listed.
 
     Args:
         root: the folder; a relative one is taken from where the process is now.
@@ -42,6 +44,7 @@ class LocalStore(ObjectStore):
     def __init__(self, root: Path | str) -> None:
         self._root = os.path.abspath(root)
         self._folders = Folders(self._root)
+        self._nameless = NamelessFiles()
 
     def __repr__(self) -> str:
         return f"LocalStore({self._root!r})"
@@ -102,30 +105,65 @@ class LocalStore(ObjectStore):
     def put_many(self, objects: Mapping[str, bytes], *, sync: bool = False) -> None:
         targets = [(self._target(path), data) for path, data in objects.items()]
         for target, data in targets:
-            temporary = self._write_temporary(target, data, sync=sync)
-            try:
-                os.replace(temporary, target)
-            except OSError as error:
-                _remove_temporary(temporary)
-                raise failed.replacing(error, target) from error
+            if os.path.lexists(target) or self._create_nameless(target, data, sync=sync) is not CreateResult.CREATED:
+                self._replace(target, data, sync=sync)
         if sync:
             self._flush_folders(target for target, _ in targets)
 
+    def _replace(self, target: str, data: bytes, *, sync: bool) -> None:
+        temporary = self._write_temporary(target, data, sync=sync)
+        try:
+            os.replace(temporary, target)
+        except OSError as error:
+            _remove_temporary(temporary)
+            raise failed.replacing(error, target) from error
+
     def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
         target = self._target(path)
+        result = self._create_nameless(target, data, sync=sync) or self._create_by_temporary(target, data, sync=sync)
+        if sync and result is CreateResult.CREATED:
+            self._flush_folders([target])
+        return result
+
+    def _create_nameless(self, target: str, data: bytes, *, sync: bool) -> CreateResult | None:
+        """Create by a file without a name; None: nothing was done, and another way may do it."""
+        folder = target.rpartition("/")[0]
+        descriptor = self._nameless.open(folder)
+        if descriptor is None:
+            return None
+        try:
+            try:
+                _write_all(descriptor, data)
+                if sync:
+                    os.fsync(descriptor)
+                os.close(os.dup(descriptor))  # closing reports errors too: quotas, networks
+            except OSError as error:
+                raise failed.writing(error, target) from error
+            try:
+                self._nameless.name(descriptor, target)
+            except FileExistsError as error:
+                return _existing(target, error)
+            except OSError as error:
+                failure = failed.linking(error, target)
+                if error.errno not in NOT_LINKED and isinstance(failure, StoreOutcomeUnknownError):
+                    raise failure from error
+                self._nameless.note_refused(folder)
+                return None
+        finally:
+            with suppress(OSError):
+                os.close(descriptor)
+        return CreateResult.CREATED
+
+    def _create_by_temporary(self, target: str, data: bytes, *, sync: bool) -> CreateResult:
         temporary = self._write_temporary(target, data, sync=sync)
         try:
             os.link(temporary, target)
         except FileExistsError as error:
-            if os.path.isdir(target):
-                raise StoreError(f"create {target}: there is a folder of this name") from error
-            return CreateResult.EXISTS
+            return _existing(target, error)
         except OSError as error:
             raise failed.linking(error, target) from error
         finally:
             _remove_temporary(temporary)
-        if sync:
-            self._flush_folders([target])
         return CreateResult.CREATED
 
     def list_names(self, prefix: str) -> list[str]:
@@ -207,9 +245,7 @@ class LocalStore(ObjectStore):
             raise failed.writing(error, target) from error
         try:
             with open(descriptor, "wb", buffering=0) as file:  # closing reports errors too: NFS, quotas
-                rest = memoryview(data)
-                while rest:
-                    rest = rest[file.write(rest) :]
+                _write_all(file.fileno(), data)
                 if sync:
                     os.fsync(descriptor)
         except OSError as error:
@@ -292,6 +328,18 @@ def _read_buffer(file: FileIO, size_bytes: int) -> Any:
             return buffer.slice(0, size_bytes - len(rest))
         rest = rest[count:]
     return buffer
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _existing(target: str, error: OSError) -> CreateResult:
+    if os.path.isdir(target):
+        raise StoreError(f"create {target}: there is a folder of this name") from error
+    return CreateResult.EXISTS
 
 
 def _remove_temporary(temporary: str) -> None:

@@ -47,6 +47,9 @@ class Announced:
     def __init__(self) -> None:
         self.count = 0
 
+    def notify(self) -> None:
+        self.count += 1
+
     def notify_all(self) -> None:
         self.count += 1
 

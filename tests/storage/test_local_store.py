@@ -17,17 +17,33 @@ from sparklog.errors import (
 from sparklog.storage import CreateResult, LocalStore, ObjectStore
 from sparklog.testing.store_contract import StoreContract
 
+WAYS = ["nameless", "temporary"]
+"""Files that have no name before they are whole, and temporary ones, where a system has none of those."""
+
+
+def a_store(root, way):
+    found = LocalStore(root)
+    found._nameless.is_supported = found._nameless.is_supported and way == "nameless"
+    return found
+
 
 class TestLocalStore(StoreContract):
-    @pytest.fixture
-    def store(self, tmp_path) -> ObjectStore:
-        return LocalStore(tmp_path / "root")
+    @pytest.fixture(params=WAYS)
+    def store(self, tmp_path, request) -> ObjectStore:
+        store: ObjectStore = a_store(tmp_path / "root", request.param)
+        return store
+
+
+@pytest.fixture(params=WAYS)
+def store(tmp_path, request):
+    (tmp_path / "root").mkdir()
+    return a_store(tmp_path / "root", request.param)
 
 
 @pytest.fixture
-def store(tmp_path):
+def by_temporary(tmp_path):
     (tmp_path / "root").mkdir()
-    return LocalStore(tmp_path / "root")
+    return a_store(tmp_path / "root", "temporary")
 
 
 def fail(monkeypatch, function, code, *, when=lambda *arguments: True):
@@ -56,10 +72,13 @@ def files(store):
 
 @pytest.fixture
 def steps(monkeypatch, tmp_path):
-    """What is flushed, linked, renamed and unlinked, in order; temporary files are called ``<name>~``."""
+    """What is flushed, linked, renamed and unlinked, in order; temporary files are called ``<name>~``, those without a
+    name ``~``."""
     taken = []
 
     def short(path):
+        if str(path).startswith("/proc/") or str(path).endswith("(deleted)"):
+            return "~"
         relative = os.path.relpath(path, tmp_path)
         folder, name = os.path.split(relative)
         return os.path.join(folder, name.split(".")[1] + "~") if name.endswith(".tmp") else relative
@@ -83,6 +102,24 @@ def steps(monkeypatch, tmp_path):
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc to name open files")
 class TestOrder:
     """Protocol rule L9: file data, its link, its folder, each parent that isn't known to be durable."""
+
+    @pytest.fixture
+    def store(self, by_temporary):
+        return by_temporary
+
+    def test_create_without_a_temporary_file(self, tmp_path, steps):
+        store = a_store(tmp_path / "root", "nameless")
+        if not store._nameless.is_supported:
+            pytest.skip("the system has no files without a name")
+        (tmp_path / "root" / "a").mkdir(parents=True)
+        store.create("a/one", b"1", sync=True)
+        assert steps == ["fsync ~", "link ~ root/a/one", "fsync root/a", "fsync root", "fsync ."]
+        steps.clear()
+        store.put("a/two", b"2", sync=True)
+        assert steps == ["fsync ~", "link ~ root/a/two", "fsync root/a"]
+        steps.clear()
+        store.put("a/two", b"3", sync=True)
+        assert steps == ["fsync root/a/two~", "replace root/a/two~ root/a/two", "fsync root/a"]
 
     def test_create(self, store, steps):
         store.create("a/b/one", b"1", sync=True)
@@ -270,11 +307,63 @@ def test_a_file_system_without_hard_links_is_unsafe(store, monkeypatch, code):
 )
 @pytest.mark.parametrize(("write", "function"), [("create", "link"), ("put", "replace")])
 def test_a_link_or_rename_that_fails_may_have_been_carried_out(store, monkeypatch, write, function, code, expected):
+    if write == "put":
+        store.put("a", b"0")  # what is new may be linked
+    before = files(store)
     fail(monkeypatch, function, code)
     with pytest.raises(StoreError) as caught:
         getattr(store, write)("a", b"1")
     assert type(caught.value) is expected
+    assert files(store) == before
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE])
+def test_the_link_of_an_object_that_is_put_may_have_been_carried_out(store, monkeypatch, code):
+    if not store._nameless.is_supported:
+        pytest.skip("a temporary file is renamed")
+    fail(monkeypatch, "link", code)
+    with pytest.raises(StoreOutcomeUnknownError):
+        store.put("a", b"1")
     assert files(store) == []
+
+
+@pytest.mark.parametrize("code", [errno.ENOENT, errno.EPERM, errno.EACCES, errno.EXDEV])
+@pytest.mark.parametrize("write", ["put", "create"])
+def test_where_files_without_names_get_none_temporary_ones_are_linked(store, monkeypatch, write, code):
+    """No /proc, or a sandbox that doesn't let it be used."""
+    fail(monkeypatch, "link", code, when=lambda source, *_: source.startswith("/proc/"))
+    getattr(store, write)("a", b"1")
+    assert (store.read("a"), files(store), store._nameless.is_supported) == (b"1", ["a"], False)
+
+
+@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL])
+def test_a_file_system_without_nameless_files_is_asked_once(store, monkeypatch, code):
+    fail(monkeypatch, "open", code, when=lambda path, flags, *_: flags & os.O_TMPFILE == os.O_TMPFILE)
+    store.create("a", b"1")
+    assert (store.read("a"), store._nameless.is_supported) == (b"1", False)
+
+
+def test_a_folder_that_is_removed_before_its_first_link_is_made_again(store, monkeypatch):
+    store.put("announced/x", b"1")
+    real = os.link
+
+    def link_once_removed(source, target, **keywords):
+        monkeypatch.setattr(os, "link", real)
+        os.unlink(store.root / "announced" / "x")
+        os.rmdir(store.root / "announced")
+        return real(source, target, **keywords)
+
+    supported = store._nameless.is_supported
+    if supported:
+        monkeypatch.setattr(os, "link", link_once_removed)
+    assert store.create("announced/y", b"2") is CreateResult.CREATED
+    assert (store.read("announced/y"), store._nameless.is_supported) == (b"2", supported)
+
+
+def test_who_puts_while_another_creates_the_name_replaces_it(store, monkeypatch):
+    monkeypatch.setattr(os.path, "lexists", lambda path: store.create("a", b"other") is None)
+    store.put("a", b"own")
+    assert (store.read("a"), files(store)) == (b"own", ["a"])
 
 
 @pytest.mark.parametrize(
@@ -327,7 +416,8 @@ def test_a_file_where_a_folder_is_expected_and_the_other_way_round(store):
     assert files(store) == ["file", "folder/file"]
 
 
-def test_temporary_files_of_a_killed_process_are_not_listed(store, monkeypatch):
+def test_temporary_files_of_a_killed_process_are_not_listed(by_temporary, monkeypatch):
+    store = by_temporary
     with monkeypatch.context() as patch:
         patch.setattr(os, "unlink", lambda path: None)  # killed before it could
         store.create("a/b", b"1")

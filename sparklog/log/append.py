@@ -246,7 +246,8 @@ class TopicWriter:
         clock = self._log.clock
         began = clock.ticks_ms()
         self._learn_batches(files, deadline)
-        turns = Participation(self._group, deadline=deadline)
+        uploaded = max(file.uploaded_ticks_ms for file in files)
+        turns = Participation(self._group, deadline=deadline, uploaded_ticks_ms=uploaded)
         append = self._new_append(files, turns)
         if self._pause_until_ticks_ms > began and not turns.is_on():
             clock.sleep_ms(self._pause_until_ticks_ms - began)  # rule L11, fairness: others may have the next version

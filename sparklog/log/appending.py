@@ -248,7 +248,7 @@ class Append:
     def prepare(self) -> bool:
         """Wait for a turn and list, where writers take turns; upload again what may be gone. True: decide again."""
         return (
-            self._turns.prepare(self._state, must_create=self._must_create())
+            self._turns.prepare(self._state, must_create=self._must_create(), lists=not self.has_ordinary)
             or self._upload_without_refused()
             or self._upload_again_if_at_risk()
         )

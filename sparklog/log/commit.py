@@ -35,6 +35,7 @@ from sparklog.storage.position import Position, advance
 
 __all__ = [
     "GROUP_COMMIT_INFO",
+    "GROUP_COMMIT_TOOK_INFO",
     "Commit",
     "Decide",
     "GroupTurns",
@@ -45,6 +46,8 @@ __all__ = [
 
 GROUP_COMMIT_INFO = "group_commit"
 """In ``commitInfo.sparklog``: several writers lose races for the topic's next version (rule L14, announced uploads)."""
+GROUP_COMMIT_TOOK_INFO = "group_commit_ms"
+"""In ``commitInfo.sparklog`` beside it: how long its creator's listing and create before took (0: there was none)."""
 LOSSES_BEFORE_ON = 2
 """A commit that lost so many races says that group commit is worth while, if its newest create wasn't quick."""
 _LOSSES_BEFORE_SYNCING_LATE = 4
@@ -142,8 +145,11 @@ class GroupTurns(Protocol):
     def switch_on(self) -> None:
         """Note that group commit is worth while: until this writer's own entry says so, nobody else knows."""
 
-    def after_loss(self, lost_races: int) -> None:
+    def after_loss(self, lost_races: int, round_trip_ms: float) -> None:
         """Note that a create was lost, and its winner is applied."""
+
+    def took_ms(self) -> Sequence[float]:
+        """How long the commit's listing and the writer's create before took, for others to know; 0: there was none."""
 
 
 class _TopicTarget(CommitTarget[TopicState, Commit]):
@@ -199,11 +205,14 @@ class _TopicTarget(CommitTarget[TopicState, Commit]):
             gap_ms=0 if self._gaps is None else self._gaps.gap_ms(state),
             sync=self._sync and not syncs_late,
             syncs_late=syncs_late,
-            asks_for_group_commit=self._asks_for_group_commit(decision, lost_races),
+            group_commit=self._group_commit_info(decision, lost_races),
         )
 
-    def _asks_for_group_commit(self, decision: Commit, lost_races: int) -> bool:
-        return self._turns is not None and (decision.includes_others or self._is_worth_while(lost_races))
+    def _group_commit_info(self, decision: Commit, lost_races: int) -> Mapping[str, Any]:
+        """The part of the entry that lets others take turns, too; empty where that isn't worth while."""
+        if self._turns is None or not (decision.includes_others or self._is_worth_while(lost_races)):
+            return {}
+        return {GROUP_COMMIT_INFO: True, GROUP_COMMIT_TOOK_INFO: self._turns.took_ms()}
 
     def _is_worth_while(self, lost_races: int) -> bool:
         return lost_races >= LOSSES_BEFORE_ON and self._round_trip_ms >= LEAST_ROUND_TRIP_MS
@@ -218,7 +227,7 @@ class _TopicTarget(CommitTarget[TopicState, Commit]):
             state = self.retry_until_deadline(partial(self.apply_winner, state, winner, catches_up=False))
         except PositionLost:
             state = self.retry_until_deadline(self.load)
-        self._turns.after_loss(lost_races)
+        self._turns.after_loss(lost_races, round_trip_ms)
         return state
 
     def settle(self, lost: PositionLost) -> tuple[TopicState, bool]:
@@ -250,7 +259,7 @@ class _TopicDraft(Draft[TopicState]):
         unrecorded_ends: Collection[int] = (),
         gap_ms: int = 0,
         syncs_late: bool = False,
-        asks_for_group_commit: bool = False,
+        group_commit: Mapping[str, Any] | None = None,
     ) -> None:
         self.sync = sync
         self._syncs_late = syncs_late
@@ -259,8 +268,7 @@ class _TopicDraft(Draft[TopicState]):
         self._info = {**wanted.head.to_info(), **wanted.info}
         if gap_ms:
             self._info[GAP_INFO] = gap_ms
-        if asks_for_group_commit:
-            self._info[GROUP_COMMIT_INFO] = True
+        self._info.update(group_commit or {})
         self._actions = (*wanted.actions, *offset_actions(before, wanted.head, unrecorded_ends))
         self.began_ticks_ms = log.clock.ticks_ms()
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparklog.compaction.optimize import optimize_topic
-from sparklog.delta.actions import AddFile, SetTransaction
+from sparklog.delta.actions import AddFile, Entry, SetTransaction
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import (
     CommitStateUnknownError,
@@ -26,7 +26,7 @@ from sparklog.errors import (
 from sparklog.log.announced.group import announced_files
 from sparklog.log.announced.writing import Claim
 from sparklog.log.append import AppendResult, StagedFile, TopicWriter, UploadedFile
-from sparklog.log.commit import GROUP_COMMIT_INFO, Commit, commit
+from sparklog.log.commit import GROUP_COMMIT_INFO, GROUP_COMMIT_TOOK_INFO, Commit, commit
 from sparklog.log.data.carried_stats import STATS_KEY
 from sparklog.log.data.encode import EncodedBatch
 from sparklog.log.state import TopicState, open_state
@@ -61,8 +61,11 @@ class AlwaysOn:
     def switch_on(self) -> None:
         pass
 
-    def after_loss(self, lost_races: int) -> None:
+    def after_loss(self, lost_races: int, round_trip_ms: float) -> None:
         pass
+
+    def took_ms(self) -> Sequence[float]:
+        return [0.0, 0.0]
 
 
 def ask_for_group_commit(log: DeltaLog) -> None:
@@ -500,8 +503,46 @@ def test_what_nobody_else_publishes_is_created_right_behind_the_newest_version()
     assert {requests_behind(others, upload) for others in (0, 1, 2, 7, 30)} == {(1, 0)}
 
 
-def test_what_is_listed_no_more_is_created_right_behind_the_newest_version() -> None:
-    assert requests_behind(30, lambda writer: announce(writer, "old"), is_refreshed=True) == (1, 0)
+def test_an_entry_tells_others_how_long_a_listing_and_a_create_take() -> None:
+    group = Group(lambda store: ActsAfter(store, "create", lambda: group.clock.advance(50)), plain)
+    slow, other = group.writers
+    for number in range(2):
+        theirs = announce(other, f"theirs {number}")
+        publish(slow, announce(slow, str(number)))
+        publish(other, theirs)
+    found = [entry.info for entry in group.log.read_entries(0, slow.version + 1) if entry is not None]
+    told = [info[GROUP_COMMIT_TOOK_INFO] for info in found if info is not None and GROUP_COMMIT_TOOK_INFO in info]
+    assert told[-1] == [0.0, 50.0]
+    other.refresh()
+    assert other._group.turns.cycle_ms == pytest.approx(70)
+
+
+@pytest.mark.parametrize("lie", [None, 3, "ab", [1], [1, "2"], [1, 2, 3], [-1, 5], [10**400, 1], {"a": 1, "b": 2}])
+def test_an_entry_that_tells_nonsense_of_its_times_changes_nothing(lie: object) -> None:
+    group = Group(plain)
+    (writer,) = group.writers
+    info = {GROUP_COMMIT_INFO: True, GROUP_COMMIT_TOOK_INFO: lie}
+    before = writer._group.turns.cycle_ms
+    entry = Entry(version=9, token="x", actions=(), commit_info={"timestamp": 10**400}, info=info)
+    writer._group.note_entry(entry)
+    assert writer._group.turns.cycle_ms == before
+    publish(writer, announce(writer, "a"))
+
+
+def test_what_is_listed_no_more_is_created_after_one_wide_listing_of_two_folders() -> None:
+    assert requests_behind(30, lambda writer: announce(writer, "old"), is_refreshed=True) == (1, 2)
+
+
+def test_what_is_listed_no_more_is_published_with_what_others_announced_as_long_ago() -> None:
+    group = Group(plain, plain, plain)
+    other, *owners = group.writers
+    theirs = [announce(owner, f"old {number}") for number, owner in enumerate(owners)]
+    for number in range(30):
+        append(other, str(number))
+    group.switch_on()
+    versions = {publish(owner, files).delta_version for owner, files in zip(owners, theirs, strict=True)}
+    assert len(versions) == 1
+    assert sorted(group.values()) == sorted(["old 0", "old 1", *map(str, range(30))])
 
 
 def test_a_withdrawal_is_created_right_behind_the_newest_version() -> None:

@@ -4,6 +4,7 @@ including (rule L14, announced uploads)."""
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from sparklog.log.announced.plan import MOST_FILES, Listed, Listing, StoreClock,
 from sparklog.log.announced.turns import LEAST_ROUND_TRIP_MS, Turns, is_on
 from sparklog.log.announced.writing import Claim, GroupWriting
 from sparklog.log.catch_up import apply_look, catch_up, catch_up_to_tail
-from sparklog.log.commit import GROUP_COMMIT_INFO
+from sparklog.log.commit import GROUP_COMMIT_INFO, GROUP_COMMIT_TOOK_INFO
 from sparklog.log.data.data_files import StagedFile, UploadedFile
 from sparklog.log.data.encode import EncodedBatch
 from sparklog.log.producer_state import announcer_app_id, is_of_announcer
@@ -42,6 +43,8 @@ _COMPANY_MS = 60_000
 """For as long after an entry of another producer a writer announces what it uploads."""
 _REFUSED_FOR_MS = 60_000
 """A store that refuses a listing for good isn't asked for another before."""
+_MOST_MS = 2**50
+"""No time and no duration that an entry states is as large."""
 _Answer: TypeAlias = "Look[Entry] | Listing | None"
 
 
@@ -56,6 +59,8 @@ class GroupCommit:
         """
         self.writing = GroupWriting(version)
         self.turns = Turns(random.random)
+        self.create_ms = 0.0
+        """How long the writer's newest create took whose answer came; 0: there was none."""
         self.trusted = TrustedAnnouncers()
         self.carried_stats = CarriedStats()
         self.store_clock = StoreClock()
@@ -84,6 +89,7 @@ class GroupCommit:
         if self._newest and self._newest[-1][0] == version:
             self._newest.pop()
         self._is_slow = round_trip_ms >= LEAST_ROUND_TRIP_MS
+        self.create_ms = round_trip_ms
 
     def may_be_included(self) -> bool:
         """Is what is uploaded now to be announced? It costs no request. So a writer that knows of others does so before
@@ -129,12 +135,22 @@ class GroupCommit:
         now = self._log.clock.ticks_ms()
         if entry.info is not None and entry.info.get(GROUP_COMMIT_INFO) is True:
             self.switch_on()
-        own = {announcer_app_id(announcer) for announcer in self.writing.announcers}
-        writers = {a.app_id for a in entry.actions if isinstance(a, SetTransaction)} - own
-        others = [one for one in writers if one.isdecimal() or is_of_announcer(one)]
-        if others:
+        app_ids = {a.app_id for a in entry.actions if isinstance(a, SetTransaction)}
+        writers = {one for one in app_ids if one.isdecimal() or is_of_announcer(one)}
+        if writers - self.own_app_ids:
             self._newest.append((entry.version, now))
-        self.turns.observe(others, now)
+        took = _took_ms(entry)
+        if took is not None:
+            self.turns.note_took(*took)
+        began_ms = entry.commit_info.get("timestamp")
+        is_said = isinstance(began_ms, int) and abs(began_ms) < _MOST_MS
+        age_ms = self._log.clock.now_ms() - began_ms if is_said else None
+        self.turns.observe(writers, now, version=entry.version, age_ms=age_ms)
+
+    @property
+    def own_app_ids(self) -> frozenset[str]:
+        """The appIds that tell of this writer's own flushes."""
+        return frozenset(map(announcer_app_id, self.writing.announcers))
 
     def note_loaded(self, state: TopicState) -> None:
         """Note a topic that was loaded anew."""
@@ -144,13 +160,23 @@ class GroupCommit:
 class Participation:
     """One append's part in group commit: its turn and its listing. Belongs to the thread that commits."""
 
-    def __init__(self, group: GroupCommit, *, deadline: Deadline, waits: bool = True) -> None:
-        """``waits``: for a turn; off: the entry is urgent, and includes nobody."""
+    def __init__(
+        self, group: GroupCommit, *, deadline: Deadline, waits: bool = True, uploaded_ticks_ms: float = -math.inf
+    ) -> None:
+        """
+        Args:
+            waits: for a turn; off: the entry is urgent, and includes nobody.
+            uploaded_ticks_ms: when the newest of the append's files was uploaded.
+        """
         self._group = group
         self._waits = waits
         self._deadline = deadline
         self._clock = deadline.clock
+        self._uploaded_ticks_ms = uploaded_ticks_ms
+        self._began_ticks_ms = deadline.clock.ticks_ms()
         self._turn_at: float | None = None
+        self._drawn_version = -1
+        """The version as of which the turn was drawn."""
         self._listing: Listing | None = None
         self._listed_version = -1
         self._listings = 0
@@ -165,25 +191,33 @@ class Participation:
         """Let the writer take turns with others, and announce what it uploads from now on."""
         self._group.switch_on()
 
-    def after_loss(self, lost_races: int) -> None:
+    def took_ms(self) -> Sequence[float]:
+        """How long the append's listing and the writer's create before took, for the entry; 0: there was none."""
+        return [round(self._listing_took_ms, 1), round(self._group.create_ms, 1)]
+
+    def after_loss(self, lost_races: int, round_trip_ms: float) -> None:
         """A create was lost: its turn comes later."""
+        self._group.turns.note_lost(round_trip_ms)
         now, left_ms = self._clock.ticks_ms(), self._deadline.left_ms
         self._turn_at = self._group.turns.draw_after_loss(now, lost_races=lost_races, left_ms=left_ms)
 
     def after_commit(self, round_trip_ms: float) -> None:
         """An entry was created by this append."""
-        self._group.turns.note_cycle(self._listing_took_ms + round_trip_ms)
+        self._group.turns.note_took(self._listing_took_ms, round_trip_ms)
 
-    def prepare(self, state: TopicState, *, must_create: bool) -> bool:
+    def prepare(self, state: TopicState, *, must_create: bool, lists: bool = False) -> bool:
         """Wait for a turn, then list. True: decide again, since the state or the listing is another one.
 
         Args:
             must_create: nobody else publishes some of the files, so that each entry of another puts them off.
+            lists: where it must create, list once nevertheless, before it waits for a version.
         Raises:
             StoreError, UnsupportedVersionError, NotATopicError.
         """
         if not self.is_on() or self._deadline.has_passed:
             return False
+        if must_create and lists and self._waits and not self._listings:
+            return self._list(state, is_wide=True)
         if must_create or not self._waits or self._listings >= _MOST_LISTINGS:
             return self._wait_for_version(state)
         return self._wait_for_turn(state) or self._list(state)
@@ -207,24 +241,36 @@ class Participation:
         )
 
     def _draw(self, state: TopicState) -> float:
-        return self._group.turns.draw(
-            self._clock.ticks_ms(),
-            is_creator=state.position.version == self._group.created_version,
-            left_ms=self._deadline.left_ms,
-        )
+        """The tick of the turn. A turn isn't put off, but for a while where versions come at a pace."""
+        turns, now, left_ms = self._group.turns, self._clock.ticks_ms(), self._deadline.left_ms
+        if self._turn_at is None or self._drawn_version != state.position.version:
+            own = self._group.own_app_ids
+            is_creator = state.position.version == self._group.created_version
+            drawn = turns.draw(now, is_creator=is_creator, left_ms=left_ms, own=own)
+            is_put_off = now - self._began_ticks_ms < turns.put_off_ms(own, left_ms=left_ms)
+            self._turn_at = drawn if self._turn_at is None or is_put_off else min(self._turn_at, drawn)
+            self._drawn_version = state.position.version
+        return self._turn_at
 
     def _wait_for_turn(self, state: TopicState) -> bool:
-        """True: entries were applied meanwhile. A turn is never put off."""
-        turns = self._group.turns
-        turn_at = self._draw(state) if self._turn_at is None else min(self._turn_at, self._draw(state))
-        self._turn_at = turn_at
+        """True: entries were applied meanwhile."""
+        turns, own, turn_at = self._group.turns, self._group.own_app_ids, self._draw(state)
+        if turns.is_behind(self._clock.ticks_ms(), own) and self._looks(state, own):
+            return True
         while (now := self._clock.ticks_ms()) < turn_at:
-            self._clock.sleep_ms(min(turn_at - now, turns.look_every_ms))
-            if self._clock.ticks_ms() < turn_at and self._applies(
-                lambda: catch_up(state, ahead=turns.ahead(self._clock.ticks_ms()))
-            ):
+            look_at = turns.next_look(now, turn_at=turn_at, uploaded_ticks_ms=self._uploaded_ticks_ms, own=own)
+            self._clock.sleep_ms(max(0.0, min(turn_at, look_at) - now))
+            if self._clock.ticks_ms() < turn_at and self._looks(state, own):
                 return True
         return False
+
+    def _looks(self, state: TopicState, own: frozenset[str]) -> bool:
+        """Look for the versions that are expected. True: some were applied."""
+        turns, began = self._group.turns, self._clock.ticks_ms()
+        is_new = self._applies(lambda: catch_up(state, ahead=turns.ahead(began, own)))
+        if not is_new:
+            turns.note_tail(began)
+        return is_new
 
     def _wait_for_version(self, state: TopicState) -> bool:
         """Wait for the next version, for a cycle at most: who creates right behind it is faster than whoever lists
@@ -243,7 +289,7 @@ class Participation:
         self._waited_for_version = state.position.version
         return state.position.version > before
 
-    def _list(self, state: TopicState) -> bool:
+    def _list(self, state: TopicState, *, is_wide: bool = False) -> bool:
         """List once for each version, and look for the next one at the same time. True: something is new."""
         version, group = state.position.version, self._group
         now = self._clock.ticks_ms()
@@ -255,7 +301,7 @@ class Participation:
             return self._wait_for_version(state)
         calls: Sequence[Callable[[], _Answer]] = (
             lambda: state.log.look(state.position),
-            partial(list_announced, state.log, version, own_paths, group.store_clock),
+            partial(list_announced, state.log, version, own_paths, group.store_clock, is_wide=is_wide),
         )
         look, listing = parallel_results(lambda call: call(), calls)
         self._listing_took_ms = self._clock.ticks_ms() - now
@@ -295,6 +341,15 @@ class Participation:
             return bool(call())
         except PositionLost:
             return False
+
+
+def _took_ms(entry: Entry) -> tuple[float, float] | None:
+    """How long a listing and a create took, as an entry says; None where it doesn't."""
+    found = (entry.info or {}).get(GROUP_COMMIT_TOOK_INFO)
+    if not isinstance(found, (list, tuple)) or len(found) != 2:
+        return None
+    took = [float(one) for one in found if isinstance(one, (int, float)) and 0 <= one < _MOST_MS]
+    return (took[0], took[1]) if len(took) == 2 else None
 
 
 def announced_files(

@@ -6,7 +6,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +19,8 @@ from sparklog.log.announced.plan import Listed, Listing, StoreClock
 from sparklog.log.data.carried_stats import carried_stats
 from sparklog.log.data.producer_stamp import next_sequence
 from sparklog.log.data.value_columns import Leaf
-from sparklog.parallel import parallel_results
+from sparklog.parallel import parallel_map, parallel_results
+from sparklog.storage.base import ObjectInfo
 from sparklog.storage.retrying import Patience, RetryingStore
 
 __all__ = ["CarriedStats", "TrustedAnnouncers", "is_true_to_its_name", "list_announced"]
@@ -39,14 +40,18 @@ _END_BYTES = 8
 """The length of the footer and the magic number behind it."""
 
 
-def list_announced(log: DeltaLog, version: int, own_paths: Mapping[str, float], clock: StoreClock) -> Listing | None:
-    """List what was announced by those who knew one of the newest versions: one LIST, at a block's beginning two.
+def list_announced(
+    log: DeltaLog, version: int, own_paths: Mapping[str, float], clock: StoreClock, *, is_wide: bool = False
+) -> Listing | None:
+    """List what was announced by those who knew one of the newest versions: one LIST, at a block's beginning two side
+    by side.
 
     Args:
         version: the newest that the includer has applied.
         own_paths: the includer's own announced files, relative to the table's folder, and when the upload of each
             began, by its ticks.
         clock: gets to know the store's time.
+        is_wide: of more versions: up to three LISTs side by side.
     Returns:
         None: the store's time isn't known, so nobody's age is.
     Raises:
@@ -54,25 +59,29 @@ def list_announced(log: DeltaLog, version: int, own_paths: Mapping[str, float], 
     """
     patience = Patience(deadline=log.clock.deadline_in(_LISTING_MS), retries=0)
     with log.store.patience(patience) if isinstance(log.store, RetryingStore) else nullcontext():
-        files = _list(log, version, own_paths, clock)
+        files = _list(log, folders_to_list(version, is_wide=is_wide), own_paths, clock)
     now = log.clock.ticks_ms()
     store_ms = clock.store_ms(now)
     return None if store_ms is None else Listing(files=files, store_ms=store_ms, at_ticks_ms=now)
 
 
-def _list(log: DeltaLog, version: int, own_paths: Mapping[str, float], clock: StoreClock) -> tuple[Listed, ...]:
+def _list(
+    log: DeltaLog, folders: Iterable[tuple[str, str]], own_paths: Mapping[str, float], clock: StoreClock
+) -> tuple[Listed, ...]:
     files: list[Listed] = []
     prefix = f"{log.table}/"
-    for folder, after in folders_to_list(version):
-        for found in islice(log.store.list(prefix + folder, after=prefix + after), _MOST_LISTED):
-            path = found.path.removeprefix(prefix)
-            if path in own_paths:
-                now = log.clock.ticks_ms()
-                clock.observe(found.modified_ms, began_ticks_ms=own_paths[path], now_ticks_ms=now)
-            elif (announcement := parse_name(path)) is not None:
-                files.append(
-                    Listed(announcement=announcement, modified_ms=found.modified_ms, size_bytes=found.size_bytes)
-                )
+
+    def listed(folder_and_after: tuple[str, str]) -> list[ObjectInfo]:
+        folder, after = folder_and_after
+        return [*islice(log.store.list(prefix + folder, after=prefix + after), _MOST_LISTED)]
+
+    for found in chain.from_iterable(parallel_map(listed, folders)):
+        path = found.path.removeprefix(prefix)
+        if path in own_paths:
+            now = log.clock.ticks_ms()
+            clock.observe(found.modified_ms, began_ticks_ms=own_paths[path], now_ticks_ms=now)
+        elif (announcement := parse_name(path)) is not None:
+            files.append(Listed(announcement=announcement, modified_ms=found.modified_ms, size_bytes=found.size_bytes))
     return tuple(files)
 
 

@@ -36,6 +36,7 @@ _FORMAT = 1
 _VERSIONS_IN_BLOCK = 32
 _VERSIONS_LISTED = 6
 _MORE_VERSIONS_LISTED, _MORE_EVERY = 16, 4
+_VERSIONS_LISTED_WIDE = 64
 _TAG_DIGITS = 12
 _MAX_LONG = 2**63 - 1
 _MAX_PARTITION = 2**31 - 1
@@ -192,11 +193,16 @@ def parse_name(path: str) -> Announcement | None:
     return announcement if announcement.is_sound else None
 
 
-def folders_to_list(version: int) -> tuple[tuple[str, str], ...]:
+def folders_to_list(version: int, *, is_wide: bool = False) -> tuple[tuple[str, str], ...]:
     """The folders, relative to the table's, in which a writer whose newest version is ``version`` looks for announced
     files, and where it begins in each: by those who knew one of the newest six versions, of every fourth version the
-    newest 16."""
+    newest 16.
+
+    Args:
+        is_wide: the newest 64: the writer itself knew none of the newest, and it may not be the only one.
+    """
     count = _VERSIONS_LISTED if version % _MORE_EVERY else _MORE_VERSIONS_LISTED
+    count = _VERSIONS_LISTED_WIDE if is_wide else count
     first = max(0, version - count + 1)
     blocks = range(first // _VERSIONS_IN_BLOCK, version // _VERSIONS_IN_BLOCK + 1)
     return tuple(

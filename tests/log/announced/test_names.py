@@ -166,6 +166,14 @@ def test_what_is_listed_begins_six_versions_ago_and_at_times_sixteen(version, li
     assert folders_to_list(version) == expected
 
 
+def test_a_wide_listing_begins_64_versions_ago():
+    expected = [(2, 67), (3, 96), (4, 128)]
+    assert folders_to_list(130, is_wide=True) == tuple(
+        (f"announced/{b:012d}/", f"announced/{b:012d}/{known:020d}/") for b, known in expected
+    )
+    assert folders_to_list(5, is_wide=True) == folders_to_list(5)
+
+
 def test_a_listing_that_begins_at_a_version_shows_its_files():
     ((folder, after),) = folders_to_list(6)
     assert name_of(replace(an_announcement(), known=1)) > after

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from sparklog.log import Cluster
+
 __all__ = [
     "PARTITIONS",
     "arrow_batch",
@@ -59,12 +61,13 @@ def sparklog_topic(root: str, topic: str, *, partitions: int = PARTITIONS) -> No
     create_topic(open_cluster(root).topic_log(topic), topic, num_partitions=partitions)
 
 
-def sparklog_count(root: str, topic: str) -> int:
+def sparklog_count(root: str | Cluster, topic: str) -> int:
     """How many records are in the log."""
-    from sparklog.log.cluster import open_cluster
+    from sparklog.log.cluster import Cluster, open_cluster
     from sparklog.log.follow import TopicFollower
 
-    head = TopicFollower(open_cluster(root).topic_log(topic), topic).head
+    cluster = root if isinstance(root, Cluster) else open_cluster(root)
+    head = TopicFollower(cluster.topic_log(topic), topic).head
     return sum(head.log_end_offsets) - sum(head.log_start_offsets)
 
 

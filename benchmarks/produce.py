@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.extent import Extent
 from benchmarks.harness import Case, Goal, Usage, compare, empty_files, run, used
@@ -24,6 +24,9 @@ from benchmarks.peers import (
     sparklog_count,
     sparklog_topic,
 )
+
+if TYPE_CHECKING:
+    from sparklog.log import Cluster
 
 TOPIC = "bench"
 BATCH = 50_000
@@ -43,7 +46,7 @@ KAFKA_SENDS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def send_sparklog(root: str, *, count: int, value_size: int, topic: str = TOPIC, **settings: Any) -> Usage:
+def send_sparklog(root: str | Cluster, *, count: int, value_size: int, topic: str = TOPIC, **settings: Any) -> Usage:
     """``Producer.send`` of ``count`` records; their futures are not looked at."""
     from sparklog.producer import Producer
 
@@ -87,7 +90,7 @@ def send_kafka(
     return usage
 
 
-def send_batch_sparklog(root: str, *, batches: int, value_size: int, **settings: Any) -> Usage:
+def send_batch_sparklog(root: str | Cluster, *, batches: int, value_size: int, **settings: Any) -> Usage:
     """``Producer.send_batch`` of Arrow tables that are there already."""
     from sparklog.producer import Producer
 

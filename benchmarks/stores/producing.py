@@ -18,11 +18,15 @@ from benchmarks.produce import BATCH, TOPIC, send_batch_sparklog, send_sparklog
 from benchmarks.stores.delayed_s3 import EXPRESS_5, INSTANT, PROFILES, STANDARD_20_50, DelayedS3, Profile
 from benchmarks.stores.figures import COST_HEADING, cost_cells
 from benchmarks.stores.latency_proxy import control
+from benchmarks.stores.later_folder import send_batch_later, send_later
 
 __all__ = ["one_producer", "shared_topic", "small_commits"]
 
 VALUE_SIZE = 100
 FOLDER = Profile(name="folder", get_ms=0, put_ms=0)
+LATER_FOLDER = Profile(name="folder, 20/50 ms later", get_ms=20, put_ms=50)
+"""Without a server and a proxy that take CPU of the same machine."""
+FOLDERS = (FOLDER, LATER_FOLDER)
 FLUSH_RECORDS = 10
 FLUSH_EVERY_S = 0.25
 """WarpStream's agents flush so often, too."""
@@ -36,19 +40,21 @@ OPEN_S = 300
 def one_producer(s3: DelayedS3, extent: Extent) -> Mapping[str, float]:
     """Records of 100 bytes, one by one and in tables, to a folder and to each profile."""
     count = extent.of(200_000, 1_000_000, 1_000_000)
-    works: Mapping[str, tuple[Callable[..., Usage], dict[str, Any]]] = {
-        "send": (send_sparklog, {"count": count}),
-        "send_batch": (send_batch_sparklog, {"batches": count // BATCH}),
+    works: Mapping[str, tuple[Callable[..., Usage], Callable[..., Usage], dict[str, Any]]] = {
+        "send": (send_sparklog, send_later, {"count": count}),
+        "send_batch": (send_batch_sparklog, send_batch_later, {"batches": count // BATCH}),
     }
-    profiles = (FOLDER, *PROFILES) if extent.is_full else (FOLDER, INSTANT, STANDARD_20_50)
+    profiles = (*FOLDERS, *PROFILES) if extent.is_full else (*FOLDERS, INSTANT, STANDARD_20_50)
     usages: dict[tuple[str, str], list[Usage]] = {}
     of_store: dict[tuple[str, str], float] = {}
     for number in range(extent.of(1, ROUNDS, ROUNDS)):
-        for name, (work, size) in works.items():
+        for name, (work, work_later, size) in works.items():
             for profile in profiles:
                 progress(f"round {number + 1}: {name}, {profile.name}")
                 cpu_s = s3.cpu_s()
-                usage = _on_new_topic(s3, profile, work, value_size=VALUE_SIZE, **size)
+                delays = {"get_ms": profile.get_ms, "put_ms": profile.put_ms} if profile is LATER_FOLDER else {}
+                how = work_later if delays else work
+                usage = _on_new_topic(s3, profile, how, value_size=VALUE_SIZE, **size, **delays)
                 of_store[name, profile.name] = s3.cpu_s() - cpu_s
                 usages.setdefault((name, profile.name), []).append(usage)
     progress("")
@@ -61,10 +67,10 @@ def one_producer(s3: DelayedS3, extent: Extent) -> Mapping[str, float]:
         for profile in profiles:
             usage = median(usages[name, profile.name])
             share, cpu = usage.per_second / folder.per_second, usage.cpu_s / folder.cpu_s
-            cost = cost_cells(usage.requests if profile is not FOLDER else None, count / 1_000_000, profile.prices)
+            cost = cost_cells(None if profile in FOLDERS else usage.requests, count / 1_000_000, profile.prices)
             speed = [f"{100 * share:.0f} %", f"{100 * usage.per_second / instant.per_second:.0f} %"]
             cells = [f"{usage.cpu_s_per_million:.2f}", f"{cpu:.2f}"]
-            cells.append("" if profile is FOLDER else f"{of_store[name, profile.name] * 1_000_000 / count:.2f}")
+            cells.append("" if profile in FOLDERS else f"{of_store[name, profile.name] * 1_000_000 / count:.2f}")
             rows.append([f"{name}, {profile.name}", f"{usage.per_second:,.0f}", *speed, *cells, *cost])
             figures[f"{profile.name}: {name}, share of the folder's rate"] = 100 * share
             figures[f"{profile.name}: CPU of {name} to the folder's"] = cpu
@@ -76,7 +82,7 @@ def one_producer(s3: DelayedS3, extent: Extent) -> Mapping[str, float]:
 def _on_new_topic(s3: DelayedS3, profile: Profile, work: Callable[..., Usage], **arguments: Any) -> Usage:
     with tempfile.TemporaryDirectory() as folder:
         s3.use(INSTANT)
-        root = folder if profile is FOLDER else s3.new_root()
+        root = folder if profile in FOLDERS else s3.new_root()
         sparklog_topic(root, TOPIC)
         s3.use(profile)
         return Usage(**run(work, root=root, **arguments))

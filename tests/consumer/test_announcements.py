@@ -50,7 +50,7 @@ def test_a_topic_that_is_told_of_is_looked_at_whatever_is_due(tmp_path):
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_one_look_finds_an_announced_record_and_the_end_behind_it(tmp_path, others):
+def test_one_look_finds_an_announced_record_and_the_end_behind_it(tmp_path, monkeypatch, others):
     """Looks beside each other, too: of a topic of which nothing was announced one entry is asked for."""
     store = Telling(LocalStore(tmp_path))
     cluster = with_topic(a_cluster(store), "a")
@@ -62,14 +62,14 @@ def test_one_look_finds_an_announced_record_and_the_end_behind_it(tmp_path, othe
     consumer.take(tp())
     consumer.run()
     send(cluster, "b")
-    with_store, asked = cluster.store, []
-    read_many = with_store.read_many
+    asked = []
+    read_many = cluster.store.read_many
 
     def noted(paths):
         asked.append([path for path in paths if path.startswith("topics/t/_delta_log/")])
         return read_many(paths)
 
-    with_store.read_many = noted
+    monkeypatch.setattr(cluster.store, "read_many", noted)
     (notified,) = [changed for folder, changed in store.watches.items() if folder.startswith("topics/t/")]
     notified()
     while consumer.fetcher.round(until_ticks_ms=0.0):

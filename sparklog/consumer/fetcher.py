@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
@@ -200,7 +200,7 @@ class Fetcher:
         self._schedule.announced(announced, now_ms=now)
         at_once = asked & (self._changed | self._topics.behind() | announced)
         taken, left = self._take_shared(self._schedule.due(asked, until_ticks_ms) - at_once)
-        polled = self._poll(at_once | left)
+        polled = self._poll(at_once | left, announced)
         self._changed = (self._changed & wanted) - polled.news.keys()
         news = {**taken.news, **polled.news}
         for topic in news.keys() & self._retry_ticks_ms.keys():
@@ -228,11 +228,11 @@ class Fetcher:
         self._retry_later(outages)
         raise next(iter(outages.values()))
 
-    def _poll(self, topics: Iterable[str]) -> Polled:
+    def _poll(self, topics: Iterable[str], announced: Set[str]) -> Polled:
         began = self._clock.ticks_ms()
-        polled = self._topics.poll(topics)
+        polled = self._topics.poll(topics, announced)
         ended = self._clock.ticks_ms()
-        self._schedule.looked(polled.news, now_ms=ended, took_ms=ended - began)
+        self._schedule.looked(polled.news, now_ms=ended, took_ms=ended - began, ended=polled.ended)
         return polled
 
     def _take_shared(self, due: set[str]) -> tuple[Polled, set[str]]:

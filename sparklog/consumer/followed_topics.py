@@ -50,6 +50,8 @@ class Polled:
     """Was something new? Of each topic that could be looked at."""
     errors: Mapping[str, Exception] = field(default_factory=dict)
     """Why the others couldn't be looked at."""
+    ended: Set[str] = frozenset()
+    """The topics whose ends were seen: nothing follows what was found."""
 
 
 class FollowedTopics:
@@ -141,11 +143,14 @@ class FollowedTopics:
         errors = {topic: found for topic, found in ended.items() if isinstance(found, Exception)}
         return Polled(dict.fromkeys(opened, True), errors)
 
-    def poll(self, topics: Iterable[str]) -> Polled:
+    def poll(self, topics: Iterable[str], announced: Set[str] = frozenset()) -> Polled:
         """Look at those of the topics that are followed: a GET each where nothing is new, all at once.
 
         One that was deleted isn't followed any longer; its error is an ``UnknownTopicOrPartitionError``.
 
+        Args:
+            announced: those of which the store says that something is new: an entry and what follows it are asked for,
+                so that this look finds the end.
         Raises:
             StoreError: a retriable one; which topic it is about isn't known.
         """
@@ -156,7 +161,8 @@ class FollowedTopics:
         for topic, follower in followers.items():
             self._shared.begin(topic, _next_path(follower), began)
         try:
-            results = dict(zip(followers, poll_all([*followers.values()]), strict=True))
+            expected = [int(topic in announced) for topic in followers] if announced else ()
+            results = dict(zip(followers, poll_all([*followers.values()], expected), strict=True))
         except StoreError:
             for topic in followers:
                 self._shared.end(topic, None)
@@ -207,16 +213,19 @@ class FollowedTopics:
         }
 
     def _applied(self, results: Mapping[str, list[Entry] | Exception]) -> Polled:
-        news, errors = {}, {}
+        news, errors, ended = {}, {}, set()
         for topic, found in results.items():
             if isinstance(found, Exception):
                 errors[topic] = found
                 if isinstance(found, UnknownTopicOrPartitionError):
                     self.drop(topic)
             else:
-                news[topic] = bool(found) or not self._followers[topic].caught_up
+                has_ended = self._followers[topic].caught_up
+                news[topic] = bool(found) or not has_ended
+                if has_ended:
+                    ended.add(topic)
                 self._stale.discard(topic)
-        return Polled(news, errors)
+        return Polled(news, errors, ended)
 
     def meet_foreign_files(self, topics: Iterable[str]) -> None:
         """Have offsets given, in the background, to records that other engines wrote without (rule F2, sequencing)."""

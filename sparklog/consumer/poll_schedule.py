@@ -138,12 +138,15 @@ class PollSchedule:
         for topic in topics:
             self._paces.setdefault(topic, _Pace(now_ms, 0.0, now_ms)).announced_ticks_ms = now_ms
 
-    def looked(self, news: Mapping[str, bool], *, now_ms: float, took_ms: float | None) -> None:
+    def looked(
+        self, news: Mapping[str, bool], *, now_ms: float, took_ms: float | None, ended: Set[str] = frozenset()
+    ) -> None:
         """Note that a look at topics has ended.
 
         Args:
             news: whether something was new, by topic; that may mean that there is more.
             took_ms: how long the look took for all of them; None: it was somebody else's.
+            ended: topics of which it is known that nothing more is there: what the store announces is waited for then.
         """
         if not news:
             return
@@ -157,7 +160,7 @@ class PollSchedule:
         quiet_count = sum(pace.is_quiet for pace in self._paces.values())
         for topic, is_new in news.items():
             pace = self._paces[topic]
-            if not is_new:
+            if not is_new or (pace.is_announced and topic in ended):
                 longest_ms = self._longest_wait_ms(pace, now_ms, quiet_count)
                 first_ms = max(_SHORTEST_WAIT_MS, longest_ms * (1.0 if pace.is_announced else _FIRST_SHARE))
                 pace.wait_ms = min(max(pace.wait_ms * _GROWTH, first_ms), longest_ms)

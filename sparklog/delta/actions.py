@@ -37,8 +37,11 @@ ENTRY_FORMAT = 1
 NEWEST_ENTRY_FORMAT = 2
 """The format of typed topics' entries, which an older sparklog must not take part in (decision 0027)."""
 _OURS = "sparklog"
-_ENCODER = json.JSONEncoder(separators=(",", ":"))
+_ENCODER = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 """Kept, because ``json.dumps`` with separators makes an encoder for each call."""
+
+_text = json.encoder.encode_basestring_ascii
+_BOOLEANS = {False: "false", True: "true"}
 
 T = TypeVar("T")
 
@@ -68,6 +71,18 @@ class AddFile:
         if self.stats is not None:
             body["stats"] = _dumps(self.stats)
         return {"add": body}
+
+    def to_line(self) -> str:
+        """The action as a line of a log entry: :meth:`to_json`, whose encoder is set up anew for each line."""
+        values = ",".join(
+            f"{_text(name)}:{_text(value) if type(value) is str else _ENCODER.encode(value)}"
+            for name, value in self.partition_values.items()
+        )
+        stats = "" if self.stats is None else f',"stats":{_text(_dumps(self.stats))}'
+        return (
+            f'{{"add":{{"path":{_text(self.path)},"partitionValues":{{{values}}},"size":{self.size_bytes},'
+            f'"modificationTime":{self.modification_ms},"dataChange":{_BOOLEANS[self.data_change]}{stats}}}}}'
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +120,12 @@ class SetTransaction:
     def to_json(self) -> dict[str, Any]:
         """The action as a log entry has it, under its name ``txn``."""
         return {"txn": {"appId": self.app_id, "version": self.version, "lastUpdated": self.last_updated_ms}}
+
+    def to_line(self) -> str:
+        """The action as a line of a log entry, as :meth:`AddFile.to_line`."""
+        return (
+            f'{{"txn":{{"appId":{_text(self.app_id)},"version":{self.version},"lastUpdated":{self.last_updated_ms}}}}}'
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +220,7 @@ def encode_entry(
         "engineInfo": f"{ENGINE_INFO}/{version}",
         _OURS: {"format": ENTRY_FORMAT, "token": token, "actions": len(actions), **info},
     }
-    lines = [_dumps({"commitInfo": commit_info}), *(_dumps(action.to_json()) for action in actions)]
+    lines = [_dumps({"commitInfo": commit_info}), *map(_line, actions)]
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -241,6 +262,11 @@ def decode_entry(version: int, path: str, data: bytes) -> Entry:
 
 def _content_token(data: bytes) -> str:
     return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def _line(action: Action) -> str:
+    """An action as a line of an entry: files and numbers, which every commit has, without an encoder."""
+    return action.to_line() if isinstance(action, AddFile | SetTransaction) else _dumps(action.to_json())
 
 
 def _dumps(value: Mapping[str, Any]) -> str:

@@ -89,7 +89,7 @@ def new_batches(slots: Sequence[Slot], bases: Mapping[str, int]) -> list[tuple[i
     """
     found = []
     for slot in slots:
-        if slot.is_empty or slot.newest.path not in bases:
+        if slot.is_empty or not slot.files[0].batches or slot.newest.path not in bases:
             continue
         offsets = _stored_offsets(slot, bases[slot.newest.path])
         for placed, is_wanted in zip(slot.files[0].batches, slot.wanted, strict=True):

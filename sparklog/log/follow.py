@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -76,19 +77,22 @@ class TopicFollower:
         self._state = self._load()
         self._check_alive()
 
-    def poll(self) -> list[Entry]:
+    def poll(self, expected: int = 0) -> list[Entry]:
         """Apply what follows, if anything does: one GET when nothing new is there, and one per new version.
 
         A follower that finds something at every poll is behind, and reads further ahead each time, up to 32 versions in
         parallel. One that was left behind by log cleanup loads the topic anew and returns nothing of what it missed.
 
+        Args:
+            expected: how many entries are likely to be new: one more is asked for, so that one poll finds the end.
         Raises:
             UnknownTopicOrPartitionError: the topic was deleted, and perhaps created again: that is another topic.
             UnsupportedVersionError, NotATopicError: what another engine did to it can't be understood, as long as it
                 lasts.
         """
         began = self._log.clock.ticks_ms()
-        return self.take(self._log.store.read_many(self.next_paths(self.ahead)), began_ticks_ms=began)
+        paths = self.next_paths(max(self.ahead, min(expected + 1, _MOST_TOGETHER)))
+        return self.take(self._log.store.read_many(paths), began_ticks_ms=began)
 
     def next_paths(self, ahead: int) -> list[str]:
         """The names of the entries that come next, for whoever polls several topics at once."""
@@ -220,7 +224,7 @@ def poll_all(followers: Sequence[TopicFollower], expected: Sequence[int] = ()) -
         StoreError: a retriable one; which of the topics it is about isn't known.
     """
     if len(followers) < 2:
-        return [attempt(TopicFollower.poll, follower) for follower in followers]
+        return [attempt(partial(TopicFollower.poll, expected=sum(expected)), follower) for follower in followers]
     log = followers[0].log
     most = max(1, _MOST_TOGETHER // len(followers))
     likely = [count + 1 for count in expected] or [1] * len(followers)

@@ -269,6 +269,11 @@ class RecordBatch(Batch):
         return self.records.count
 
     def take_table(self) -> pa.Table:
+        return pa.table(self.take_columns())
+
+    def take_columns(self) -> dict[str, pa.Array]:
+        """The columns of :meth:`take_table`, once: of a few records a table costs more than all that is done with
+        it."""
         timestamps, keys, values, given, typed = take_columns(self.records)
         self._header_sizes = {index: size for index, (_, _, size, _, _) in given.items() if size >= 0}
         count = len(keys)
@@ -282,7 +287,7 @@ class RecordBatch(Batch):
             "headers": _column(headers, count, HEADERS),
             "partition": _column(partitions, count, pa.int32()),
         }
-        return pa.table(columns if typed is None else columns | {DATA: typed})
+        return columns if typed is None else columns | {DATA: typed}
 
     def take_values(self) -> Mapping[int, Any]:
         values, self._values = self._values, {}

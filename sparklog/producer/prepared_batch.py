@@ -5,7 +5,7 @@ Pure: the topic's settings, the time and the sticky partition are arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from sparklog.log.data.encode import MAX_TIMESTAMP_MS
 from sparklog.log.data.producer_batch import FileRows, PlacedBatch
 from sparklog.log.data.schema import TIMESTAMP
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID
-from sparklog.producer.batch import I32, I64, Batch, Outcome, RefusedWithOthersError, Written
+from sparklog.producer.batch import I32, I64, Batch, Outcome, RecordBatch, RefusedWithOthersError, Written
 from sparklog.producer.partitioner import StickyPartition, key_partitions
 from sparklog.producer.typed_values import ValueEncoding, sizes_of
 
@@ -129,13 +129,13 @@ def prepare(
         encoding: of a typed topic's values.
         renew: the encoding as of now: bytes may be of a schema that ``encoding`` doesn't know.
     """
-    table, undecodable = _take_table(batches, encoding, renew)
-    timestamps_column, keys, values, headers, chosen = (one_array(table[name]) for name in _COLUMNS)
+    found, undecodable = _take_columns(batches, encoding, renew)
+    timestamps_column, keys, values, headers, chosen = (found[name] for name in _COLUMNS)
     topic, is_append_time = batches[0].topic, config["message.timestamp.type"] == "LogAppendTime"
     timestamps: I64 = np.full(len(keys), now_ms, np.int64) if is_append_time else np.asarray(timestamps_column)
     refused = {**refuse(topic, timestamps, keys, config, now_ms=now_ms), **undecodable}
     refused |= _whole_batches(batches, refused)
-    value_sizes = binary_lengths(values) if encoding is None else sizes_of(table)
+    value_sizes = binary_lengths(values) if encoding is None else sizes_of(pa.table(dict(found)))
     partitions = choose_partitions(keys, value_sizes, chosen, partition_count, sticky)
     partitions[list(refused)] = -1
     # Once for all parts: a cast of a small column costs more in its call than in its rows.
@@ -144,7 +144,7 @@ def prepare(
     if headers.null_count < len(headers):
         columns["headers"] = headers
     if encoding is not None:
-        columns |= {name: one_array(table[name]) for name in (DATA, SCHEMA_ID)}
+        columns |= {name: found[name] for name in (DATA, SCHEMA_ID)}
     order, parts = sort_by_partition(pa.table(columns), partitions)
     return PreparedBatch(
         counts=[batch.count for batch in batches],
@@ -199,6 +199,28 @@ def _part_batches(batches: Sequence[Batch], partitions: I32, parts: Sequence[int
     return [tuple(found[partition]) for partition in parts]
 
 
+def _take_columns(
+    batches: Sequence[Batch],
+    encoding: ValueEncoding | None,
+    renew: Callable[[], ValueEncoding | None] | None,
+) -> tuple[Mapping[str, pa.Array], dict[int, SparklogError]]:
+    """The columns of all batches, and the records whose values can't be the topic's, by place over all of them."""
+    first = batches[0]
+    if encoding is None and len(batches) == 1 and isinstance(first, RecordBatch):
+        columns = first.take_columns()
+        _check_untyped(first.topic, columns, first.take_values())
+        return columns, {}
+    table, refused = _take_table(batches, encoding, renew)
+    return {name: one_array(table[name]) for name in table.column_names}, refused
+
+
+def _check_untyped(topic: str, columns: Collection[str], values: Mapping[int, Any]) -> None:
+    """Raise ``UnknownTopicOrPartitionError`` for values of a typed topic whose name an untyped one has taken: their
+    bytes would be tombstones."""
+    if values or DATA in columns:
+        raise UnknownTopicOrPartitionError(f"topic {topic!r} is not typed any more")
+
+
 def _take_table(
     batches: Sequence[Batch],
     encoding: ValueEncoding | None,
@@ -212,10 +234,9 @@ def _take_table(
     if encoding is not None and renew is not None and any(encoding.lacks_schema(table) for _, table, _ in taken):
         encoding = renew() or encoding
     for batch, table, values in taken:
-        if encoding is None and (values or DATA in table.schema.names):
-            # Another topic has taken the name: their bytes would be tombstones.
-            raise UnknownTopicOrPartitionError(f"topic {batch.topic!r} is not typed any more")
-        if encoding is not None:
+        if encoding is None:
+            _check_untyped(batch.topic, table.schema.names, values)
+        else:
             table, wrong = encoding.encode(table, values)
             refused |= {start + place: error for place, error in wrong.items()}
         tables.append(table)

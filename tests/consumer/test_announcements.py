@@ -49,6 +49,35 @@ def test_a_topic_that_is_told_of_is_looked_at_whatever_is_due(tmp_path):
     assert not consumer.fetcher.has_announced
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_one_look_finds_an_announced_record_and_the_end_behind_it(tmp_path, monkeypatch, others):
+    """Looks beside each other, too: of a topic of which nothing was announced one entry is asked for."""
+    store = Telling(LocalStore(tmp_path))
+    cluster = with_topic(a_cluster(store), "a")
+    for number in range(others):
+        with_topic(cluster, topic=f"other{number}")
+    consumer = Rounds(cluster)
+    consumer.assign(tp(), *(tp(topic=f"other{number}") for number in range(others)))
+    consumer.run()
+    consumer.take(tp())
+    consumer.run()
+    send(cluster, "b")
+    asked = []
+    read_many = cluster.store.read_many
+
+    def noted(paths):
+        asked.append([path for path in paths if path.startswith("topics/t/_delta_log/")])
+        return read_many(paths)
+
+    monkeypatch.setattr(cluster.store, "read_many", noted)
+    (notified,) = [changed for folder, changed in store.watches.items() if folder.startswith("topics/t/")]
+    notified()
+    while consumer.fetcher.round(until_ticks_ms=0.0):
+        pass
+    assert [len(paths) for paths in asked if paths] == [2]
+    assert consumer.take(tp()) == [(1, "b")]
+
+
 def test_a_topic_that_is_followed_no_longer_is_watched_no_longer(tmp_path):
     store, _, consumer = rounds(tmp_path)
     (notified,) = store.watches.values()
@@ -111,6 +140,15 @@ def test_a_topic_whose_news_was_announced_is_looked_at_seldom():
     assert look(False, 9_510.1) < 2.0
     schedule.announced({"t"}, now_ms=9_511.0)  # the look was earlier than the announcement
     assert look(False, 9_511.1) == 100.0
+
+
+@pytest.mark.parametrize(("is_announced", "ended", "wait_ms"), [(1, {"t"}, 100.0), (1, set(), 0.0), (0, {"t"}, 0.0)])
+def test_a_look_that_found_announced_news_and_the_end_is_the_last_for_a_while(is_announced, ended, wait_ms):
+    schedule = PollSchedule(500)
+    if is_announced:
+        schedule.announced({"t"}, now_ms=10.0)
+    schedule.looked({"t": True}, now_ms=10.1, took_ms=0.05, ended=ended)
+    assert schedule.next_due_ms(["t"]) == 10.1 + wait_ms
 
 
 def test_a_topic_is_looked_at_seldom_where_the_store_tells_of_it(tmp_path):

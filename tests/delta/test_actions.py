@@ -89,6 +89,28 @@ def test_every_action_is_read_as_it_was_written(action: Action) -> None:
     assert decode_entry(7, PATH, encoded([action])).actions == (action,)
 
 
+texts = st.text(st.characters(), max_size=8)
+numbers = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(
+    st.one_of(
+        st.builds(SetTransaction, app_id=texts, version=numbers, last_updated_ms=numbers),
+        st.builds(
+            AddFile,
+            path=texts,
+            partition_values=st.dictionaries(texts, st.one_of(st.none(), texts), max_size=3),
+            size_bytes=numbers,
+            modification_ms=numbers,
+            data_change=st.booleans(),
+            stats=st.one_of(st.none(), st.dictionaries(texts, st.one_of(numbers, texts, st.none()), max_size=3)),
+        ),
+    )
+)
+def test_a_line_by_hand_is_the_one_of_the_encoder(action: AddFile | SetTransaction) -> None:
+    assert action.to_line() == json.dumps(action.to_json(), separators=(",", ":"))
+
+
 def test_an_entry_of_ours_is_read_with_its_token_its_info_and_its_actions_in_order() -> None:
     entry = decode_entry(7, PATH, encoded())
     assert (entry.version, entry.token, entry.actions) == (7, "abc", EVERY_ACTION)

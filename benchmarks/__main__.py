@@ -78,7 +78,7 @@ def main() -> int:
     extents.add_argument("--quick", action="store_true", help="a tenth of the work, to see that it runs")
     extents.add_argument("--full", action="store_true", help="all cases, also those without a target, and more records")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write all that is printed there, too, as JSON")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     unknown = sorted(set(arguments.names) - set(BENCHMARKS))
     if unknown:
         parser.error(f"unknown benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")

@@ -123,7 +123,7 @@ def read_aio(root: str, *, count: int, has_batches: bool) -> Usage:
 
 def aio(extent: Extent) -> None:
     """What a call by way of the event loop costs."""
-    batches = extent.of(4, 6, 12)
+    batches = extent.of(4, 4, 12)
     count = batches * BATCH
     size = {"value_size": _VALUE_SIZE}
     writing: list[tuple[str, Callable[..., Usage], Callable[..., Usage], dict[str, Any]]] = [

@@ -40,7 +40,7 @@ CALL_MS = 50.0
 
 def checkpoints(extent: Extent) -> None:
     """Each kind of table in a process of its own, because memory counts."""
-    part = extent.of(10, 1, 1)
+    part = extent.of(10, 4, 1)
     rows = []
     for live, removed in ((0, 0), (20_000 // part, 0), (0, 600_000 // part)):
         with tempfile.TemporaryDirectory() as root:

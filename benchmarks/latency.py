@@ -138,7 +138,7 @@ def idle_kafka(bootstrap: str, *, topic: str, seconds: float) -> float:
 
 def seconds_of(extent: Extent) -> int:
     """How long records are sent."""
-    return extent.of(2, 10, 20)
+    return extent.of(2, 8, 20)
 
 
 def end_to_end(send: Any, receive: Any, *, acks: int | str, count: int, **where: str) -> list[str]:
@@ -159,7 +159,7 @@ def end_to_end(send: Any, receive: Any, *, acks: int | str, count: int, **where:
 def latency(extent: Extent) -> None:
     """End to end at 200 records/s, then what an idle consumer costs; with fsync only in a full run."""
     count = WARM_UP + RATE * seconds_of(extent)
-    seconds = extent.of(1, 8, 10)
+    seconds = extent.of(1, 5, 10)
     rows, idle = [], []
     with broker_or_none() as broker, ExitStack() as stack:
         ways: list[tuple[int | str, Broker | None, str]] = [(1, broker, "Kafka, acks=1")]

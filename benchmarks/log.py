@@ -77,7 +77,7 @@ def timed(work: Callable[[str, int, bool], Span], root: str, *, writers: int, co
 
 def append_rate(extent: Extent) -> None:
     """Appends a second with 1 and 8 writers, beside deltalake's with one."""
-    total = extent.of(160, 800, 1_600)
+    total = extent.of(160, 400, 1_600)
     print(f"Appends of {RECORDS_PER_APPEND} records (100 bytes, 16-byte keys), one commit each, local folder")
     print(f"{'':34}{'appends':>9}{'per s':>9}{'CPU ms each':>13}")
     cases: list[tuple[str, Callable[[str, int, bool], Span], int, bool]] = [

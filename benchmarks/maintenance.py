@@ -87,7 +87,7 @@ def retention(extent: Extent) -> None:
 
 def compact(extent: Extent) -> None:
     """Ten records of each key, in a hundred files; the last one stays, but for the newest files."""
-    count = extent.of(100_000, 500_000, 1_000_000)
+    count = extent.of(100_000, 200_000, 1_000_000)
     print(f"Compacts {count:,} records of {count // 10:,} keys, values of {VALUE_SIZE} bytes, {PARTITIONS} partitions")
     with spark_and_folder() as (session, folder):
         configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01}

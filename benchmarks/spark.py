@@ -133,7 +133,7 @@ def optimize(root: str, topic: str) -> tuple[int, int]:
 
 def spark_write(extent: Extent) -> None:
     """Rows that Spark makes, written in batch; both sides acknowledge when all is in the log."""
-    count = extent.of(100_000, 500_000, 1_000_000)
+    count = extent.of(100_000, 300_000, 1_000_000)
     print(f"Spark writes {count:,} records, values of {VALUE_SIZE} bytes, 6 partitions")
     with spark_and_kafka() as (session, broker):
         cases = []
@@ -166,7 +166,7 @@ def write_sparklog(session: Session, count: int) -> Usage:
 
 def spark_stream(extent: Extent) -> None:
     """How long a micro-batch takes, and how old records are when they are processed."""
-    seconds = extent.of(5, 10, 20)
+    seconds = extent.of(5, 6, 20)
     print(f"Spark streams {RATE} records a second for {seconds} s, one micro-batch after the other")
     rows = []
     with spark_and_kafka() as (session, broker):

@@ -111,7 +111,7 @@ def typed(extent: Extent) -> None:
 
 def typed_sending(extent: Extent) -> None:
     """``send`` and ``send_batch`` of the same values, as bytes and typed."""
-    count = extent.of(50_000, 500_000, 500_000)
+    count = extent.of(50_000, 300_000, 500_000)
     print("Values of five fields, as JSON in bytes and as dicts or columns of a typed topic; 6 partitions, acks=1")
     with tempfile.TemporaryDirectory() as folder:
         for work in (send_each, send_tables):

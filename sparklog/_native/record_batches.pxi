@@ -24,7 +24,11 @@ cdef extern from *:
     }
     #if defined(__x86_64__) && defined(__GNUC__)
     #define SPARKLOG_HAS_CRC_INSTRUCTION 1
+    #if defined(__clang__) && __clang_major__ >= 14
+    __attribute__((target("crc32")))  /* of its own since then, not a part of SSE 4.2 */
+    #else
     __attribute__((target("sse4.2")))
+    #endif
     static uint32_t sparklog_crc_by_instruction(uint32_t value, const uint8_t *data, int64_t size) {
         uint64_t wide = value;
         for (; size >= 8; data += 8, size -= 8) {

@@ -117,7 +117,10 @@ class Mcp:
             return _failed(number, _BAD_PARAMS, f"no tool {name!r}, or its arguments are no object")
         wanted = _TOOLS[str(name)][1]["properties"]
         if given.keys() != wanted.keys() or not all(isinstance(value, str) for value in given.values()):
-            return _failed(number, _BAD_PARAMS, f"arguments: expected texts for {', '.join(wanted) or 'nothing'}")
+            expected = f"texts for {', '.join(wanted)}" if wanted else "none"
+            return _failed(
+                number, _BAD_PARAMS, f"arguments of {name}: got {', '.join(given) or 'none'}, expected {expected}"
+            )
         try:
             text, is_error = call(given), False
         except SparklogError as error:

@@ -28,14 +28,23 @@ from sparklog.console.views import (
     request_rows,
     topic_rows,
 )
-from sparklog.errors import InvalidArgumentError, ObjectNotFoundError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.errors import (
+    CorruptLogError,
+    InvalidArgumentError,
+    ObjectNotFoundError,
+    SparklogError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
 from sparklog.observe import ClusterFigures
 from sparklog.sql.search import FoundRecord, Search, TopicSearch
 from sparklog.texts import as_text
+from sparklog.txn.description import newest_entries
 
 __all__ = ["Pages"]
 
 _COMMITS = 50
+_ENTRIES = 50
 _ROW_LIMIT = 1_000
 _LIST_BYTES = 16_384
 _RECORD_BYTES = 1_048_576
@@ -255,7 +264,15 @@ class Pages:
         name = request.query_params.get("id", "")
         [described] = self._backend.admin().describe_transactions([name])
         figures = self._backend.transaction_figures(name)
-        return self.render(request, "transaction.html", described=described, figures=figures)
+        problem, entries = described.error, []
+        if problem is None:
+            try:
+                entries = newest_entries(self._backend.cluster(), name, _ENTRIES)
+            except (CorruptLogError, UnsupportedVersionError) as error:  # an older one: what the newest says stands
+                problem = error
+        return self.render(
+            request, "transaction.html", described=described, figures=figures, entries=entries, problem=problem
+        )
 
     def sql(self, request: Request) -> Response:
         """A form for a statement, and what it finds; streamed, or exported in another form."""

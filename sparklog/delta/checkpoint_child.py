@@ -91,6 +91,8 @@ class CheckpointChild:
         return found
 
     def _start(self) -> None:
+        if not sys.executable or getattr(sys, "frozen", False):
+            raise OSError("this program isn't run by a Python that could be started again")
         ours, theirs = socket.socketpair()
         with theirs:
             ours.settimeout(self._timeout_s)

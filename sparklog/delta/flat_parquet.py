@@ -20,6 +20,8 @@ _UNCOMPRESSED, _SNAPPY = 0, 1
 _PLAIN, _PLAIN_DICTIONARY, _RLE, _RLE_DICTIONARY = 0, 2, 3, 8
 _DATA_PAGE, _DICTIONARY_PAGE = 0, 2
 _REQUIRED, _OPTIONAL = 0, 1
+_MOST_ROWS = 1_000_000
+"""Of more, Arrow is much faster; and what a garbled file claims takes no memory."""
 _KINDS: Mapping[str, tuple[int, frozenset[int | None]]] = {
     "string": (_BYTE_ARRAY, frozenset({0})),
     "integer": (_INT32, frozenset({None, 17})),
@@ -29,7 +31,6 @@ _KINDS: Mapping[str, tuple[int, frozenset[int | None]]] = {
 """By Delta's names of types: the physical type, and which *converted types* mean it: UTF8, INT_32, INT_64,
 TIMESTAMP_MICROS, which is in UTC."""
 
-Column = Sequence[Any]
 _Thrift = dict[int, Any]
 
 
@@ -47,7 +48,7 @@ def read_flat(data: bytes, columns: Mapping[str, str]) -> dict[str, list[Any]]:
     """
     try:
         return _read(data, columns)
-    except (IndexError, KeyError, TypeError, ValueError, OverflowError, struct.error) as error:
+    except (IndexError, KeyError, TypeError, ValueError, OverflowError, RecursionError, struct.error) as error:
         raise NotFlatError(f"not understood: {error!r}") from error
 
 
@@ -58,6 +59,8 @@ def _read(data: bytes, columns: Mapping[str, str]) -> dict[str, list[Any]]:
     footer, end = _struct(data, len(data) - 8 - length)
     if end != len(data) - 8:
         raise NotFlatError("a footer of another length")
+    if not 0 <= footer[3] <= _MOST_ROWS:
+        raise NotFlatError(f"{footer[3]} rows")
     fields = footer[2][1:]
     if [field[4].decode() for field in fields] != [*columns]:
         raise NotFlatError("other columns")
@@ -68,9 +71,9 @@ def _read(data: bytes, columns: Mapping[str, str]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {name: [] for name in columns}
     for group in footer.get(4, ()):
         for field, (name, kind), chunk in zip(fields, columns.items(), group[1], strict=True):
+            if not 0 <= group[3] == chunk[3][5] <= footer[3]:
+                raise NotFlatError(f"column {name} has {chunk[3][5]} values of {group[3]}")
             values = _chunk(data, chunk, is_optional=field[3] == _OPTIONAL)
-            if len(values) != group[3]:
-                raise NotFlatError(f"column {name} has {len(values)} values of {group[3]}")
             found[name] += _texts(values) if kind == "string" else values
     if any(len(values) != footer[3] for values in found.values()):
         raise NotFlatError("rows are missing")
@@ -89,6 +92,8 @@ def _chunk(data: bytes, chunk: _Thrift, *, is_optional: bool) -> list[Any]:
     if chunk.get(1) is not None or codec not in (_UNCOMPRESSED, _SNAPPY):
         raise NotFlatError("in another file, or of another compression")
     at = min(meta[9], meta.get(11) or meta[9])
+    if count and at < len(_MAGIC):
+        raise NotFlatError("a page before the file")
     dictionary: list[Any] = []
     values: list[Any] = []
     while len(values) < count:
@@ -102,8 +107,10 @@ def _chunk(data: bytes, chunk: _Thrift, *, is_optional: bool) -> list[Any]:
         if len(page) != header[2]:
             raise NotFlatError("a page of another length")
         if header[1] == _DICTIONARY_PAGE and header[7][2] in (_PLAIN, _PLAIN_DICTIONARY):
-            dictionary = _plain(page, 0, physical, header[7][1])
+            dictionary = _plain(page, 0, physical, min(header[7][1], len(page)))
         elif header[1] == _DATA_PAGE:
+            if not 0 <= header[5][1] <= count - len(values):
+                raise NotFlatError("more values than there are")
             values += _data_page(page, header[5], physical, dictionary, is_optional=is_optional)
         else:
             raise NotFlatError(f"a page of type {header[1]}")
@@ -141,7 +148,7 @@ def _plain(page: bytes, at: int, physical: int, count: int) -> list[Any]:
     for _ in range(count):
         size = int.from_bytes(page[at : at + 4], "little")
         value = page[at + 4 : at + 4 + size]
-        if len(value) != size:
+        if at + 4 > len(page) or len(value) != size:
             raise NotFlatError("a text is cut")
         values.append(value)
         at += 4 + size
@@ -157,13 +164,13 @@ def _hybrid(page: bytes, at: int, end: int, width: int, count: int) -> list[int]
     while len(values) < count:
         head, at = _varint(page, at)
         if head & 1:
-            for _ in range(head >> 1):
+            for _ in range(min(head >> 1, (count - len(values) + 7) // 8)):
                 packed = page[at : at + width]
                 at += width
                 bits = int.from_bytes(packed, "little")
                 values += [(bits >> shift) & mask for shift in range(0, 8 * width, width)]
         else:
-            values += [int.from_bytes(page[at : at + size], "little")] * (head >> 1)
+            values += [int.from_bytes(page[at : at + size], "little")] * min(head >> 1, count - len(values))
             at += size
         if at > end or not head >> 1:
             raise NotFlatError("numbers are cut")

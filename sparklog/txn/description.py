@@ -32,6 +32,7 @@ __all__ = [
     "check_state",
     "describe_transactions",
     "list_transactions",
+    "newest_entries",
 ]
 
 UNKNOWN = -1
@@ -124,6 +125,27 @@ def describe_transactions(cluster: Cluster, wanted: Iterable[str] | None) -> lis
         elif wanted is not None:
             raise TransactionalIdNotFoundError(f"unknown transactional id: {name!r}")
     return described
+
+
+def newest_entries(cluster: Cluster, transactional_id: str, count: int) -> list[TransactionEntry]:
+    """The newest entries of an id's log that are still there, the newest first; none where there is no such id.
+
+    Costs a GET and a LIST, and a GET for each.
+
+    Args:
+        count: the most of them.
+    Raises:
+        CorruptLogError, UnsupportedVersionError: one of them can't be understood.
+        InvalidArgumentError: a name that no id may have.
+        StoreError.
+    """
+    log = open_transaction_log(cluster, transactional_id)
+    newest, _ = log.open_newest()
+    if newest is None:
+        return []
+    first = max(1, newest.version - count + 1)
+    found = log.read_entries(first, newest.version - first)
+    return [newest, *(entry for entry in reversed(found) if entry is not None)]
 
 
 def check_state(given: object) -> TransactionState:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.log import Cluster
+from sparklog.paths import transaction_entry
 from sparklog.producer import Producer
 from sparklog.storage import MemoryStore
 from sparklog.testing import WrappedStore
@@ -211,6 +212,26 @@ def test_records_from_an_offset_are_found(cluster: Cluster) -> None:
 def test_a_search_that_makes_no_sense_is_told(cluster: Cluster, query: str, says: str) -> None:
     with console(cluster) as client:
         assert says in ok(client, f"/topics/orders/records?{query}", 400)
+
+
+def test_a_transactional_id_has_the_entries_of_its_log() -> None:
+    cluster = a_cluster()
+    a_topic(cluster)
+    with Producer(cluster=cluster, transactional_id="tx") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("orders", b"1")
+        producer.commit_transaction()
+    with console(cluster) as client:
+        page = text_of(ok(client, "/transaction?id=tx"))
+        assert "Number State Epoch Written Records in Offsets of Why 3 CompleteCommit 0" in page
+        assert re.search(r" 2 PrepareCommit 0 \S+ \S+ orders \(1 file\) 1 Empty 0", page)
+        assert "Older ones" not in page
+        cluster.store.put(transaction_entry("tx", 2), b"{")
+        page = text_of(ok(client, "/transaction?id=tx"))
+    assert "State CompleteCommit" in page  # the newest entry says so
+    assert "corrupt" in page
+    assert "PrepareCommit" not in page
 
 
 @pytest.mark.slow

@@ -122,6 +122,14 @@ def test_a_process_that_cannot_be_started_is_replaced_by_this_one(
     assert child(parts_of(log)).file_rows is None
 
 
+@pytest.mark.parametrize("executable", ["", None])
+def test_an_embedded_python_reads_itself(
+    log: DeltaLog, monkeypatch: pytest.MonkeyPatch, child: CheckpointChild, executable: str | None
+) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    assert child(parts_of(log)).file_rows is None
+
+
 def test_an_interrupt_ends_the_process(log: DeltaLog, monkeypatch: pytest.MonkeyPatch, child: CheckpointChild) -> None:
     def interrupt(parts: Mapping[str, bytes]) -> dict[str, Any]:
         raise KeyboardInterrupt

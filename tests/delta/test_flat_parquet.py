@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.delta.flat_parquet import NotFlatError, read_flat
+from sparklog.delta.flat_parquet import NotFlatError, _hybrid, _plain, _unsnap, read_flat
 
 COLUMNS = {"text": "string", "small": "integer", "large": "long", "time": "timestamp"}
 TYPES = {"text": pa.string(), "small": pa.int32(), "large": pa.int64(), "time": pa.timestamp("us", "UTC")}
@@ -117,6 +117,38 @@ def test_nested_columns_are_refused() -> None:
     pq.write_table(pa.table({"text": pa.array([["a"]])}), sink)
     with pytest.raises(NotFlatError):
         read_flat(sink.getvalue(), {"text": "string"})
+
+
+@pytest.mark.parametrize(
+    ("page", "width", "count"),
+    [
+        (b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f\x01", 1, 9),  # a run of 2**62
+        (b"\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x01\x01", 1, 9),  # as many groups
+    ],
+)
+def test_a_run_that_claims_too_much_takes_no_memory(page: bytes, width: int, count: int) -> None:
+    assert _hybrid(page, 0, len(page), width, count) == [1, *([1] * 8 if page[0] == 0xFE else [0] * 7 + [1])]
+
+
+@pytest.mark.parametrize("footer", [b"\x1c" * 5_000, b"\x16\xfe\xff\xff\xff\xff\xff\xff\xff\x7f\x00", b"\x80" * 99])
+def test_a_footer_of_nonsense_is_refused(footer: bytes) -> None:
+    with pytest.raises(NotFlatError):
+        read_flat(b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1", COLUMNS)
+
+
+@pytest.mark.parametrize("page", [b"", b"\x01\0\0", b"\x01\0\0\0", b"\xff\xff\xff\xffa"])
+def test_texts_that_are_cut_are_refused(page: bytes) -> None:
+    with pytest.raises(NotFlatError):
+        _plain(page, 0, 6, 1)
+
+
+@given(st.binary(max_size=300))
+def test_bytes_that_are_no_snappy_are_refused_or_read(data: bytes) -> None:
+    try:
+        found = _unsnap(data)
+    except (NotFlatError, IndexError):
+        return
+    assert pa.decompress(data, decompressed_size=len(found), codec="snappy").to_pybytes() == found
 
 
 @given(st.data())

@@ -27,7 +27,7 @@ from sparklog.log.data.value_columns import indexed_leaves, with_value_columns
 from sparklog.log.head import TopicHead, is_of_cleaner, is_topic_property
 from sparklog.log.state import TopicState, load_state, open_state
 from sparklog.log.value_bytes import ValueBytes
-from sparklog.log.value_schemas import TopicSchemas
+from sparklog.log.value_schemas import TopicSchemas, check_columns
 from sparklog.schemas import ValueSchema
 
 __all__ = [
@@ -167,7 +167,8 @@ def alter_value_schema(
     checks it against those that are there, and adds its columns. A schema that equals the newest changes nothing.
 
     Raises:
-        InvalidConfigurationError: it isn't compatible, by the topic's ``value.compatibility``; says why.
+        InvalidConfigurationError: it isn't compatible, by the topic's ``value.compatibility``, or with columns of
+            another engine's; says why.
         UnknownTopicOrPartitionError.
     """
 
@@ -179,6 +180,7 @@ def alter_value_schema(
             schemas = now.with_schema(schema, str(state.head.config["value.compatibility"]))
         if schemas == now:
             return None
+        check_columns(schema, state.require_whole().metadata.schema_string)
         head = state.head.with_schemas(schemas)
         ValueBytes.of(schemas, head.config).check()
         return _settings_commit(state, head, "SET VALUE SCHEMA")

@@ -4,21 +4,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparklog import schemas
 from sparklog.arrow import pa
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidConfigurationError, NotATopicError
-from sparklog.log.data.value_columns import Leaf, indexed_leaves
+from sparklog.log.data.value_columns import DATA, SCHEMA_ID, Leaf, indexed_leaves
 
 if TYPE_CHECKING:
     from sparklog.schemas import ValueSchema
 
-__all__ = ["SCHEMA_PROPERTY", "SOURCE_PROPERTY", "TopicSchemas"]
+__all__ = ["SCHEMA_PROPERTY", "SOURCE_PROPERTY", "TopicSchemas", "check_columns"]
 
 SCHEMA_PROPERTY = "sparklog.value.schema."
 """Before the id of a schema: the table property that holds it."""
@@ -131,6 +131,42 @@ class TopicSchemas:
             )
         sources = (*self.sources, *[""] * (self.newest_id - len(self.sources)), _source_text(schema))
         return TopicSchemas((*self.texts, schema.to_json()), _trimmed(sources))
+
+
+def check_columns(schema: ValueSchema, schema_string: str) -> None:
+    """Raise ``InvalidConfigurationError`` where a table can't hold values of a new schema: another engine has added a
+    column of such a name, or a field of ``data``, with another type.
+
+    Args:
+        schema_string: of the table, as Delta writes it.
+    """
+    for column in json.loads(schema_string)["fields"]:
+        if column["name"].lower() == SCHEMA_ID and (column["name"], column["type"]) != (SCHEMA_ID, "integer"):
+            raise InvalidConfigurationError(
+                f"the table has a column {column['name']} of another engine's: {column['type']}, expected none, or "
+                f"{SCHEMA_ID} integer"
+            )
+        if column["name"].lower() == DATA:
+            reasons = list(_differences_of_column(schema, column))
+            if reasons:
+                raise InvalidConfigurationError(
+                    f"another engine has given the table columns that the schema doesn't go with: {'; '.join(reasons)}"
+                )
+
+
+def _differences_of_column(schema: ValueSchema, column: Mapping[str, Any]) -> Iterator[str]:
+    kind = column["type"]
+    if column["name"] != DATA or not isinstance(kind, dict) or kind["type"] != "struct":
+        yield f"column {column['name']} is {kind if isinstance(kind, str) else kind['type']}, expected {DATA} struct"
+        return
+    for field in kind["fields"]:
+        try:
+            old = schemas.ValueSchema.from_json(json.dumps({"type": "struct", "fields": [field]}))
+        except schemas.SchemaError as error:  # a type that no topic's value has
+            if field["name"].lower() in {name.lower() for name in schema.arrow.names}:
+                yield str(error)
+        else:
+            yield from schemas.type_differences(schema, old, f"the table's column {DATA}")
 
 
 def _trimmed(sources: tuple[str, ...]) -> tuple[str, ...]:

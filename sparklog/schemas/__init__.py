@@ -11,7 +11,7 @@ from sparklog.lazy_imports import import_on_use
 if TYPE_CHECKING:
     from sparklog.schemas.canonical import SchemaError, SchemaSource, ValueSchema, delta_type, type_name
     from sparklog.schemas.columns import conform, unreadable_leaf
-    from sparklog.schemas.compatibility import MODES, Verdict, check, merged_type, union
+    from sparklog.schemas.compatibility import MODES, Verdict, check, merged_type, type_differences, union
     from sparklog.schemas.dataclass_fields import plain_fields
     from sparklog.schemas.demands import unmet_demands
     from sparklog.schemas.formats import FORMATS, UnwritableError, check_format, decode, encode, frame_ids
@@ -25,7 +25,7 @@ else:
         {
             "sparklog.schemas.canonical": ("SchemaError", "SchemaSource", "ValueSchema", "delta_type", "type_name"),
             "sparklog.schemas.columns": ("conform", "unreadable_leaf"),
-            "sparklog.schemas.compatibility": ("MODES", "Verdict", "check", "merged_type", "union"),
+            "sparklog.schemas.compatibility": ("MODES", "Verdict", "check", "merged_type", "type_differences", "union"),
             "sparklog.schemas.dataclass_fields": ("plain_fields",),
             "sparklog.schemas.demands": ("unmet_demands",),
             "sparklog.schemas.formats": ("FORMATS", "UnwritableError", "check_format", "decode", "encode", "frame_ids"),
@@ -60,6 +60,7 @@ __all__ = [
     "python_rows_to_struct",
     "schema_of_file",
     "struct_to_python",
+    "type_differences",
     "type_name",
     "union",
     "unmet_demands",

@@ -12,7 +12,7 @@ from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
 from sparklog.schemas.canonical import ValueSchema, type_name
 from sparklog.schemas.demands import new_demands
 
-__all__ = ["MODES", "Verdict", "check", "merged_type", "union"]
+__all__ = ["MODES", "Verdict", "check", "merged_type", "type_differences", "union"]
 
 MODES = COMPATIBILITY_MODES
 """NONE isn't among them: a column of a table keeps its type for ever."""
@@ -81,6 +81,15 @@ def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
         value = pa.field("value", merged_type(one.item_type, other.item_type))
         return pa.map_(merged_type(one.key_type, other.key_type), value)
     raise InvalidArgumentError(f"values of type {one} and of type {other}: they can't be of one topic")
+
+
+def type_differences(new: ValueSchema, old: ValueSchema, which: str) -> list[str]:
+    """The fields, at any depth, to which a schema gives another type, or another case of their names, than an old one.
+
+    Args:
+        which: the name of the old one, for the sentences.
+    """
+    return list(_differences(new.arrow, old.arrow, "", which))
 
 
 def _demands(new: ValueSchema, old: ValueSchema, which: str) -> Iterable[str]:

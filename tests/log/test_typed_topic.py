@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from sparklog.delta import actions
 from sparklog.errors import InvalidConfigurationError, NotATopicError, UnsupportedVersionError
@@ -20,8 +21,9 @@ from sparklog.log.topic import (
     delete_topic,
     describe_topic,
 )
+from sparklog.log.value_schemas import check_columns
 from sparklog.schemas import value_schema
-from sparklog.storage import MemoryStore
+from sparklog.storage import LocalStore, MemoryStore
 from sparklog.testing import ManualClock
 from tests.support import a_topic, entry_lines
 
@@ -195,3 +197,43 @@ def test_a_foreign_engine_that_garbles_a_schema_is_named(memory, clock):
         table = replace(metadata, configuration={**metadata.configuration, **garbled})
         with pytest.raises(NotATopicError, match=r"sparklog\.value\.schema\.1"):
             heads.head_of_table(log.table, 0, table, {}, live_end_offsets={}, live_file_count=0, unsequenced_count=0)
+
+
+def struct_of(*fields):
+    return {
+        "type": "struct",
+        "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields],
+    }
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        (("data", struct_of(("note", "long"))), "field note: string, but long in the table's column data"),
+        (("data", struct_of(("NOTE", "string"))), "field note: the table's column data calls it NOTE"),
+        (("data", struct_of(("note", "timestamp_ntz"))), "timestamp_ntz"),
+        (("data", "string"), "column data is string, expected data struct"),
+        (("Data", struct_of(("note", "string"))), "column Data is struct"),
+        (("schema_id", "string"), "a column schema_id of another engine's: string"),
+        (("data", struct_of(("note", "string"), ("other", "timestamp_ntz"))), None),
+        (("schema_id", "integer"), None),
+        (("mine", "string"), None),
+    ],
+    ids=str,
+)
+def test_a_schema_that_another_engine_s_columns_hinder_is_refused(column, told):
+    table = json.dumps(struct_of(("value", "binary"), column))
+    if told is None:
+        check_columns(WITH_NOTE, table)
+        return
+    with pytest.raises(InvalidConfigurationError, match=told):
+        check_columns(WITH_NOTE, table)
+
+
+def test_a_field_that_another_engine_has_added_keeps_its_type(tmp_path, clock):
+    log = a_typed_topic(LocalStore(tmp_path), clock)
+    table = pa.table({"data": pa.array([{"id": 7, "note": 1}])})
+    write_deltalake(tmp_path / log.table, table, mode="append", schema_mode="merge")
+    with pytest.raises(InvalidConfigurationError, match="field note: string, but long in the table's column data"):
+        alter_value_schema(log, "t", WITH_NOTE)
+    alter_value_schema(log, "t", value_schema("id BIGINT, note BIGINT"))

@@ -18,6 +18,7 @@ from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.counts import GatewayFigures
 from sparklog.gateway.error_counts import error_name, errors_in
 from sparklog.gateway.produce import begin_produce
+from sparklog.gateway.produce_rounds import rounds_of
 from sparklog.gateway.wire import WireError
 from sparklog.gateway.wire.frames import read_request_header, response_frame, unversioned_header
 
@@ -31,7 +32,7 @@ _SMALL_REQUEST_BYTES = 8_388_608
 
 _CANCELLATIONS = 50
 
-_Answer = Callable[[], Awaitable[bytearray | None]]
+_Answer = Callable[[], Awaitable[bytes | bytearray | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,15 +232,20 @@ class Connection:
             # Source: KIP-511: whatever the version, an answer of version 0.
             request = Request(version, {}, "", self._local)
             return api, lambda: self._answered(api, request, 0, correlation_id)
+        user = self._authentication.user
+        rules = None if user is None else user.rules
+        rounds = rounds_of(self._backend) if key == PRODUCE else None
+        if rounds is not None and (sent := rounds.begin(frame, rules)) is not None:
+            return api, lambda: sent.done
         header = read_request_header(frame, api.request)
         # librdkafka ends its Metadata requests with bytes too many, which Kafka's brokers pass over.
         body = api.request.decode(header.body, version, is_exact=False)
         host = str(self._peer[0]) if self._peer else ""
         request = Request(version, body, header.client_id or "", self._local, host)
-        user = self._authentication.user
-        request.rules = None if user is None else user.rules
-        if key != PRODUCE:
+        request.rules = rules
+        if rounds is None:
             return api, lambda: self._answered(api, request, version, correlation_id)
+        await rounds.sent({topic["name"] for topic in body["topic_data"] if topic.get("name")})
         pending = await begin_produce(self._backend, request)
         return api, lambda: self._produced(api, pending, version, correlation_id)
 

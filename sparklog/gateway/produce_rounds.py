@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from sparklog._native import CORE
@@ -41,7 +42,7 @@ _MANY_ROUNDS = 1_000
 class Sent:
     """A request whose records are on their way."""
 
-    __slots__ = ("_left", "_results", "_topics", "_version", "acks", "correlation_id", "done", "rules")
+    __slots__ = ("_correlation_id", "_left", "_results", "_topics", "acks", "done", "rules", "version")
 
     def __init__(
         self,
@@ -51,32 +52,39 @@ class Sent:
         topics: Sequence[tuple[str, Sequence[tuple[Any, ...]]]],
         rules: Rules | None,
     ) -> None:
-        self._version = version
-        self.correlation_id = correlation_id
+        self.version = version
+        self._correlation_id = correlation_id
         self.acks = acks
         self._topics = topics
         self.rules = rules
         self._left = sum(len(partitions) for _, partitions in topics)
         self._results: list[int | Answer] = [-1] * self._left
-        self.done: asyncio.Future[bytearray | bytes | None] = asyncio.get_running_loop().create_future()
-        """The frame that answers it; None with ``acks=0``. Never fails."""
-
-    @property
-    def version(self) -> int:
-        """Of the request."""
-        return self._version
+        self.done: asyncio.Future[bytes | Answer | None] = asyncio.get_running_loop().create_future()
+        """The frame that answers it; where not all is stored, the response; None with ``acks=0``. Never fails."""
 
     def settle(self, place: int, result: int | Answer) -> None:
         """Note the offset of a partition's records, or the answer to them, by its place in the request."""
         self._results[place] = result
         self._left -= 1
-        if self._left or self.done.done():
-            return
-        if self.acks == 0:
-            self.done.set_result(None)
-            return
+        if not self._left and not self.done.done():
+            self.done.set_result(self._answer() if self.acks else None)
+
+    def _answer(self) -> bytes | Answer:
         numbers = [(name, [found[0] for found in partitions]) for name, partitions in self._topics]
-        self.done.set_result(produced_frame(self._version, self.correlation_id, numbers, self._results))
+        offsets = [result for result in self._results if isinstance(result, int)]
+        if len(offsets) == len(self._results):
+            frame = produced_frame(self.version, self._correlation_id, numbers, offsets)
+            if frame is not None:
+                return frame
+        left = iter(self._results)
+        responses = []
+        for name, of_topic in numbers:
+            parts = [
+                {"index": number, **({"base_offset": found} if isinstance(found, int) else found)}
+                for number, found in zip(of_topic, islice(left, len(of_topic)), strict=True)
+            ]
+            responses.append({"name": name, "partition_responses": parts})
+        return {"responses": responses}
 
 
 class _Waiting:

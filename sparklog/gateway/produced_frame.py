@@ -1,14 +1,9 @@
-"""The answer to Produce: by a template where every partition was stored, which is nearly always."""
+"""The answer to Produce by a template, where every partition was stored, which is nearly always."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from itertools import islice
-from typing import Any
-
-from sparklog.gateway.wire import message
-from sparklog.gateway.wire.frames import response_frame
 
 __all__ = ["produced_frame"]
 
@@ -17,6 +12,8 @@ _FIRST_WITH_START, _FIRST_WITH_ERRORS, _FIRST_FLEXIBLE, _LAST = 5, 8, 9, 11
 that looks so. Source: Kafka ``ProduceResponse.json``."""
 _STORED = struct.Struct(">ihq")
 """Partition, no error, base offset; then :data:`_BEHIND` as the version has it."""
+_FEW = 126
+"""The length in front of so many bytes or elements takes a byte."""
 _NO_TIME = struct.pack(">q", -1)
 _NO_START = struct.pack(">q", -1)
 
@@ -33,50 +30,30 @@ _BEHIND = {version: _behind(version) for version in range(3, _LAST + 1)}
 
 
 def produced_frame(
-    version: int,
-    correlation_id: int,
-    topics: Sequence[tuple[str, Sequence[int]]],
-    results: Sequence[int | dict[str, Any]],
-) -> bytes | bytearray:
-    """The frame that answers a Produce request.
+    version: int, correlation_id: int, topics: Sequence[tuple[str, Sequence[int]]], offsets: Sequence[int]
+) -> bytes | None:
+    """The frame that answers a Produce request of which all is stored; None: it is too long for the template.
 
     Args:
         topics: names of topics, each with numbers of partitions.
-        results: for each partition, over all topics, the offset of its first record, or its part of the answer.
+        offsets: the offset of the first record, for each partition, over all topics.
     """
-    behind = _BEHIND.get(version)
-    if behind is None or any(type(one) is not int for one in results) or len(results) > 100 or len(topics) > 100:
-        return _by_definition(version, correlation_id, topics, results)
-    is_flexible, left, pieces = version >= _FIRST_FLEXIBLE, iter(results), []
+    behind, is_flexible = _BEHIND.get(version), version >= _FIRST_FLEXIBLE
+    if behind is None or len(offsets) > _FEW or len(topics) > _FEW:
+        return None
+    left, pieces = iter(offsets), []
     for topic, numbers in topics:
         name = topic.encode()
         if is_flexible:
-            if len(name) > 126:
-                return _by_definition(version, correlation_id, topics, results)
+            if len(name) > _FEW:
+                return None
             pieces.append(b"%c%b%c" % (len(name) + 1, name, len(numbers) + 1))
         else:
             pieces.append(struct.pack(f">h{len(name)}si", len(name), name, len(numbers)))
-        pieces += [_STORED.pack(number, 0, next(left)) + behind for number in numbers]  # type: ignore[arg-type]
+        pieces += [_STORED.pack(number, 0, next(left)) + behind for number in numbers]
         if is_flexible:
             pieces.append(b"\x00")
     body = b"".join(pieces)
     if is_flexible:  # behind the topics: no throttling, no tagged fields
         return struct.pack(f">iiBB{len(body)}siB", len(body) + 11, correlation_id, 0, len(topics) + 1, body, 0, 0)
     return struct.pack(f">iii{len(body)}si", len(body) + 12, correlation_id, len(topics), body, 0)
-
-
-def _by_definition(
-    version: int,
-    correlation_id: int,
-    topics: Sequence[tuple[str, Sequence[int]]],
-    results: Sequence[int | dict[str, Any]],
-) -> bytearray:
-    left = iter(results)
-    responses = []
-    for name, numbers in topics:
-        parts = [
-            {"index": number, **({"base_offset": found} if isinstance(found, int) else found)}
-            for number, found in zip(numbers, islice(left, len(numbers)), strict=True)
-        ]
-        responses.append({"name": name, "partition_responses": parts})
-    return response_frame(message("ProduceResponse"), version, correlation_id, {"responses": responses})

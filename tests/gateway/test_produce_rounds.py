@@ -180,10 +180,7 @@ def test_parts_are_decoded_as_batches_are(parts):
             st.lists(
                 st.tuples(
                     st.integers(-(2**31), 2**31 - 1),
-                    st.integers(-1, 2**62)
-                    | st.builds(
-                        lambda code: {"error_code": code, "base_offset": -1, "error_message": "no"}, st.just(2)
-                    ),
+                    st.integers(-1, 2**62),
                 ),
                 max_size=130,
             ),
@@ -195,23 +192,23 @@ def test_an_answer_by_template_is_the_one_by_definition(version, correlation_id,
     responses = [
         {
             "name": name,
-            "partition_responses": [
-                {"index": index, **({"base_offset": one} if isinstance(one, int) else one)} for index, one in parts
-            ],
+            "partition_responses": [{"index": index, "base_offset": one} for index, one in parts],
         }
         for name, parts in topics
     ]
     expected = response_frame(RESPONSE, version, correlation_id, {"responses": responses})
     names = [(name, [index for index, _ in parts]) for name, parts in topics]
-    results = [one for _, parts in topics for _, one in parts]
-    assert bytes(produced_frame(version, correlation_id, names, results)) == bytes(expected)
+    found = produced_frame(version, correlation_id, names, [one for _, parts in topics for _, one in parts])
+    assert found in (bytes(expected), None)
+    is_long = any(len(name.encode()) > 126 for name, _ in topics) or sum(len(parts) for _, parts in topics) > 126
+    assert is_long or found is not None
 
 
-def answers(found, version=9):
+def answers(found):
     """Of a frame: the offset of each partition, or its error's code."""
-    value = RESPONSE.decode(memoryview(found)[9 if version in RESPONSE.flexible else 8 :], version)
+    value = found if isinstance(found, dict) else RESPONSE.decode(memoryview(found)[9:], 9)
     parts = [one for topic in value["responses"] for one in topic["partition_responses"]]
-    return [one["error_code"] or one["base_offset"] for one in parts]
+    return [one.get("error_code") or one["base_offset"] for one in parts]
 
 
 class Rounds:

@@ -126,7 +126,7 @@ class Gateway:
         if not waiting:
             return True
         pieces = [Piece(count, _numbers(key, count)) for _, key, _, count in waiting]
-        rows = pa.concat_tables([_rows(*request) for _, *request in waiting])
+        rows = pa.concat_tables([_rows(key, partition, count) for _, key, partition, count in waiting])
         try:
             future = producer._try_send_rows(
                 TOPIC,

@@ -43,7 +43,7 @@ class Fetching:
 
     @property
     def news(self) -> asyncio.Event:
-        """Is set once something was produced here, from now on."""
+        """The event that is set once something was produced here, from now on."""
         return self._news
 
     async def wait(self, news: asyncio.Event, timeout_s: float) -> None:

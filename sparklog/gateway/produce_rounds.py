@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -100,7 +101,7 @@ class _Waiting:
 
 
 class _Round:
-    """What was read for one topic, with one kind of acknowledgement, and isn't sent yet."""
+    """Records that were read for one topic, with one kind of acknowledgement, and aren't sent yet."""
 
     def __init__(self, backend: Backend, topic: str, producer: Producer) -> None:
         self.topic = topic
@@ -190,7 +191,7 @@ class _Round:
             request.rules = sent.rules
             partition = {"index": one.batch[0], "records": one.data}
             done = await begin_part(self._backend, request, topic, partition)
-            done.add_done_callback(lambda answer, one=one: self._told(one, answer))
+            done.add_done_callback(partial(self._told, one))
         self._sending = None
         self._end_turn()
 
@@ -231,7 +232,7 @@ class ProduceRounds:
             return None
         producer = self._backend.producer(acks)
         for name, partitions in topics:
-            if (rules is not None and not rules.may_write(name)) or not producer._is_open(name):
+            if (rules is not None and not rules.may_write(name)) or not producer._has_open(name):
                 return None
             if any(codec and end - begin > _COMPRESSED_BYTES for _, begin, end, codec, *_ in partitions):
                 return None
@@ -267,7 +268,7 @@ class ProduceRounds:
 
 
 def rounds_of(backend: Backend) -> ProduceRounds:
-    """Those of a gateway."""
+    """The rounds of a gateway."""
     found: ProduceRounds | None = backend.extras.get("produce")
     if found is None:
         found = backend.extras["produce"] = ProduceRounds(backend)

@@ -19,7 +19,7 @@ _NO_START = struct.pack(">q", -1)
 
 
 def _behind(version: int) -> bytes:
-    """What follows a base offset: no time of appending, nobody knows the log's first offset, no errors."""
+    """The bytes behind a base offset: no time of appending, nobody knows the log's first offset, no errors."""
     start = _NO_START if version >= _FIRST_WITH_START else b""
     if version >= _FIRST_FLEXIBLE:
         return _NO_TIME + start + b"\x01\x00\x00"

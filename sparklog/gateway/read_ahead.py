@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 from sparklog.errors import SparklogError
 from sparklog.gateway.backend import Backend
@@ -17,8 +18,7 @@ _MANY = 1_000
 
 
 class ReadAhead:
-    """What is to be read for all connections, one partition after the other, in one thread at a time. Belongs to the
-    event loop."""
+    """Reads for all connections, one partition after the other, in one thread at a time. Belongs to the event loop."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -42,7 +42,7 @@ class ReadAhead:
                 (view, partition), offset = next(iter(self._waiting.items()))
                 del self._waiting[view, partition]
                 try:
-                    await self._backend.run_look(lambda view=view, at=(partition, offset): view.read_ahead(*at))
+                    await self._backend.run_look(partial(view.read_ahead, partition, offset))
                 except SparklogError as error:  # the reader's own Fetch tells it
                     _LOGGER.debug("partition %d wasn't read ahead: %s", partition, error)
         finally:

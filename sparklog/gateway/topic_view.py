@@ -28,7 +28,7 @@ _MAX_POLLS = 100
 _AHEAD_BYTES = 2_097_152
 """Encoded at a time for the next Fetch of a reader, which finds it in the cache."""
 _ASKED_BYTES = 1_048_576
-"""What clients take of a partition at a time by default."""
+"""Bytes that clients take of a partition at a time by default."""
 _LONG_MS = 1_000.0
 """After so long a Fetch has what was read by then: many small files could take longer than clients wait."""
 _KEPT_BATCH_BYTES = 700

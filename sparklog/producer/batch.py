@@ -75,8 +75,8 @@ class Written:
 
 
 def results_of_pieces(outcome: Outcome, counts: Sequence[int]) -> list[int | dict[int, SparklogError]]:
-    """Of each piece of a batch that didn't fail as a whole: the offset of its first record, or the errors of its
-    records that were refused, by their place in it.
+    """The results of the pieces of a batch that didn't fail as a whole: of each the offset of its first record, or the
+    errors of its records that were refused, by their place in it.
 
     Args:
         counts: of the pieces, which are all of the batch.

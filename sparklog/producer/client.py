@@ -413,7 +413,7 @@ class Producer:
             return future_of_only_record(serialized.unacknowledged(pipeline.topic.name, self._now_ms()))
         return future
 
-    def _is_open(self, topic: str) -> bool:
+    def _has_open(self, topic: str) -> bool:
         return self._pipelines.is_open(topic)
 
     def _may_wait(self, topic: str) -> bool:

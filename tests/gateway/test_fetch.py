@@ -286,11 +286,12 @@ def test_what_a_reader_asks_for_next_is_read_ahead(cluster, monkeypatch):
             producer.send("jobs", b"%03d" % number * 30, partition=number % 2).get(20)
     read: list[tuple[int, int]] = []
     real = TopicView._read
-    monkeypatch.setattr(
-        TopicView,
-        "_read",
-        lambda view, part, offset, *rest: read.append((part, offset)) or real(view, part, offset, *rest),
-    )
+
+    def noted(view: TopicView, partition: int, offset: int, *rest: Any) -> Any:
+        read.append((partition, offset))
+        return real(view, partition, offset, *rest)
+
+    monkeypatch.setattr(TopicView, "_read", noted)
 
     async def play() -> None:
         backend = Backend(cluster, GatewaySettings(), None)
@@ -322,6 +323,7 @@ def test_reading_ahead_of_what_is_gone_ends_quietly(cluster):
         ahead.add(view, 0, 7)  # behind the end
         ahead.begin()
         ahead.add(view, 5, 0)  # no such partition
+        assert ahead._reading is not None
         await asyncio.wait_for(asyncio.wait([ahead._reading]), 60)
         await backend.close()
 

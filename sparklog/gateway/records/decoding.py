@@ -103,7 +103,7 @@ def decode_rows(batches: Sequence[BatchHeader], partition: int, *, limit_bytes: 
 
 
 def decode_parts(batches: Sequence[tuple[Any, ...]], parts: Sequence[bytes | memoryview]) -> DecodedRows | None:
-    """As :func:`decode_rows`, of batches that the core has found in requests.
+    """Read batches that the core has found in requests, as :func:`decode_rows` does.
 
     Args:
         batches: as ``produce_request`` of the core has them.
@@ -143,7 +143,7 @@ def _by_core(
 def _rows(
     found: tuple[Any, ...], parts: Sequence[bytes | memoryview], partition: int | npt.NDArray[np.int32] | None
 ) -> DecodedRows | None:
-    """What the core has read as a table; see :func:`_by_core`. ``partition``: of all records, or of each."""
+    """Make a table of what the core has read; see :func:`_by_core`. ``partition``: of all records, or of each."""
     offsets, times, keys, values, headers, least, largest = found
     total = len(offsets) // 8
     if partition is not None and sum(count for *_, count in headers) > _FEW_HEADERS:

@@ -58,11 +58,11 @@ class Frame(bytearray):
 
     @property
     def size_bytes(self) -> int:
-        """Of all that was written."""
+        """The size of all that was written."""
         return len(self) + sum(len(piece) for _, piece in self._pieces)
 
     def parts(self) -> Iterator[bytes | bytearray | memoryview]:
-        """All that was written, in its order; none is empty."""
+        """The parts of all that was written, in their order; none is empty."""
         own, before = memoryview(self), 0
         for at, piece in self._pieces:
             if at > before:

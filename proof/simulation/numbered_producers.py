@@ -3,9 +3,10 @@ come late, crashes, and naps of up to an hour. A seed plays the same again.
 
     python -m proof.simulation.numbered_producers --count 0..500
 
-A gateway is played by what judges in it: a producer of sparklog's that is given numbered batches, as
-``gateway.produce`` gives them. A client numbers its batches, has up to five under way, sends again what isn't answered
-when its gateway dies or when it moves to the other, and now and then gives up and begins an epoch.
+A gateway is played by what judges in it: a producer of sparklog's that is given numbered batches, alone and those of
+several clients together, as ``gateway.produce`` and ``gateway.produce_rounds`` give them. A client numbers its batches,
+has up to five under way, sends again what isn't answered when its gateway dies or when it moves to the other, and now
+and then gives up and begins an epoch.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import logging
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from unittest import mock
@@ -33,6 +35,7 @@ from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.log.data.schema import HEADERS
 from sparklog.log.follow import TopicFollower
 from sparklog.producer import Producer
+from sparklog.producer.batch import Outcome, Piece, results_of_pieces
 from sparklog.storage import MemoryStore, ObjectStore
 from sparklog.storage.retrying import RetryingStore
 
@@ -109,30 +112,76 @@ class Gateway:
         process.kept.append(producer)
         while not run.is_over:
             run.world.pause(run.chance.expovariate(1 / _TICK_MS))
-            for connection in [*self.connections]:
-                while connection.requests:
-                    self._send(producer, connection, *connection.requests.pop(0))
+            waiting = [(connection, *request) for connection in self.connections for request in connection.requests]
+            for connection in self.connections:
+                connection.requests.clear()
+            if run.chance.random() < 0.5 and self._send_together(producer, waiting):
+                run.played.met["sent together"] += len(waiting) > 1
+                continue
+            for request in waiting:
+                self._send(producer, *request)
+
+    def _send_together(self, producer: Producer, waiting: Sequence[tuple[Connection, Key, int, int]]) -> bool:
+        """Send batches of several clients as pieces of one; False: they can't be, and nothing was sent."""
+        if not waiting:
+            return True
+        pieces = [Piece(count, _numbers(key, count)) for _, key, _, count in waiting]
+        rows = pa.concat_tables([_rows(key, partition, count) for _, key, partition, count in waiting])
+        try:
+            future = producer._try_send_rows(
+                TOPIC,
+                rows,
+                pieces,
+                greatest_partition=max(partition for _, _, partition, _ in waiting),
+                size_bytes=rows.nbytes,
+                least_timestamp_ms=1_000,
+                largest_bytes=100,
+            )
+        except SparklogError:
+            return False
+        if future is not None:
+            future.when_outcome(partial(self._tell, waiting))
+        return future is not None
+
+    def _tell(self, waiting: Sequence[tuple[Connection, Key, int, int]], outcome: Outcome) -> None:
+        if outcome.error is not None:
+            for connection, key, _, _ in waiting:
+                connection.answers.append((key, None, outcome.error))
+            return
+        results = results_of_pieces(outcome, [count for *_, count in waiting])
+        for (connection, key, _, _), result in zip(waiting, results, strict=True):
+            if isinstance(result, int):
+                connection.answers.append((key, result, None))
+            else:
+                connection.answers.append((key, None, next(iter(result.values()))))
 
     def _send(self, producer: Producer, connection: Connection, key: Key, partition: int, count: int) -> None:
-        client, epoch, sequence = key
-        values = [f"{client}:{epoch}:{sequence + number}".encode() for number in range(count)]
-        table = pa.table(
-            {
-                "timestamp": pa.array(np.full(count, 1_000, np.int64)),
-                "key": pa.nulls(count, pa.binary()),
-                "value": pa.array(values, pa.binary()),
-                "headers": pa.nulls(count, HEADERS),
-                "partition": pa.array(np.full(count, partition, np.int32)),
-            }
-        )
-        batch = ProducerBatch(producer_id=client, producer_epoch=epoch, base_sequence=sequence, count=count)
         try:
-            future = producer._send_batch(TOPIC, table, batch)
+            future = producer._send_batch(TOPIC, _rows(key, partition, count), _numbers(key, count))
         except SparklogError as error:
             connection.answers.append((key, None, error))
             return
         future.add_callback(lambda found: connection.answers.append((key, found.offsets[0].as_py(), None)))
         future.add_errback(lambda error: connection.answers.append((key, None, error)))
+
+
+def _rows(key: Key, partition: int, count: int) -> pa.Table:
+    client, epoch, sequence = key
+    values = [f"{client}:{epoch}:{sequence + number}".encode() for number in range(count)]
+    return pa.table(
+        {
+            "timestamp": pa.array(np.full(count, 1_000, np.int64)),
+            "key": pa.nulls(count, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "headers": pa.nulls(count, HEADERS),
+            "partition": pa.array(np.full(count, partition, np.int32)),
+        }
+    )
+
+
+def _numbers(key: Key, count: int) -> ProducerBatch:
+    client, epoch, sequence = key
+    return ProducerBatch(producer_id=client, producer_epoch=epoch, base_sequence=sequence, count=count)
 
 
 class Client:

@@ -38,7 +38,7 @@ def test_batches_are_stored_once_and_in_order() -> None:
         met += played.met
         acknowledged += len(played.acknowledged)
     assert acknowledged > 400
-    assert {"crashes", "moves", "lost answers", "unknown"} <= set(met), met
+    assert {"crashes", "moves", "lost answers", "unknown", "sent together"} <= set(met), met
 
 
 def test_a_seed_gives_the_same_each_time() -> None:

@@ -81,3 +81,7 @@ def encode_records(
     values: tuple[Any, ...],
     headers: Sequence[bytes] | None,
 ) -> bytearray: ...
+
+_ProducedBatch = tuple[int, int, int, int, int, int, int, int | None, int, int, int]
+
+def produce_request(frame: Any) -> tuple[int, int, int, list[tuple[str, list[_ProducedBatch]]]] | None: ...

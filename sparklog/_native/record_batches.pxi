@@ -338,3 +338,158 @@ def encode_records(Py_ssize_t front, offsets, times, keys, values, headers):
             memcpy(out, PyBytes_AS_STRING(own), PyBytes_GET_SIZE(own))
             out += PyBytes_GET_SIZE(own)
     return made
+
+
+# Produce requests that ask for nothing special. Source: Kafka ``ProduceRequest.json``, versions 3 to 11; the twin is the
+# codec of gateway/wire with ``batch_headers`` of gateway/records, which also tells what is wrong with a request.
+
+cdef inline uint64_t _number_at(const uint8_t *data, int size) noexcept nogil:
+    """A big-endian number."""
+    cdef uint64_t value = 0
+    cdef int place
+    for place in range(size):
+        value = value << 8 | data[place]
+    return value
+
+
+cdef inline int _unsigned(const uint8_t *data, int64_t *at, int64_t end, int64_t *number) noexcept nogil:
+    """An unsigned varint of 32 bits; 0: it isn't one."""
+    cdef uint64_t value = 0
+    cdef int shift = 0
+    cdef uint8_t byte
+    while at[0] < end and shift <= 28:
+        byte = data[at[0]]
+        at[0] += 1
+        value |= <uint64_t>(byte & 127) << shift
+        if byte < 128:
+            number[0] = <int64_t>value
+            return value <= 0xFFFFFFFFu
+        shift += 7
+    return 0
+
+
+cdef inline int _length(const uint8_t *data, int64_t *at, int64_t end, bint is_compact, int size, int64_t *number) noexcept nogil:
+    """The length in front of a string (``size`` 2), or of bytes or an array (4), -1 for null; 0: the message ends."""
+    if is_compact:
+        if not _unsigned(data, at, end, number):
+            return 0
+        number[0] -= 1
+        return 1
+    if end - at[0] < size:
+        return 0
+    number[0] = <int16_t>_number_at(data + at[0], 2) if size == 2 else <int32_t>_number_at(data + at[0], 4)
+    at[0] += size
+    return 1
+
+
+cdef inline int _no_tags(const uint8_t *data, int64_t *at, int64_t end, bint is_flexible) noexcept nogil:
+    """Pass over tagged fields, of which there are to be none."""
+    cdef int64_t count = 0
+    return not is_flexible or (_unsigned(data, at, end, &count) and count == 0)
+
+
+cdef tuple _only_batch(const uint8_t *data, int64_t begin, int64_t end, int64_t partition):
+    """The batch of a partition; None: there isn't exactly one, or it is a special one, or a wrong one."""
+    cdef const uint8_t *batch = data + begin
+    cdef int64_t count, last_delta, producer_id
+    cdef int attributes, epoch
+    cdef int32_t sequence
+    if end - begin < 61 or <int64_t>_number_at(batch + 8, 4) != end - begin - 12 or batch[16] != 2:
+        return None
+    attributes = <int>_number_at(batch + 21, 2)
+    last_delta, count = <int32_t>_number_at(batch + 23, 4), <int32_t>_number_at(batch + 57, 4)
+    producer_id, epoch = <int64_t>_number_at(batch + 43, 8), <int16_t>_number_at(batch + 51, 2)
+    sequence = <int32_t>_number_at(batch + 53, 4)
+    if attributes & 48 or attributes & 7 > 4 or count < 1 or last_delta < count - 1:
+        return None
+    if producer_id >= 0 and (epoch < 0 or sequence < 0 or count != last_delta + 1):
+        return None
+    if sparklog_crc(batch + 21, end - begin - 21, 0) != <uint32_t>_number_at(batch + 17, 4):
+        return None
+    return (
+        partition,
+        begin,
+        end,
+        attributes & 7,
+        last_delta,
+        count,
+        <int64_t>_number_at(batch + 27, 8),
+        <int64_t>_number_at(batch + 35, 8) if attributes & 8 else None,
+        producer_id,
+        epoch,
+        sequence,
+    )
+
+
+def produce_request(frame):
+    """An ordinary Produce request: version, correlation id, acks, and topics of (name, partitions), each of (partition,
+    first byte and last of its only record batch in the frame, codec, last offset delta, count, first timestamp, time of
+    appending or None, producer's id, epoch, base sequence).
+
+    None: it is another request, isn't well-formed, is transactional, has a partition whose records aren't one batch
+    with the right checksum, or has tagged fields.
+
+    Args:
+        frame: bytes behind the length.
+    """
+    cdef _View view = _View(frame)
+    cdef const uint8_t *data = <const uint8_t *>view.address
+    cdef int64_t at = 10, end = view.size, size = 0, count = 0, partition_count = 0, partition
+    cdef int version, acks
+    cdef bint is_flexible
+    cdef list topics = [], partitions
+    cdef tuple batch
+    cdef str name
+    if end < 10 or _number_at(data, 2) != 0:
+        return None
+    version = <int>_number_at(data + 2, 2)
+    if version < 3 or version > 11:
+        return None
+    is_flexible = version >= 9
+    at = 8
+    if not _length(data, &at, end, False, 2, &size) or size < -1 or size > end - at:  # the client's id
+        return None
+    while size > 0:  # which must be text: the definition tells whether what isn't ASCII is
+        if data[at] > 127:
+            return None
+        at += 1
+        size -= 1
+    if not _no_tags(data, &at, end, is_flexible):
+        return None
+    if not _length(data, &at, end, is_flexible, 2, &size) or size != -1 or end - at < 6:  # the transactional id
+        return None
+    acks = <int16_t>_number_at(data + at, 2)
+    at += 6
+    if not _length(data, &at, end, is_flexible, 4, &count) or count < 1:
+        return None
+    for _ in range(count):
+        if not _length(data, &at, end, is_flexible, 2, &size) or size < 1 or size > end - at:
+            return None
+        try:
+            name = data[at : at + size].decode("utf-8")
+        except UnicodeDecodeError:
+            return None
+        at += size
+        partitions = []
+        if not _length(data, &at, end, is_flexible, 4, &partition_count) or partition_count < 1:
+            return None
+        for _ in range(partition_count):
+            if end - at < 4:
+                return None
+            partition = <int32_t>_number_at(data + at, 4)
+            at += 4
+            if not _length(data, &at, end, is_flexible, 4, &size) or size > end - at:
+                return None
+            batch = _only_batch(data, at, at + size, partition) if size > 0 else None
+            if batch is None:
+                return None
+            at += size
+            partitions.append(batch)
+            if not _no_tags(data, &at, end, is_flexible):
+                return None
+        if not _no_tags(data, &at, end, is_flexible):
+            return None
+        topics.append((name, partitions))
+    if not _no_tags(data, &at, end, is_flexible):
+        return None
+    return version, <int32_t>_number_at(data + 4, 4), acks, topics

@@ -66,6 +66,7 @@ def gateway(
     """
     import asyncio
 
+    from sparklog.gateway.process import keep_freed_memory
     from sparklog.gateway.server import parse_address
     from sparklog.gateway.settings import GatewaySettings
 
@@ -87,6 +88,7 @@ def gateway(
         allow_plain_without_tls=allow_plain_without_tls,
     )
     security = _security(ctx, users, tls_cert, tls_key, tls_client_ca)
+    keep_freed_memory()
     asyncio.run(_run(uri, options, settings, (host, port), advertised, security, metrics_port))
 
 

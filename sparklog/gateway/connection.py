@@ -18,8 +18,9 @@ from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.counts import GatewayFigures
 from sparklog.gateway.error_counts import error_name, errors_in
 from sparklog.gateway.produce import begin_produce
+from sparklog.gateway.produce_rounds import Sent, rounds_of
 from sparklog.gateway.wire import WireError
-from sparklog.gateway.wire.frames import read_request_header, response_frame, unversioned_header
+from sparklog.gateway.wire.frames import Frame, read_request_header, response_frame, unversioned_header
 
 __all__ = ["ByteBudget", "Connection"]
 
@@ -31,7 +32,7 @@ _SMALL_REQUEST_BYTES = 8_388_608
 
 _CANCELLATIONS = 50
 
-_Answer = Callable[[], Awaitable[bytearray | None]]
+_Answer = Callable[[], Awaitable[bytes | Frame | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,8 @@ class Connection:
         self._budget = budget
         self._reader = reader
         self._writer = writer
+        # What the system doesn't take is copied: so nothing more is written until it has taken that.
+        writer.transport.set_write_buffer_limits(high=0)
         self._idle_s = backend.settings.max_idle_ms / 1_000
         self._silence = _Silence(reader, self._idle_s)
         self._peer = writer.get_extra_info("peername")
@@ -231,22 +234,27 @@ class Connection:
             # Source: KIP-511: whatever the version, an answer of version 0.
             request = Request(version, {}, "", self._local)
             return api, lambda: self._answered(api, request, 0, correlation_id)
+        user = self._authentication.user
+        rules = None if user is None else user.rules
+        rounds = rounds_of(self._backend) if key == PRODUCE else None
+        if rounds is not None and (sent := rounds.begin(frame, rules)) is not None:
+            return api, lambda: self._sent(api, sent, correlation_id)
         header = read_request_header(frame, api.request)
         # librdkafka ends its Metadata requests with bytes too many, which Kafka's brokers pass over.
         body = api.request.decode(header.body, version, is_exact=False)
         host = str(self._peer[0]) if self._peer else ""
         request = Request(version, body, header.client_id or "", self._local, host)
-        user = self._authentication.user
-        request.rules = None if user is None else user.rules
-        if key != PRODUCE:
+        request.rules = rules
+        if rounds is None:
             return api, lambda: self._answered(api, request, version, correlation_id)
+        await rounds.sent({topic["name"] for topic in body["topic_data"] if topic.get("name")})
         pending = await begin_produce(self._backend, request)
         return api, lambda: self._produced(api, pending, version, correlation_id)
 
-    async def _answered(self, api: Api, request: Request, version: int, correlation_id: int) -> bytearray | None:
+    async def _answered(self, api: Api, request: Request, version: int, correlation_id: int) -> Frame | None:
         return self._frame(api, version, correlation_id, await self._response(api, request))
 
-    def _frame(self, api: Api, version: int, correlation_id: int, response: dict[str, Any]) -> bytearray:
+    def _frame(self, api: Api, version: int, correlation_id: int, response: dict[str, Any]) -> Frame:
         for code in errors_in(api.response, response):
             self._backend.figures.errors[api.name, error_name(code)] += 1
         return response_frame(api.response, version, correlation_id, response)
@@ -264,9 +272,13 @@ class Connection:
             raise WireError(str(error)) from error
         return refused if refused is not None else await api.handle(self._backend, request)
 
+    async def _sent(self, api: Api, sent: Sent, correlation_id: int) -> bytes | Frame | None:
+        found = await sent.done
+        return self._frame(api, sent.version, correlation_id, found) if isinstance(found, dict) else found
+
     async def _produced(
         self, api: Api, pending: Awaitable[dict[str, Any]] | None, version: int, correlation_id: int
-    ) -> bytearray | None:
+    ) -> Frame | None:
         if pending is None:
             return None
         return self._frame(api, version, correlation_id, await pending)
@@ -286,12 +298,18 @@ class Connection:
             figures.requests[item.api] += 1
             figures.request_seconds[item.api] += time.monotonic() - item.read_s
             if data is not None:
-                figures.sent_bytes += len(data)
-                self._writer.write(data)
-                if self._writer.transport.get_write_buffer_size() or self._writer.transport.is_closing():
-                    await asyncio.wait_for(self._writer.drain(), self._idle_s)
+                await self._write(data)
             if self._authentication.has_failed:
                 return
+
+    async def _write(self, data: bytes | Frame) -> None:
+        """Write an answer; returns once the client has taken all but what the system holds for it."""
+        parts, transport = (data.parts() if isinstance(data, Frame) else (data,)), self._writer.transport
+        for part in parts:
+            self._backend.figures.sent_bytes += len(part)
+            self._writer.write(part)
+            if transport.get_write_buffer_size() or transport.is_closing():
+                await asyncio.wait_for(self._writer.drain(), self._idle_s)
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:

@@ -12,6 +12,7 @@ from sparklog.errors import OffsetOutOfRangeError, SparklogError, UnknownTopicOr
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.fetch_sessions import FetchSessions
+from sparklog.gateway.read_ahead import ReadAhead
 from sparklog.gateway.topic_view import BatchCache, Fetched, TopicView
 
 __all__ = ["Fetching", "fetch", "fetching_of"]
@@ -33,16 +34,23 @@ class Fetching:
         self._polling: dict[str, asyncio.Task[TopicView]] = {}
         self._news = asyncio.Event()
         self.sessions = FetchSessions(backend.settings.max_fetch_sessions)
+        self.ahead = ReadAhead(backend)
 
     def notify(self) -> None:
         """Something was produced here: whoever waits looks at once."""
         self._news.set()
         self._news = asyncio.Event()
 
-    async def wait(self, timeout_s: float) -> None:
-        """Wait until something may be new."""
+    @property
+    def news(self) -> asyncio.Event:
+        """The event that is set once something was produced here, from now on."""
+        return self._news
+
+    async def wait(self, news: asyncio.Event, timeout_s: float) -> None:
+        """Wait until something may be new since ``news`` were asked for: before the last look, else what came during
+        that look would be waited for in vain."""
         try:
-            await asyncio.wait_for(self._news.wait(), min(timeout_s, self._backend.settings.fetch_poll_ms / 1_000))
+            await asyncio.wait_for(news.wait(), min(timeout_s, self._backend.settings.fetch_poll_ms / 1_000))
         except asyncio.TimeoutError:  # only since Python 3.11 the built-in one
             return
 
@@ -72,6 +80,7 @@ class Fetching:
 
     async def close(self) -> None:
         """End what is under way."""
+        await self.ahead.close()
         for polling in list(self._polling.values()):
             polling.cancel()
 
@@ -94,6 +103,7 @@ async def fetch(backend: Backend, request: Request) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + max(0, body["max_wait_ms"]) / 1_000
     while True:
+        news = fetching.news
         responses, size, has_error = await _look(backend, fetching, request, begun.topics)
         left = deadline - loop.time()
         if size >= body["min_bytes"] or has_error or left <= 0 or not responses:
@@ -101,7 +111,7 @@ async def fetch(backend: Backend, request: Request) -> dict[str, Any]:
             figures, sessions = backend.figures, fetching.sessions
             figures.fetch_sessions, figures.fetch_sessions_evicted = len(sessions), sessions.evicted_count
             return answer
-        await fetching.wait(max(left, _SOON_S))
+        await fetching.wait(news, max(left, _SOON_S))
 
 
 async def _look(
@@ -127,6 +137,7 @@ async def _look(
             answers.append(answer)
         by = {"topic": topic.get("topic", ""), "topic_id": topic.get("topic_id", uuid.UUID(int=0))}
         responses.append({**by, "partitions": answers})
+    fetching.ahead.begin()  # not before: it would hold up the other partitions
     return responses, size, has_error
 
 
@@ -174,6 +185,8 @@ async def _partition(
         found = view.at_end(index, offset)
         if found is None:
             found = await backend.run_look(lambda: view.fetch(index, offset, most, least_one=least_one))
+            if found.next_offset is not None:
+                fetching_of(backend).ahead.add(view, index, found.next_offset)
         return found
 
     if isinstance(view, ErrorCode):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,13 +28,13 @@ from sparklog.gateway.records.batches import TooLargeError, UnsupportedCodecErro
 from sparklog.gateway.transactional_produce import send_in_transaction
 from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.producer import Producer
-from sparklog.producer.batch import RefusedWithOthersError
+from sparklog.producer.batch import Outcome, Piece, RefusedWithOthersError
 from sparklog.producer.future import FutureBatchMetadata
 
-__all__ = ["begin_produce"]
+__all__ = ["Answer", "begin_part", "begin_produce", "failed", "refused_records"]
 
 _LOGGER = logging.getLogger("sparklog.gateway")
-_Answer = dict[str, Any]
+Answer = dict[str, Any]
 _NO_TIMESTAMP = -1
 """Source: Kafka ``RecordBatch.NO_TIMESTAMP``."""
 _MOST_RECORD_ERRORS = 1_000
@@ -45,12 +45,12 @@ _PARTITION_BYTES = 32_768
 """A partition in a request costs about what so many bytes of its records do, however few they are."""
 
 
-async def begin_produce(backend: Backend, request: Request) -> Awaitable[_Answer] | None:
+async def begin_produce(backend: Backend, request: Request) -> Awaitable[Answer] | None:
     """Send what a request holds; the answer follows when it is stored. None: the client wants no answer (acks=0)."""
     acks, pending, begun_bytes = request.body["acks"], [], 0
     for topic in request.body["topic_data"]:
         for partition in topic["partition_data"]:
-            pending.append(await _begin(backend, request, topic, partition))
+            pending.append(await begin_part(backend, request, topic, partition))
             begun_bytes += len(partition["records"] or b"") + _PARTITION_BYTES
             if begun_bytes > _SMALL_BYTES:
                 begun_bytes = 0
@@ -60,9 +60,9 @@ async def begin_produce(backend: Backend, request: Request) -> Awaitable[_Answer
     return asyncio.ensure_future(_answer(backend, request, pending))  # waits even where the client is gone
 
 
-async def _begin(
+async def begin_part(
     backend: Backend, request: Request, topic: dict[str, Any], partition: dict[str, Any]
-) -> asyncio.Future[_Answer]:
+) -> asyncio.Future[Answer]:
     """Send the records of a partition; the future never fails, and has the partition's part of the answer."""
     part = _Part(backend, request, topic, partition)
     try:
@@ -90,7 +90,7 @@ class _Part:
 
     def __init__(self, backend: Backend, request: Request, topic: dict[str, Any], partition: dict[str, Any]) -> None:
         self._loop = asyncio.get_running_loop()
-        self.done: asyncio.Future[_Answer] = self._loop.create_future()
+        self.done: asyncio.Future[Answer] = self._loop.create_future()
         self._backend = backend
         self._request = request
         self._topic = topic
@@ -99,20 +99,9 @@ class _Part:
 
     def fail(self, error: BaseException, code: ErrorCode | None = None) -> None:
         """Answer with an error."""
-        self._settle({"error_code": code or code_of(error), "base_offset": -1, "error_message": str(error)})
+        self._settle(failed(error, code))
 
-    def _fail_records(self, error: SparklogError, future: FutureBatchMetadata) -> None:
-        """Answer with an error, and which records it is about. Source: KIP-467."""
-        refused = [outcome.refused for batch in future._batches if (outcome := batch.outcome) and outcome.refused]
-        about = [
-            {"batch_index": place, "batch_index_error_message": str(one)}
-            for place, one in sorted(refused[0].items() if refused else ())
-            if not isinstance(one, RefusedWithOthersError)
-        ]
-        answer = {"error_code": code_of(error), "base_offset": -1, "error_message": str(error)}
-        self._settle({**answer, "record_errors": about[:_MOST_RECORD_ERRORS]})
-
-    def _settle(self, answer: _Answer) -> None:
+    def _settle(self, answer: Answer) -> None:
         if not self.done.done():
             self.done.set_result({"index": self._index, **answer})
 
@@ -128,11 +117,13 @@ class _Part:
             rows = decode_rows(batches, self._index, limit_bytes=limit_bytes)
         if rows is None or rows.size_bytes > limit_bytes:
             return False
+        if self._index < 0:
+            return False
         future = producer._try_send_rows(
             name,
             rows.table,
-            numbered,
-            partition=self._index,
+            [Piece(rows.table.num_rows, numbered)],
+            greatest_partition=self._index,
             size_bytes=rows.size_bytes,
             least_timestamp_ms=rows.least_timestamp_ms,
             largest_bytes=rows.largest_bytes,
@@ -143,16 +134,15 @@ class _Part:
         return True
 
     def _follow(self, future: FutureBatchMetadata) -> None:
-        def settled(error: SparklogError | None, offset: int) -> None:
-            self._backend.later(self._loop, lambda: self._stored(error, offset, future))
+        future.when_outcome(lambda outcome: self._backend.later(self._loop, lambda: self._stored(outcome)))
 
-        future.when_settled(settled)
-
-    def _stored(self, error: SparklogError | None, offset: int, future: FutureBatchMetadata) -> None:
-        if error is not None:
-            self._fail_records(error, future)
+    def _stored(self, outcome: Outcome) -> None:
+        if outcome.error is not None:
+            self.fail(outcome.error)
+        elif outcome.refused:
+            self._settle(refused_records(outcome.refused))
         else:
-            self._settle({"base_offset": offset})
+            self._settle({"base_offset": int(outcome.require_written().offsets[0])})
 
     async def open(self, producer: Producer) -> None:
         """Open the topic, together with all others who wait for that."""
@@ -180,7 +170,7 @@ class _Part:
             raise _RefusedError(pending, "the transaction isn't open in this gateway, or wasn't told of the partition")
         pending.add_done_callback(self._take)
 
-    def _take(self, answer: asyncio.Future[_Answer]) -> None:
+    def _take(self, answer: asyncio.Future[Answer]) -> None:
         if answer.cancelled():
             self.done.cancel()
         elif (error := answer.exception()) is not None:
@@ -202,6 +192,21 @@ class _Part:
             code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             raise _RefusedError(code, f"no right to use the transactional id {transactional_id!r}")
         return name
+
+
+def failed(error: BaseException, code: ErrorCode | None = None) -> Answer:
+    """The answer to records that aren't stored."""
+    return {"error_code": code or code_of(error), "base_offset": -1, "error_message": str(error)}
+
+
+def refused_records(refused: Mapping[int, SparklogError]) -> Answer:
+    """The answer to records of which some are refused, by their places. Source: KIP-467."""
+    about = [
+        {"batch_index": place, "batch_index_error_message": str(one)}
+        for place, one in sorted(refused.items())
+        if not isinstance(one, RefusedWithOthersError)
+    ]
+    return {**failed(next(iter(refused.values()))), "record_errors": about[:_MOST_RECORD_ERRORS]}
 
 
 class _RefusedError(ValueError):
@@ -284,7 +289,7 @@ def _numbers(batches: Sequence[BatchHeader]) -> ProducerBatch | None:
     )
 
 
-async def _answer(backend: Backend, request: Request, pending: list[asyncio.Future[_Answer]]) -> _Answer:
+async def _answer(backend: Backend, request: Request, pending: list[asyncio.Future[Answer]]) -> Answer:
     left = iter(await asyncio.gather(*pending))
     responses = [
         {

@@ -26,7 +26,9 @@ _PIECE_BYTES = 1_048_576
 _MAX_POLLS = 100
 """Each of up to 32 commits. A topic that grows faster than it is followed is read further at the next Fetch."""
 _AHEAD_BYTES = 2_097_152
-"""Encoded at a time, so that the next Fetch of a reader finds it in the cache."""
+"""Encoded at a time for the next Fetch of a reader, which finds it in the cache."""
+_ASKED_BYTES = 1_048_576
+"""Bytes that clients take of a partition at a time by default."""
 _LONG_MS = 1_000.0
 """After so long a Fetch has what was read by then: many small files could take longer than clients wait."""
 _KEPT_BATCH_BYTES = 700
@@ -51,6 +53,8 @@ class Fetched:
     """Whole batches; the first one holds the offset, or is the next there is."""
     log_start_offset: int
     log_end_offset: int
+    next_offset: int | None = None
+    """The offset that the reader asks for next, where there is more than what it was given."""
 
 
 class BatchCache:
@@ -151,7 +155,7 @@ class TopicView:
                     if batch is None or not self._follower.holds(batch.paths):
                         if taken and clock.ticks_ms() > until_ticks_ms:
                             break
-                        ahead = self._ahead(head.topic_id, partition, at, until_ticks_ms)
+                        ahead = self._ahead(head.topic_id, partition, at, until_ticks_ms, min(left, _AHEAD_BYTES))
                         batch = ahead.get(at)
                 except InvalidRecordError:
                     if not taken:
@@ -162,15 +166,30 @@ class TopicView:
                 taken.append(batch.data)
                 left -= len(batch.data)
                 at = batch.last_offset + 1
-            return Fetched(taken, start, end)
+            return Fetched(taken, start, end, at if taken and at < end else None)
 
-    def _ahead(self, topic_id: str, partition: int, offset: int, until_ticks_ms: float) -> dict[int, _Batch]:
+    def read_ahead(self, partition: int, offset: int) -> None:
+        """Encode what the next Fetch of a reader will ask for, unless that is kept already. Raises as :meth:`fetch`."""
+        with self._lock:
+            head, size = self._follower.head, 0
+            self._follower.segment_groups(partition, offset)  # checks the offset
+            while offset < head.log_end_offsets[partition] and size < _ASKED_BYTES:
+                kept = self._cache.find(head.topic_id, partition, offset)
+                if kept is None or not self._follower.holds(kept.paths):
+                    until_ticks_ms = self._follower.log.clock.ticks_ms() + _LONG_MS
+                    self._ahead(head.topic_id, partition, offset, until_ticks_ms, _AHEAD_BYTES)
+                    break
+                offset, size = kept.last_offset + 1, size + len(kept.data)
+
+    def _ahead(
+        self, topic_id: str, partition: int, offset: int, until_ticks_ms: float, size_bytes: int
+    ) -> dict[int, _Batch]:
         """Batches from an offset on, each by the offset that its reader asks for; they are kept, too."""
         try:
-            batches = self._read(partition, offset, until_ticks_ms)
+            batches = self._read(partition, offset, until_ticks_ms, size_bytes)
         except ObjectNotFoundError:  # a file was replaced meanwhile (rule L10, orphans)
             self._follower.reload()
-            batches = self._read(partition, offset, until_ticks_ms)
+            batches = self._read(partition, offset, until_ticks_ms, size_bytes)
         found, at = {}, offset
         for batch in batches:
             self._cache.keep(topic_id, partition, at, batch)
@@ -178,8 +197,8 @@ class TopicView:
             at = batch.last_offset + 1
         return found
 
-    def _read(self, partition: int, offset: int, until_ticks_ms: float) -> list[_Batch]:
-        """About as many batches as are encoded at a time, or those of the first files where the time is over."""
+    def _read(self, partition: int, offset: int, until_ticks_ms: float, size_bytes: int) -> list[_Batch]:
+        """Batches of about a size, one at least, or those of the first files where the time is over."""
         batches: list[_Batch] = []
         size = 0
         log = self._follower.log
@@ -198,7 +217,7 @@ class TopicView:
                 for encoded in _encoded(readable, is_append_time=is_append_time):
                     batches.append(_Batch(_last_offset(encoded), encoded, paths))
                     size += len(encoded)
-                if size >= _AHEAD_BYTES or readable.num_rows < piece.num_rows:
+                if size >= size_bytes or readable.num_rows < piece.num_rows:
                     return batches
             if batches and log.clock.ticks_ms() > until_ticks_ms:
                 break

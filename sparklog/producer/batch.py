@@ -34,12 +34,14 @@ __all__ = [
     "Batch",
     "Details",
     "Outcome",
+    "Piece",
     "RecordBatch",
     "RefusedWithOthersError",
     "TableBatch",
     "Unacknowledged",
     "Written",
     "count_encoded",
+    "results_of_pieces",
     "settle_batches",
 ]
 
@@ -72,6 +74,25 @@ class Written:
     value_sizes: I32
 
 
+def results_of_pieces(outcome: Outcome, counts: Sequence[int]) -> list[int | dict[int, SparklogError]]:
+    """The results of the pieces of a batch that didn't fail as a whole: of each the offset of its first record, or the
+    errors of its records that were refused, by their place in it.
+
+    Args:
+        counts: of the pieces, which are all of the batch.
+    """
+    ends = np.cumsum(np.array(counts, np.int64))
+    starts = ends - counts
+    results: list[int | dict[int, SparklogError]] = outcome.require_written().offsets[starts].tolist()
+    found: dict[int, dict[int, SparklogError]] = {}
+    for place, error in (outcome.refused or {}).items():
+        number = int(np.searchsorted(ends, place, side="right"))
+        found.setdefault(number, {})[place - int(starts[number])] = error
+    for number, refused in found.items():
+        results[number] = refused
+    return results
+
+
 class RefusedWithOthersError(InvalidRecordError):
     """Nothing is wrong with the record, but with another of its batch, which is stored whole or not at all."""
 
@@ -97,6 +118,15 @@ class Outcome:
         return self.written
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Records of one partition that another producer has put together: one that is refused refuses all, as in Kafka."""
+
+    count: int
+    numbered: ProducerBatch | None = None
+    """How that producer has numbered them (rule L15, numbered batches)."""
+
+
 class Batch(ABC):
     """Records of one topic on their way; completed exactly once."""
 
@@ -107,10 +137,8 @@ class Batch(ABC):
         """The size as counted against ``buffer_memory`` until it is encoded."""
         self.encoded_bytes: int | None = None
         """Bytes of its part of the encoded files, and of what its futures need; None: it isn't encoded yet."""
-        self.numbered: ProducerBatch | None = None
-        """How its producer has numbered it (rule L15, numbered batches): it is of one partition, and stored whole."""
-        self.is_whole = False
-        """One record that is refused refuses all of it, as in Kafka."""
+        self.pieces: Sequence[Piece] = ()
+        """Its records, where they are batches of other producers, one behind the other; empty: each is on its own."""
         self.is_finished = False
         """It is settled, its callbacks have run, and its room was given back."""
         self.outcome: Outcome | None = None

@@ -27,7 +27,7 @@ from sparklog.metrics import ClientMetrics, by_group
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.new_clients import announce
 from sparklog.producer.arrow_tables import split_table
-from sparklog.producer.batch import TableBatch, Unacknowledged
+from sparklog.producer.batch import Piece, TableBatch, Unacknowledged
 from sparklog.producer.delayed_records import (
     as_cancellation,
     as_delayed,
@@ -186,18 +186,19 @@ class Producer:
         checked = check_sent_table(table, pipeline.topic, self._now_ms())
         pieces = [checked] if is_whole else split_table(checked)
         batches = [TableBatch(topic, piece, created_ticks_ms=now, size_bytes=max(1, piece.nbytes)) for piece in pieces]
-        batches[0].numbered, batches[0].is_whole = numbered, is_whole
+        if is_whole or numbered is not None:
+            batches[0].pieces = [Piece(batches[0].count, numbered)]
         pipeline.queue.add_tables(batches)
         if self._config.acks == 0:
             return FutureBatchMetadata([Unacknowledged.of_rows(topic, checked.num_rows)])
         return FutureBatchMetadata(batches)
 
     def _try_send_rows(
-        self, topic: str, rows: pa.Table, numbered: ProducerBatch | None, **checked: int
+        self, topic: str, rows: pa.Table, pieces: Sequence[Piece], **checked: int
     ) -> FutureBatchMetadata | None:
         """Do what :meth:`_send_batch` does, if that can't wait; see :meth:`TopicPipeline.try_add_rows`."""
         pipeline = self._pipelines.opened(topic)
-        return None if pipeline is None else pipeline.try_add_rows(rows, numbered, **checked)
+        return None if pipeline is None else pipeline.try_add_rows(rows, pieces, **checked)
 
     def init_transactions(self) -> None:
         """Take hold of the transactional id: finish what an earlier producer with it left, and fence it off. Once,
@@ -411,6 +412,9 @@ class Producer:
         if self._config.acks == 0:
             return future_of_only_record(serialized.unacknowledged(pipeline.topic.name, self._now_ms()))
         return future
+
+    def _has_open(self, topic: str) -> bool:
+        return self._pipelines.is_open(topic)
 
     def _may_wait(self, topic: str) -> bool:
         """May a ``send`` wait: for the topic's opening, or for room? For a caller that must not, as an event loop."""

@@ -172,19 +172,9 @@ class FutureBatchMetadata(_Future[BatchMetadata]):
         self._batch, self._index = batches[-1], 0  # a topic's batches are settled in their order
         self._batches = batches
 
-    def when_settled(self, callback: Callable[[SparklogError | None, int], object]) -> None:
-        """Call back with the error, and with the offset of the first row, which is -1 after an error. As
-        :meth:`add_both`, for less."""
-
-        def on_outcome(outcome: Outcome) -> None:
-            error = self._error_of(outcome)
-            if error is not None:
-                callback(error, -1)
-            else:
-                first = self._batches[0].outcome or outcome
-                callback(None, int(first.require_written().offsets[0]))
-
-        self._batch.when_done(self._index, on_outcome)
+    def when_outcome(self, callback: Callable[[Outcome], None]) -> None:
+        """Call back with the outcome of the only batch, as :meth:`add_both`."""
+        self._batch.when_done(self._index, callback)
 
     def _error_of(self, outcome: Outcome) -> SparklogError | None:
         outcomes = [batch.outcome for batch in self._batches[:-1]]

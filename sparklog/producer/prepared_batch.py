@@ -5,7 +5,7 @@ Pure: the topic's settings, the time and the sticky partition are arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from sparklog.log.data.encode import MAX_TIMESTAMP_MS
 from sparklog.log.data.producer_batch import FileRows, PlacedBatch
 from sparklog.log.data.schema import TIMESTAMP
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID
-from sparklog.producer.batch import I32, I64, Batch, Outcome, RecordBatch, RefusedWithOthersError, Written
+from sparklog.producer.batch import I32, I64, Batch, Outcome, Piece, RecordBatch, RefusedWithOthersError, Written
 from sparklog.producer.partitioner import StickyPartition, key_partitions
 from sparklog.producer.typed_values import ValueEncoding, sizes_of
 
@@ -156,47 +156,60 @@ def prepare(
         key_sizes=binary_lengths(keys),
         value_sizes=value_sizes,
         refused=refused,
-        part_batches=_part_batches(batches, partitions, [partition for partition, _ in parts]),
+        part_batches=_part_batches(
+            batches, partitions, order, [(partition, part.num_rows) for partition, part in parts]
+        ),
     )
 
 
 def _whole_batches(batches: Sequence[Batch], refused: Mapping[int, SparklogError]) -> dict[int, SparklogError]:
-    """The other records of batches that are stored whole, and of which one is refused, as in Kafka."""
+    """The other records of pieces, which are stored whole, of which one is refused, as in Kafka."""
     found: dict[int, SparklogError] = {}
-    start = 0
-    for batch in batches:
-        own = _between(refused, start, start + batch.count) if refused and batch.is_whole else {}
+    for start, piece in _pieces(batches) if refused else ():
+        own = _between(refused, start, start + piece.count)
         if own:
             error = RefusedWithOthersError(f"{len(own)} other records of its batch were refused: {_first(own)}")
-            found |= {start + place: error for place in range(batch.count) if place not in own}
-        start += batch.count
+            found |= {start + place: error for place in range(piece.count) if place not in own}
     return found
+
+
+def _pieces(batches: Sequence[Batch]) -> Iterator[tuple[int, Piece]]:
+    """The pieces of all batches, and the places of their first records."""
+    start = 0
+    for batch in batches:
+        at = start
+        for piece in batch.pieces:
+            yield at, piece
+            at += piece.count
+        start += batch.count
 
 
 def _first(errors: Mapping[int, SparklogError]) -> SparklogError:
     return next(iter(errors.values()))
 
 
-def _part_batches(batches: Sequence[Batch], partitions: I32, parts: Sequence[int]) -> Sequence[tuple[PlacedBatch, ...]]:
+def _part_batches(
+    batches: Sequence[Batch], partitions: I32, order: I64, parts: Sequence[tuple[int, int]]
+) -> Sequence[tuple[PlacedBatch, ...]]:
     """For each part, the batches that their producers have numbered, and their first rows in it.
 
     Args:
         partitions: of each record, over all batches; -1 for one that is refused.
-        parts: the partition of each part.
+        order: the record that each row of the parts is.
+        parts: the partition of each part, and how many rows it has.
     """
-    if all(batch.numbered is None for batch in batches):
+    numbered = [(start, piece.numbered) for start, piece in _pieces(batches) if piece.numbered is not None]
+    if not numbered:
         return ()
-    rows = dict.fromkeys(parts, 0)
-    found: dict[int, list[PlacedBatch]] = {partition: [] for partition in parts}
-    start = 0
-    for batch in batches:
-        own = partitions[start : start + batch.count]
-        start += batch.count
-        if batch.numbered is not None and own[0] >= 0:
-            found[int(own[0])].append(PlacedBatch(batch=batch.numbered, start=rows[int(own[0])]))
-        for partition, count in zip(*np.unique(own[own >= 0], return_counts=True), strict=True):
-            rows[int(partition)] += int(count)
-    return [tuple(found[partition]) for partition in parts]
+    rows: I64 = np.empty(len(partitions), np.int64)
+    rows[order] = np.concatenate([np.arange(count) for _, count in parts]) if parts else 0
+    starts = np.array([start for start, _ in numbered], np.int64)
+    found: dict[int, list[PlacedBatch]] = {partition: [] for partition, _ in parts}
+    places = zip(partitions[starts].tolist(), rows[starts].tolist(), numbered, strict=True)
+    for partition, row, (_, batch) in places:
+        if partition >= 0:
+            found[partition].append(PlacedBatch(batch=batch, start=row))
+    return [tuple(found[partition]) for partition, _ in parts]
 
 
 def _take_columns(

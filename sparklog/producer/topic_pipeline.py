@@ -7,6 +7,7 @@ All keep the order of sending. With a transactional id, what the sender has uplo
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -14,9 +15,8 @@ from sparklog.clock import Deadline
 from sparklog.config import ProducerConfig
 from sparklog.errors import SparklogError
 from sparklog.log import Cluster
-from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.producer.accumulator import FutureBase
-from sparklog.producer.batch import TableBatch
+from sparklog.producer.batch import Piece, TableBatch
 from sparklog.producer.future import FutureBatchMetadata
 from sparklog.producer.in_flight import InFlightBatches
 from sparklog.producer.metrics import ProducerMetrics
@@ -104,19 +104,19 @@ class TopicPipeline:
     def try_add_rows(
         self,
         rows: pa.Table,
-        numbered: ProducerBatch | None,
+        pieces: Sequence[Piece],
         *,
-        partition: int,
+        greatest_partition: int,
         size_bytes: int,
         least_timestamp_ms: int,
         largest_bytes: int,
     ) -> FutureBatchMetadata | None:
-        """Add a batch of one partition, stored whole, if nothing is wrong with it and nothing has to be waited for;
-        None: it may be. For an event loop, and not in a transaction. Raises what the queue was ended with.
+        """Add batches of other producers, if nothing is wrong with them and nothing has to be waited for; None: it may
+        be. For an event loop, and not in a transaction. Raises what the queue was ended with.
 
         Args:
-            rows: with the columns that ``check_table`` returns, of one partition.
-            numbered: as its own producer has numbered it (rule L15, numbered batches).
+            rows: with the columns that ``check_table`` returns; no partition is less than 0.
+            pieces: those batches, one behind the other.
             size_bytes: of all rows.
             largest_bytes: the most that a row's key and value have together.
         """
@@ -125,10 +125,10 @@ class TopicPipeline:
             return None
         if known.value_encoding is not None or largest_bytes > known.max_record_bytes:
             return None
-        if not 0 <= partition < known.partition_count:
+        if greatest_partition >= known.partition_count:
             return None
         batch = TableBatch(self.queue.topic, rows, created_ticks_ms=self._clock.ticks_ms(), size_bytes=size_bytes)
-        batch.numbered, batch.is_whole = numbered, True
+        batch.pieces = pieces
         return FutureBatchMetadata([batch]) if self.queue.try_add_tables([batch]) else None
 
     def end_when_delivered(self, error: SparklogError) -> None:

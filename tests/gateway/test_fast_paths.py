@@ -17,10 +17,10 @@ from sparklog.gateway.settings import GatewaySettings
 from sparklog.gateway.topic_view import _KEPT_BATCH_BYTES, BatchCache, _Batch
 from sparklog.log.cluster import open_cluster
 from sparklog.log.data.schema import HEADERS
-from sparklog.producer.batch import TableBatch
+from sparklog.producer.batch import Outcome, Piece, TableBatch
 from sparklog.storage import MemoryStore
 
-FINE = {"partition": 1, "size_bytes": 10, "least_timestamp_ms": 5, "largest_bytes": 3}
+FINE = {"greatest_partition": 1, "size_bytes": 10, "least_timestamp_ms": 5, "largest_bytes": 3}
 
 
 @pytest.fixture
@@ -38,20 +38,20 @@ def rows(partition=1):
 
 def test_rows_are_sent_at_once_where_nothing_has_to_be_waited_for(cluster):
     with Producer(cluster) as producer:
-        assert producer._try_send_rows("t", rows(), None, **FINE) is None  # the topic isn't open
+        assert producer._try_send_rows("t", rows(), [Piece(2)], **FINE) is None  # the topic isn't open
         producer._pipelines.get("t")
-        for wrong in ({"partition": 2}, {"partition": -1}, {"least_timestamp_ms": -1}, {"largest_bytes": 2**30}):
-            assert producer._try_send_rows("t", rows(), None, **{**FINE, **wrong}) is None
-        assert producer._try_send_rows("t", rows(), None, **{**FINE, "size_bytes": 2**30}) is None
-        first = producer._try_send_rows("t", rows(), None, **FINE)
-        second = producer._try_send_rows("t", rows(), None, **FINE)
+        for wrong in ({"greatest_partition": 2}, {"least_timestamp_ms": -1}, {"largest_bytes": 2**30}):
+            assert producer._try_send_rows("t", rows(), [Piece(2)], **{**FINE, **wrong}) is None
+        assert producer._try_send_rows("t", rows(), [Piece(2)], **{**FINE, "size_bytes": 2**30}) is None
+        first = producer._try_send_rows("t", rows(), [Piece(2)], **FINE)
+        second = producer._try_send_rows("t", rows(), [Piece(2)], **FINE)
         assert first is not None
         assert second is not None
-        settled: list[tuple[object, int]] = []
-        second.when_settled(lambda *outcome: settled.append(outcome))
+        settled: list[Outcome] = []
+        second.when_outcome(settled.append)
         producer.flush()
-        first.when_settled(lambda *outcome: settled.append(outcome))
-        assert settled == [(None, 2), (None, 0)]
+        first.when_outcome(settled.append)
+        assert [outcome.require_written().offsets.tolist() for outcome in settled] == [[2, 3], [0, 1]]
 
 
 def test_rows_that_find_no_room_are_not_sent(cluster):
@@ -60,7 +60,7 @@ def test_rows_that_find_no_room_are_not_sent(cluster):
         held = TableBatch("t", rows(), created_ticks_ms=0.0, size_bytes=900)
         with queue.lock:
             queue._taken[held] = None  # as if it were on its way
-        assert producer._try_send_rows("t", rows(), None, **{**FINE, "size_bytes": 900}) is None
+        assert producer._try_send_rows("t", rows(), [Piece(2)], **{**FINE, "size_bytes": 900}) is None
         with queue.lock:
             queue._taken.pop(held)
 

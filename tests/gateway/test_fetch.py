@@ -246,3 +246,85 @@ def test_a_partition_of_many_small_files_is_sent_piece_by_piece(cluster, monkeyp
     monkeypatch.setattr(fetch_module, "_LONG_S", -1.0)
     monkeypatch.setattr(topic_view, "_LONG_MS", -1.0)
     assert asyncio.run(play()) == [[[b"0"], []], [[b"2"], []], [[], [b"1"]]]
+
+
+def test_what_is_produced_during_a_look_is_not_waited_for(cluster, monkeypatch):
+    """The look has begun before the record was stored: its Fetch looks again at once, and not when it polls next."""
+    Admin(cluster).create_topics([NewTopic("jobs", 1)])
+    looks = []
+
+    async def play() -> None:
+        backend = Backend(cluster, GatewaySettings(fetch_poll_ms=600_000), None)
+        real = fetch_module._look
+
+        async def look(*given: Any) -> Any:
+            found = await real(*given)
+            looks.append(found[1])
+            if len(looks) == 1:  # nothing was there; now something comes
+                with Producer(cluster) as producer:
+                    await asyncio.to_thread(producer.send("jobs", b"new").get, 20)
+                fetching_of(backend).notify()
+            return found
+
+        monkeypatch.setattr(fetch_module, "_look", look)
+        body = fetching(0, max_wait_ms=500_000)
+        answer = await asyncio.wait_for(fetch(backend, Request(11, body, "", ("", 0))), 60)
+        await backend.close()
+        assert values(b"".join(answer["responses"][0]["partitions"][0]["records"])) == [b"new"]
+
+    asyncio.run(play())
+    assert len(looks) == 2
+
+
+def test_what_a_reader_asks_for_next_is_read_ahead(cluster, monkeypatch):
+    monkeypatch.setattr(topic_view, "_BATCH_BYTES", 100)
+    monkeypatch.setattr(topic_view, "_AHEAD_BYTES", 500)
+    monkeypatch.setattr(topic_view, "_ASKED_BYTES", 300)
+    Admin(cluster).create_topics([NewTopic("jobs", 2)])
+    with Producer(cluster) as producer:
+        for number in range(40):
+            producer.send("jobs", b"%03d" % number * 30, partition=number % 2).get(20)
+    read: list[tuple[int, int]] = []
+    real = TopicView._read
+
+    def noted(view: TopicView, partition: int, offset: int, *rest: Any) -> Any:
+        read.append((partition, offset))
+        return real(view, partition, offset, *rest)
+
+    monkeypatch.setattr(TopicView, "_read", noted)
+
+    async def play() -> None:
+        backend = Backend(cluster, GatewaySettings(), None)
+        at = 0
+        while at < 20:
+            before = len(read)
+            answer = await fetch(backend, Request(11, fetching(at, max_bytes=300), "", ("", 0)))
+            assert at == 0 or len(read) == before  # all but the first find what they ask for
+            for one in answer["responses"][0]["partitions"][0]["records"]:
+                at += sum(header.count for header in batch_headers(one))
+            if (reading := fetching_of(backend).ahead._reading) is not None:
+                await asyncio.wait_for(asyncio.wait([reading]), 60)
+        assert len(read) > 1
+        await backend.close()
+
+    asyncio.run(play())
+
+
+def test_reading_ahead_of_what_is_gone_ends_quietly(cluster):
+    Admin(cluster).create_topics([NewTopic("jobs", 1)])
+    with Producer(cluster) as producer:
+        producer.send("jobs", b"v").get(20)
+
+    async def play() -> None:
+        backend = Backend(cluster, GatewaySettings(), None)
+        view = await fetching_of(backend).view("jobs")
+        ahead = fetching_of(backend).ahead
+        ahead.add(view, 0, 0)
+        ahead.add(view, 0, 7)  # behind the end
+        ahead.begin()
+        ahead.add(view, 5, 0)  # no such partition
+        assert ahead._reading is not None
+        await asyncio.wait_for(asyncio.wait([ahead._reading]), 60)
+        await backend.close()
+
+    asyncio.run(play())

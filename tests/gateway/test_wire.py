@@ -201,3 +201,16 @@ def test_what_a_field_cannot_hold_is_named():
         message("ResponseHeader").encode({"correlation_id": 2**40}, 0)
     with pytest.raises(WireError, match="version 0 to"):
         message("MetadataRequest").encode({}, 99)
+
+
+@given(st.lists(st.integers(0, 40_000), max_size=6))
+def test_a_frame_is_the_same_bytes_whether_its_pieces_are_copied_or_not(sizes):
+    records = [bytes([number]) * size for number, size in enumerate(sizes)]
+    part = {"partition_index": 1, "high_watermark": 5, "records": records}
+    value = {"responses": [{"topic": "t", "partitions": [part, part]}]}
+    found = response_frame(message("FetchResponse"), 12, 7, value)
+    joined = b"".join(found.parts())
+    assert len(joined) == found.size_bytes
+    copied = message("FetchResponse").encode(value, 12)
+    assert joined == (len(copied) + 5).to_bytes(4, "big") + b"\0\0\0\7\0" + bytes(copied)
+    assert all(len(piece) for piece in found.parts())

@@ -1,7 +1,8 @@
 """Kafka's record batches (format v2) as Arrow columns, and back."""
 
 from sparklog.gateway.records.batches import BatchError, BatchHeader, batch_headers, is_plain
-from sparklog.gateway.records.decoding import decode_batches, decode_rows
+from sparklog.gateway.records.decoding import decode_batches, decode_parts, decode_rows
 from sparklog.gateway.records.encoding import encode_batches
 
-__all__ = ["BatchError", "BatchHeader", "batch_headers", "decode_batches", "decode_rows", "encode_batches", "is_plain"]
+__all__ = ["BatchError", "BatchHeader", "batch_headers", "decode_batches", "decode_parts", "decode_rows"]
+__all__ += ["encode_batches", "is_plain"]

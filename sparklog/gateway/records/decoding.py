@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from sparklog.gateway.records.compression import decompress
 from sparklog.log.data.schema import HEADERS
 from sparklog.log.data.varints import decode_varints
 
-__all__ = ["DecodedRows", "decode_batches", "decode_batches_pure", "decode_rows"]
+__all__ = ["DecodedRows", "decode_batches", "decode_batches_pure", "decode_parts", "decode_rows"]
 
 _FEW_HEADERS = 1_000
 """So many are read by Python in a few milliseconds."""
@@ -101,6 +102,20 @@ def decode_rows(batches: Sequence[BatchHeader], partition: int, *, limit_bytes: 
     return None if CORE is None else _by_core(CORE, _parts(batches, limit_bytes), batches, partition)
 
 
+def decode_parts(batches: Sequence[tuple[Any, ...]], parts: Sequence[bytes | memoryview]) -> DecodedRows | None:
+    """Read batches that the core has found in requests, as :func:`decode_rows` does.
+
+    Args:
+        batches: as ``produce_request`` of the core has them.
+        parts: the records of each, decompressed.
+    """
+    if CORE is None:
+        return None
+    partitions, _, _, _, last_deltas, counts, base_times, append_times, *_ = zip(*batches, strict=True)
+    found = CORE.decode_records(parts, last_deltas, counts, [0] * len(parts), base_times, append_times)
+    return None if found is None else _rows(found, parts, np.repeat(np.array(partitions, np.int32), counts))
+
+
 def _by_core(
     core: ModuleType,
     parts: Sequence[bytes | memoryview],
@@ -122,6 +137,13 @@ def _by_core(
     )
     if found is None:
         return None
+    return _rows(found, parts, partition)
+
+
+def _rows(
+    found: tuple[Any, ...], parts: Sequence[bytes | memoryview], partition: int | npt.NDArray[np.int32] | None
+) -> DecodedRows | None:
+    """Make a table of what the core has read; see :func:`_by_core`. ``partition``: of all records, or of each."""
     offsets, times, keys, values, headers, least, largest = found
     total = len(offsets) // 8
     if partition is not None and sum(count for *_, count in headers) > _FEW_HEADERS:
@@ -140,7 +162,8 @@ def _by_core(
         numbers = pa.Array.from_buffers(pa.int64(), total, [None, pa.py_buffer(offsets)])
         table = pa.Table.from_arrays([numbers, *columns], schema=_SCHEMA)
     else:
-        table = pa.Table.from_arrays([*columns, pa.array(np.full(total, partition, np.int32))], schema=_SENT)
+        of_each = np.full(total, partition, np.int32) if isinstance(partition, int) else partition
+        table = pa.Table.from_arrays([*columns, pa.array(of_each)], schema=_SENT)
     size = sum(len(one) for one in (offsets, times, *keys[1:], *values[1:])) + sum(
         end - at for _, _, at, end, _ in headers
     )

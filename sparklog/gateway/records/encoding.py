@@ -142,6 +142,8 @@ def encode_records_pure(records: pa.Table, times: _Ints, offsets: _Ints) -> memo
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)  # not copied
     found = column.combine_chunks()
     return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
 

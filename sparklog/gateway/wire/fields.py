@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sparklog.gateway.wire.primitives import FIXED, Codec, Input, Read, WireError, Write
+from sparklog.gateway.wire.primitives import FIXED, Codec, Frame, Input, Read, WireError, Write
 from sparklog.gateway.wire.primitives import read_unsigned as _read_unsigned
 from sparklog.gateway.wire.primitives import text as _text
 from sparklog.gateway.wire.primitives import write_unsigned as _write_unsigned
@@ -137,7 +137,10 @@ def _sized(kind: str, *, compact: bool, nullable: bool) -> Codec:
         else:
             length.write(out, size)
         for piece in pieces:
-            out += piece
+            if isinstance(out, Frame):
+                out.add_piece(piece)
+            else:
+                out += piece
 
     return Codec(read, write, 1 if compact else length.least_bytes)
 

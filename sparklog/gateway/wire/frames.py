@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparklog.gateway.wire.definitions import Message, message
-from sparklog.gateway.wire.primitives import FIXED, Input, WireError
+from sparklog.gateway.wire.primitives import FIXED, Frame, Input, WireError
 
-__all__ = ["API_VERSIONS_KEY", "RequestFrame", "read_request_header", "response_frame", "unversioned_header"]
+__all__ = ["API_VERSIONS_KEY", "Frame", "RequestFrame", "read_request_header", "response_frame", "unversioned_header"]
 
 API_VERSIONS_KEY = 18
 _INT16, _INT32 = FIXED["int16"], FIXED["int32"]
@@ -48,14 +48,14 @@ def read_request_header(data: memoryview, request: Message) -> RequestFrame:
     )
 
 
-def response_frame(response: Message, version: int, correlation_id: int, value: dict[str, Any]) -> bytearray:
+def response_frame(response: Message, version: int, correlation_id: int, value: dict[str, Any]) -> Frame:
     """A response with its header and length. Raises ``WireError``: a value that a field can't hold."""
     # A client that doesn't know the versions yet must be able to read this one. Source: KIP-511.
     is_flexible = version in response.flexible and response.api_key != API_VERSIONS_KEY
-    out = bytearray(4)
+    out = Frame(4)
     message("ResponseHeader").codec(1 if is_flexible else 0).write(out, {"correlation_id": correlation_id})
     response.codec(version).write(out, value)
-    size = len(out) - 4
+    size = out.size_bytes - 4
     if size >= 2**31:
         raise WireError(f"a response of {size} bytes")
     out[:4] = size.to_bytes(4, "big")

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["FIXED", "Input", "Read", "WireError", "Write", "read_unsigned", "text", "write_unsigned"]
+__all__ = ["FIXED", "Frame", "Input", "Read", "WireError", "Write", "read_unsigned", "text", "write_unsigned"]
 
 
 class WireError(ValueError):
@@ -39,6 +39,42 @@ class Input:
         self.at = begin + size
         return self.data[begin : begin + size]
 
+
+class Frame(bytearray):
+    """Bytes that are being written, and between them large pieces, which aren't copied."""
+
+    def __init__(self, size: int = 0) -> None:
+        """``size``: zero bytes to begin with."""
+        super().__init__(size)
+        self._pieces: list[tuple[int, bytes | bytearray | memoryview]] = []
+        """Each with the number of own bytes before it."""
+
+    def add_piece(self, piece: bytes | bytearray | memoryview) -> None:
+        """Write a piece, which must not change until the frame is sent."""
+        if len(piece) < _LARGE_BYTES:
+            self += piece
+        else:
+            self._pieces.append((len(self), piece))
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all that was written."""
+        return len(self) + sum(len(piece) for _, piece in self._pieces)
+
+    def parts(self) -> Iterator[bytes | bytearray | memoryview]:
+        """The parts of all that was written, in their order; none is empty."""
+        own, before = memoryview(self), 0
+        for at, piece in self._pieces:
+            if at > before:
+                yield own[before:at]
+            yield memoryview(piece)
+            before = at
+        if before < len(own):
+            yield own[before:]
+
+
+_LARGE_BYTES = 16_384
+"""To copy fewer bytes costs less than to write them on their own."""
 
 Read = Callable[[Input], Any]
 Write = Callable[[bytearray, Any], None]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,7 +15,7 @@ from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotF
 from sparklog.log.data.encode import decode_file, open_parquet
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.range_file import WHOLE_FILE_BYTES, RangeFile
-from sparklog.log.data.schema import DATA_SCHEMA
+from sparklog.log.data.schema import DATA_SCHEMA, TIMESTAMP
 from sparklog.log.data.segments import Segment
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID, conform_values
 
@@ -159,6 +160,9 @@ def find_by_sequence(
 
 def milliseconds(timestamps: pa.ChunkedArray) -> pa.ChunkedArray:
     """Timestamps of the topic's schema as int64 milliseconds since the epoch, rounded down."""
+    if timestamps.type == TIMESTAMP and not timestamps.null_count:  # floor_temporal asks for each one's time zone
+        down = [pa.array(np.asarray(chunk.view(pa.int64())) // 1_000) for chunk in timestamps.chunks]
+        return pa.chunked_array(down, pa.int64())
     return pc.floor_temporal(timestamps, unit="millisecond").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
 
 

@@ -1,0 +1,291 @@
+"""Ordinary Produce requests, which most are: those of one turn of the event loop are read and sent together.
+
+A request that is small costs Python far more than its records cost the compiled core. So the core finds the record
+batches of a whole request in one call, and reads those of all requests for a topic in another; they are one batch of
+sparklog's own producer, and one call of the event loop tells where they are. Whatever isn't ordinary goes the way of
+:mod:`~sparklog.gateway.produce`, which knows what is wrong with it; it does so in the order in which it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from sparklog._native import CORE
+from sparklog.errors import SparklogError
+from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.produce import Answer, begin_part, failed, refused_records
+from sparklog.gateway.produced_frame import produced_frame
+from sparklog.gateway.records import BatchError, decode_parts
+from sparklog.gateway.records.batches import CODECS, HEADER_BYTES
+from sparklog.gateway.records.compression import decompress
+from sparklog.gateway.users import Rules
+from sparklog.log.data.producer_batch import ProducerBatch
+from sparklog.producer import Producer
+from sparklog.producer.batch import Outcome, Piece, results_of_pieces
+
+__all__ = ["ProduceRounds", "Sent", "rounds_of"]
+
+_LOGGER = logging.getLogger("sparklog.gateway")
+_ROUND_BYTES = 1_100_000
+"""Bound of a round, and of a request that goes into one: to read as much takes a millisecond."""
+_COMPRESSED_BYTES = 131_072
+"""Bound of a compressed batch that is read in the event loop."""
+_COMPRESSED_COST = 4
+"""To decompress a byte takes about so many times longer than to read one."""
+_MANY_ROUNDS = 1_000
+
+
+class Sent:
+    """A request whose records are on their way."""
+
+    __slots__ = ("_correlation_id", "_left", "_results", "_topics", "acks", "done", "rules", "version")
+
+    def __init__(
+        self,
+        version: int,
+        correlation_id: int,
+        acks: int,
+        topics: Sequence[tuple[str, Sequence[tuple[Any, ...]]]],
+        rules: Rules | None,
+    ) -> None:
+        self.version = version
+        self._correlation_id = correlation_id
+        self.acks = acks
+        self._topics = topics
+        self.rules = rules
+        self._left = sum(len(partitions) for _, partitions in topics)
+        self._results: list[int | Answer] = [-1] * self._left
+        self.done: asyncio.Future[bytes | Answer | None] = asyncio.get_running_loop().create_future()
+        """The frame that answers it; where not all is stored, the response; None with ``acks=0``. Never fails."""
+
+    def settle(self, place: int, result: int | Answer) -> None:
+        """Note the offset of a partition's records, or the answer to them, by its place in the request."""
+        self._results[place] = result
+        self._left -= 1
+        if not self._left and not self.done.done():
+            self.done.set_result(self._answer() if self.acks else None)
+
+    def _answer(self) -> bytes | Answer:
+        numbers = [(name, [found[0] for found in partitions]) for name, partitions in self._topics]
+        offsets = [result for result in self._results if isinstance(result, int)]
+        if len(offsets) == len(self._results):
+            frame = produced_frame(self.version, self._correlation_id, numbers, offsets)
+            if frame is not None:
+                return frame
+        left = iter(self._results)
+        responses = []
+        for name, of_topic in numbers:
+            parts = [
+                {"index": number, **({"base_offset": found} if isinstance(found, int) else found)}
+                for number, found in zip(of_topic, islice(left, len(of_topic)), strict=True)
+            ]
+            responses.append({"name": name, "partition_responses": parts})
+        return {"responses": responses}
+
+
+class _Waiting:
+    """The records of one partition in a request, until they are sent."""
+
+    __slots__ = ("batch", "data", "place", "sent")
+
+    def __init__(self, sent: Sent, place: int, data: memoryview, batch: tuple[Any, ...]) -> None:
+        self.sent = sent
+        self.place = place
+        self.data = data
+        self.batch = batch
+
+
+class _Round:
+    """Records that were read for one topic, with one kind of acknowledgement, and aren't sent yet."""
+
+    def __init__(self, backend: Backend, topic: str, producer: Producer) -> None:
+        self.topic = topic
+        self.producer = producer
+        self._backend = backend
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[_Waiting] = []
+        self._size_bytes = 0
+        self._is_due = False
+        self._sending: asyncio.Task[None] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Is everything sent that was added?"""
+        return not self._waiting and self._sending is None
+
+    def add(self, waiting: _Waiting) -> None:
+        """Send it at the end of the loop's turn, with what else came in it."""
+        self._waiting.append(waiting)
+        self._size_bytes += len(waiting.data) * (_COMPRESSED_COST if waiting.batch[3] else 1)
+        if self._sending is not None:
+            return
+        if self._size_bytes > _ROUND_BYTES:
+            self._send()
+        elif not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._is_due = False
+        if self._waiting and self._sending is None:
+            self._send()
+
+    def _send(self) -> None:
+        waiting, self._waiting, self._size_bytes = self._waiting, [], 0
+        try:
+            is_sent = self._try_send(waiting)
+        except (BatchError, SparklogError):  # sent alone, each has its own answer
+            is_sent = False
+        except Exception:  # a defect
+            _LOGGER.exception("requests to topic %s couldn't be sent together", self.topic)
+            is_sent = False
+        if not is_sent:
+            self._sending = self._loop.create_task(self._send_each(waiting))
+
+    def _try_send(self, waiting: Sequence[_Waiting]) -> bool:
+        """Send all at once. False, or an error: nothing was sent."""
+        rows = decode_parts([one.batch for one in waiting], [_records(one) for one in waiting])
+        if rows is None or rows.size_bytes > self._backend.settings.max_decoded_bytes:
+            return False
+        pieces = [_piece(one.batch) for one in waiting]
+        future = self.producer._try_send_rows(
+            self.topic,
+            rows.table,
+            pieces,
+            greatest_partition=max(one.batch[0] for one in waiting),
+            size_bytes=rows.size_bytes,
+            least_timestamp_ms=rows.least_timestamp_ms,
+            largest_bytes=rows.largest_bytes,
+        )
+        if future is None:
+            return False
+        sent = [(one.sent, one.place, piece.count) for one, piece in zip(waiting, pieces, strict=True)]
+        future.when_outcome(
+            lambda outcome: self._backend.later(self._loop, lambda: self._stored(sent, outcome)),
+        )
+        return True
+
+    def _stored(self, sent: Sequence[tuple[Sent, int, int]], outcome: Outcome) -> None:
+        if outcome.error is not None:
+            answer = failed(outcome.error)
+            for request, place, _ in sent:
+                request.settle(place, answer)
+        else:
+            results = results_of_pieces(outcome, [count for _, _, count in sent])
+            for (request, place, _), result in zip(sent, results, strict=True):
+                request.settle(place, result if isinstance(result, int) else refused_records(result))
+        fetching = self._backend.extras.get("fetch")
+        if fetching is not None:
+            fetching.notify()
+
+    async def _send_each(self, waiting: Sequence[_Waiting]) -> None:
+        """Send one after the other, and wait where that takes time."""
+        for one in waiting:
+            sent, topic = one.sent, {"name": self.topic}
+            request = Request(sent.version, {"acks": sent.acks, "transactional_id": None}, "", ("", 0))
+            request.rules = sent.rules
+            partition = {"index": one.batch[0], "records": one.data}
+            done = await begin_part(self._backend, request, topic, partition)
+            done.add_done_callback(partial(self._told, one))
+        self._sending = None
+        self._end_turn()
+
+    def _told(self, waiting: _Waiting, answer: asyncio.Future[Answer]) -> None:
+        waiting.sent.settle(waiting.place, answer.result())
+        fetching = self._backend.extras.get("fetch")
+        if fetching is not None:
+            fetching.notify()
+
+    async def sent(self) -> None:
+        """Wait until everything is sent that was added before."""
+        for _ in range(2):  # what is being sent, and what came meanwhile
+            if self._waiting and self._sending is None:
+                self._send()
+            if self._sending is not None:
+                await asyncio.wait([self._sending])
+
+
+class ProduceRounds:
+    """The rounds of all topics. Belongs to the event loop."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._rounds: dict[tuple[str, int], _Round] = {}
+
+    def begin(self, frame: memoryview, rules: Rules | None) -> Sent | None:
+        """Send what a request holds. None: it isn't an ordinary one, or a topic isn't open yet, and nothing was done.
+
+        Args:
+            frame: bytes behind the length.
+            rules: the client's rights; None: everything.
+        """
+        found = None if CORE is None or len(frame) > _ROUND_BYTES else CORE.produce_request(frame)
+        if found is None:
+            return None
+        version, correlation_id, acks, topics = found
+        if acks not in (-1, 0, 1):
+            return None
+        producer = self._backend.producer(acks)
+        for name, partitions in topics:
+            if (rules is not None and not rules.may_write(name)) or not producer._has_open(name):
+                return None
+            if any(codec and end - begin > _COMPRESSED_BYTES for _, begin, end, codec, *_ in partitions):
+                return None
+        sent = Sent(version, correlation_id, acks, topics, rules)
+        place = 0
+        for name, partitions in topics:
+            found = self._round(name, producer, min(acks, 0))
+            for batch in partitions:
+                found.add(_Waiting(sent, place, frame[batch[1] : batch[2]], batch))
+                place += 1
+        return sent
+
+    def _round(self, topic: str, producer: Producer, kind: int) -> _Round:
+        key = (topic, kind)
+        found = self._rounds.get(key)
+        if found is None:
+            if len(self._rounds) >= _MANY_ROUNDS:
+                self._rounds = {one: kept for one, kept in self._rounds.items() if not kept.is_empty}
+            found = self._rounds[key] = _Round(self._backend, topic, producer)
+        return found
+
+    async def sent(self, topics: Iterable[str]) -> None:
+        """Wait until everything is sent that was begun for some topics."""
+        for topic in topics:
+            for kind in (-1, 0):
+                found = self._rounds.get((topic, kind))
+                if found is not None and not found.is_empty:
+                    await found.sent()
+
+    async def close(self) -> None:
+        """Send what was read."""
+        await self.sent({topic for topic, _ in self._rounds})
+
+
+def rounds_of(backend: Backend) -> ProduceRounds:
+    """The rounds of a gateway."""
+    found: ProduceRounds | None = backend.extras.get("produce")
+    if found is None:
+        found = backend.extras["produce"] = ProduceRounds(backend)
+    return found
+
+
+def _piece(batch: tuple[Any, ...]) -> Piece:
+    _, _, _, _, _, count, _, _, producer_id, epoch, sequence = batch
+    if producer_id < 0:
+        return Piece(count)
+    return Piece(
+        count,
+        ProducerBatch(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, count=count),
+    )
+
+
+def _records(waiting: _Waiting) -> memoryview | bytes:
+    """The records of a batch, behind its header. Raises ``BatchError``."""
+    records, codec = waiting.data[HEADER_BYTES:], CODECS[waiting.batch[3]]
+    return records if codec is None else decompress(records, codec, limit_bytes=_ROUND_BYTES)

@@ -1,0 +1,56 @@
+"""Reading ahead: while a client digests an answer to Fetch, what it will ask for next is read and encoded."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+
+from sparklog.errors import SparklogError
+from sparklog.gateway.backend import Backend
+from sparklog.gateway.topic_view import TopicView
+
+__all__ = ["ReadAhead"]
+
+_LOGGER = logging.getLogger("sparklog.gateway")
+_MANY = 1_000
+"""Partitions that wait to be read; of more, each reader reads its own when it comes."""
+
+
+class ReadAhead:
+    """Reads for all connections, one partition after the other, in one thread at a time. Belongs to the event loop."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._waiting: dict[tuple[TopicView, int], int] = {}
+        """Offsets by topic and partition."""
+        self._reading: asyncio.Task[None] | None = None
+
+    def add(self, view: TopicView, partition: int, offset: int) -> None:
+        """Let a partition be read from an offset on, once :meth:`begin` is called."""
+        if len(self._waiting) < _MANY:
+            self._waiting[view, partition] = offset
+
+    def begin(self) -> None:
+        """Read what waits."""
+        if self._waiting and self._reading is None:
+            self._reading = asyncio.ensure_future(self._read())
+
+    async def _read(self) -> None:
+        try:
+            while self._waiting:
+                (view, partition), offset = next(iter(self._waiting.items()))
+                del self._waiting[view, partition]
+                try:
+                    await self._backend.run_look(partial(view.read_ahead, partition, offset))
+                except SparklogError as error:  # the reader's own Fetch tells it
+                    _LOGGER.debug("partition %d wasn't read ahead: %s", partition, error)
+        finally:
+            self._reading = None
+
+    async def close(self) -> None:
+        """Read nothing more."""
+        self._waiting.clear()
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])

@@ -1,0 +1,385 @@
+"""Produce requests of one turn of the loop are sent together, and each is answered as if it were alone."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparklog import Admin, NewTopic, TopicPartition
+from sparklog._native import CORE
+from sparklog.gateway.apis import APIS, PRODUCE
+from sparklog.gateway.backend import Backend
+from sparklog.gateway.error_codes import ErrorCode
+from sparklog.gateway.produce_rounds import rounds_of
+from sparklog.gateway.produced_frame import produced_frame
+from sparklog.gateway.records import BatchError, batch_headers, decode_batches, decode_parts
+from sparklog.gateway.records.batches import CODECS, HEADER_BYTES, batch_with_header
+from sparklog.gateway.records.compression import decompress
+from sparklog.gateway.settings import GatewaySettings
+from sparklog.gateway.users import Rules
+from sparklog.gateway.wire import WireError, message
+from sparklog.gateway.wire.frames import read_request_header, response_frame
+from sparklog.log.cluster import open_cluster
+from sparklog.log.follow import TopicFollower
+from sparklog.storage import MemoryStore
+from tests.gateway.test_refused_records import records
+from tests.gateway.test_server import batch
+
+REQUEST, RESPONSE = message("ProduceRequest"), message("ProduceResponse")
+VERSIONS = range(APIS[PRODUCE].first, APIS[PRODUCE].last + 1)
+needs_core = pytest.mark.skipif(CORE is None, reason="without a compiled core each request is sent alone")
+
+
+def numbered(data, producer_id, sequence):
+    (header,) = batch_headers(data)
+    return bytes(batch_with_header(replace(header, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)))
+
+
+def body(topics, acks=-1):
+    topic_data = [
+        {"name": name, "partition_data": [{"index": index, "records": data} for index, data in partitions]}
+        for name, partitions in topics
+    ]
+    return {"transactional_id": None, "acks": acks, "timeout_ms": 1_000, "topic_data": topic_data}
+
+
+def frame(asked, version=9, correlation_id=7, client_id=b"wire"):
+    head = struct.pack(">hhi", PRODUCE, version, correlation_id)
+    head += struct.pack(">h", -1 if client_id is None else len(client_id)) + (client_id or b"")
+    head += b"\0" if version in REQUEST.flexible else b""
+    return head + bytes(REQUEST.encode(asked, version))
+
+
+def by_definition(data):
+    """What the core finds, by the codec and in Python; None: it isn't an ordinary request, or none at all."""
+    try:
+        version = int.from_bytes(data[2:4], "big")
+        header = read_request_header(memoryview(data), REQUEST)
+        asked = REQUEST.decode(header.body, version, is_exact=False)
+        topics = []
+        for topic in asked["topic_data"]:
+            found = []
+            for partition in topic["partition_data"]:
+                (one,) = batch_headers(partition["records"])
+                is_numbered = one.producer_id >= 0
+                is_special = one.is_control or one.is_transactional or not one.count
+                is_wrong = is_numbered and (
+                    one.producer_epoch < 0 or one.base_sequence < 0 or one.count != one.last_offset_delta + 1
+                )
+                if is_special or is_wrong:
+                    return None
+                codec = one.attributes & 7
+                time = one.max_timestamp_ms if one.is_log_append_time else None
+                numbers = one.producer_id, one.producer_epoch, one.base_sequence
+                data = partition["index"], bytes(partition["records"]), codec
+                found.append((*data, one.last_offset_delta, one.count, one.base_timestamp_ms, time, *numbers))
+            if not found or not topic["name"]:
+                return None
+            topics.append((topic["name"], found))
+        if asked["transactional_id"] is not None or not topics:
+            return None
+        return version, header.correlation_id, asked["acks"], topics
+    except (WireError, BatchError, ValueError, TypeError):
+        return None
+
+
+def by_core(data):
+    assert CORE is not None
+    found = CORE.produce_request(data)
+    if found is None:
+        return None
+    version, correlation_id, acks, topics = found
+    parts = [
+        (name, [(index, data[begin:end], *rest) for index, begin, end, *rest in partitions])
+        for name, partitions in topics
+    ]
+    return version, correlation_id, acks, parts
+
+
+RECORDS = st.builds(
+    lambda values, codec, numbers: (
+        numbered(batch(*values, codec=codec), *numbers) if numbers else batch(*values, codec=codec)
+    ),
+    st.lists(st.binary(max_size=20), min_size=1, max_size=3),
+    st.sampled_from([None, None, "gzip", "lz4"]),
+    st.none() | st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**31 - 1)),
+)
+TOPICS = st.lists(
+    st.tuples(
+        st.text(max_size=130), st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), RECORDS | st.none()), max_size=3)
+    ),
+    max_size=3,
+)
+
+
+@needs_core
+@settings(deadline=None)
+@given(TOPICS, st.sampled_from(VERSIONS), st.integers(-(2**15), 2**15 - 1), st.none() | st.binary(max_size=9))
+def test_the_core_finds_what_the_definition_does(topics, version, acks, client_id):
+    client_id = None if client_id is None else client_id.hex().encode()
+    data = frame(body(topics, acks), version, -5, client_id)
+    assert by_core(data) == by_definition(data)
+
+
+@needs_core
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_with_bytes_changed_is_what_the_definition_says_or_none(version):
+    chance = random.Random(version)
+    whole = frame(body([("jobs", [(0, batch(b"a", b"b")), (3, numbered(batch(b"c"), 5, 6))])]), version)
+    for _ in range(500):
+        data = bytearray(whole)
+        for _ in range(chance.choice([1, 1, 2, 4])):
+            data[chance.randrange(len(data))] = chance.choice([0, 1, 2, 127, 128, 255, chance.randrange(256)])
+        data = data[: chance.choice([len(data)] * 3 + [chance.randrange(len(data))])]
+        if data[:2] == b"\0\0" and int.from_bytes(data[2:4], "big") in VERSIONS and len(data) >= 10:
+            assert by_core(bytes(data)) == by_definition(bytes(data))
+        else:
+            assert by_core(bytes(data)) is None
+
+
+@needs_core
+def test_other_requests_are_left_to_the_definition():
+    data = frame(body([("jobs", [(0, batch(b"a"))])]))
+    assert by_core(data) is not None
+    assert by_core(b"\0\1" + data[2:]) is None  # Fetch
+    assert by_core(frame({**body([("jobs", [(0, batch(b"a"))])]), "transactional_id": "x"})) is None
+    assert by_core(frame(body([("jobs", [(0, batch(b"a") + batch(b"b"))])]))) is None
+    assert by_core(data[:2] + b"\0\x0d" + data[4:]) is None  # a version that has ids in place of names
+
+
+@needs_core
+@settings(deadline=None)
+@given(st.lists(RECORDS, min_size=1, max_size=5))
+def test_parts_are_decoded_as_batches_are(parts):
+    assert CORE is not None
+    _, _, _, [(_, found)] = CORE.produce_request(frame(body([("t", [*enumerate(parts)])])))
+    data = []
+    for one, part in zip(found, parts, strict=True):
+        codec, own = CODECS[one[3]], memoryview(part)[HEADER_BYTES:]
+        data.append(own if codec is None else decompress(own, codec, limit_bytes=1_000))
+    rows = decode_parts(found, data)
+    assert rows is not None
+    headers = [one for part in parts for one in batch_headers(part)]
+    expected = decode_batches(headers, limit_bytes=10_000)
+    assert rows.table.drop_columns(["partition"]).equals(expected.drop_columns(["offset"]))
+    assert rows.table["partition"].to_pylist() == [n for n, one in enumerate(headers) for _ in range(one.count)]
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(VERSIONS),
+    st.integers(-(2**31), 2**31 - 1),
+    st.lists(
+        st.tuples(
+            st.text(min_size=1, max_size=200),
+            st.lists(
+                st.tuples(
+                    st.integers(-(2**31), 2**31 - 1),
+                    st.integers(-1, 2**62),
+                ),
+                max_size=130,
+            ),
+        ),
+        max_size=4,
+    ),
+)
+def test_an_answer_by_template_is_the_one_by_definition(version, correlation_id, topics):
+    responses = [
+        {
+            "name": name,
+            "partition_responses": [{"index": index, "base_offset": one} for index, one in parts],
+        }
+        for name, parts in topics
+    ]
+    expected = response_frame(RESPONSE, version, correlation_id, {"responses": responses})
+    names = [(name, [index for index, _ in parts]) for name, parts in topics]
+    found = produced_frame(version, correlation_id, names, [one for _, parts in topics for _, one in parts])
+    assert found in (bytes(expected), None)
+    is_long = any(len(name.encode()) > 126 for name, _ in topics) or sum(len(parts) for _, parts in topics) > 126
+    assert is_long or found is not None
+
+
+def answers(found):
+    """Of a frame: the offset of each partition, or its error's code."""
+    value = found if isinstance(found, dict) else RESPONSE.decode(memoryview(found)[9:], 9)
+    parts = [one for topic in value["responses"] for one in topic["partition_responses"]]
+    return [one.get("error_code") or one["base_offset"] for one in parts]
+
+
+class Rounds:
+    """A gateway's rounds, without connections."""
+
+    def __init__(self, cluster, **chosen):
+        self.backend = Backend(cluster, GatewaySettings(**chosen), None)
+        self.rounds = rounds_of(self.backend)
+
+    async def open(self, *topics, acks=(-1, 1)):
+        for each in acks:
+            for topic in topics:
+                await self.backend.run(partial(self.backend.producer(each)._pipelines.get, topic))
+
+    def send(self, data, topic="t", partition=0, acks=-1, rules=None):
+        return self.rounds.begin(memoryview(frame(body([(topic, [(partition, data)])], acks))), rules)
+
+    async def told(self, sent):
+        return answers(await asyncio.wait_for(sent.done, 60))
+
+
+@pytest.fixture
+def cluster():
+    opened = open_cluster(MemoryStore())
+    day = {"message.timestamp.after.max.ms": 86_400_000}
+    Admin(opened).create_topics([NewTopic("t", 2), NewTopic("u", 1), NewTopic("timed", 1, configs=day)])
+    return opened
+
+
+def play(cluster, script, **chosen):
+    async def run():
+        gateway = Rounds(cluster, **chosen)
+        try:
+            await gateway.open("t", "u", "timed")
+            return await script(gateway)
+        finally:
+            await gateway.backend.close()
+
+    return asyncio.run(run())
+
+
+def version_of(cluster, topic="t"):
+    return TopicFollower(cluster.topic_log(topic), topic).head.delta_version
+
+
+@needs_core
+def test_requests_of_one_turn_are_committed_at_once_and_answered_each(cluster):
+    before = version_of(cluster)
+
+    async def script(gateway):
+        sent = [gateway.send(batch(b"%d" % number, b"x"), partition=number % 2) for number in range(6)]
+        sent.append(gateway.send(numbered(batch(b"n", codec="gzip"), 5, 0)))
+        two = frame(body([("t", [(1, batch(b"p")), (0, batch(b"q"))])]))
+        sent.append(gateway.rounds.begin(memoryview(two), None))
+        return [await gateway.told(one) for one in sent]
+
+    assert play(cluster, script) == [[0], [0], [2], [2], [4], [4], [6], [6, 7]]
+    assert version_of(cluster) == before + 1
+
+
+@needs_core
+def test_a_refused_record_refuses_its_own_request_alone(cluster):
+    late = records(b"a", b"b", times=[1_000, 2**44])
+
+    async def script(gateway):
+        sent = [gateway.send(one, "timed") for one in (records(b"k"), late, numbered(records(b"l", b"m"), 5, 0))]
+        told = [await gateway.told(one) for one in sent]
+        return [*told, await gateway.told(gateway.send(numbered(records(b"l", b"m"), 5, 0), "timed"))]
+
+    assert play(cluster, script) == [[0], [ErrorCode.INVALID_TIMESTAMP], [1], [1]]
+
+
+@needs_core
+def test_batches_that_are_repeated_or_leave_a_gap_in_one_turn_are_judged_each(cluster):
+    async def script(gateway):
+        sent = [gateway.send(numbered(batch(b"a", b"b"), 5, sequence)) for sequence in (0, 0, 2, 9)]
+        sent.append(gateway.send(numbered(batch(b"c"), 6, 0)))
+        return [await gateway.told(one) for one in sent]
+
+    assert play(cluster, script) == [[0], [0], [2], [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER], [4]]
+
+
+@needs_core
+def test_one_request_that_cant_be_read_fails_alone_and_the_others_keep_their_order(cluster):
+    (header,) = batch_headers(batch(b"z"))
+    broken = bytes(batch_with_header(replace(header, records=memoryview(b"\x0a" * len(header.records)))))
+    squeezed = bytes(batch_with_header(replace(header, attributes=1)))  # says gzip, and isn't
+
+    async def script(gateway):
+        given = [batch(b"a"), broken, batch(b"b"), squeezed, batch(b"c")]
+        sent = [gateway.send(one) for one in given]
+        later = gateway.send(batch(b"d"))  # while the others are sent one by one
+        await asyncio.sleep(0)
+        last = gateway.send(batch(b"e"))
+        await gateway.rounds.sent(["t"])
+        return [await gateway.told(one) for one in (*sent, later, last)]
+
+    corrupt = ErrorCode.CORRUPT_MESSAGE
+    assert play(cluster, script) == [[0], [corrupt], [1], [corrupt], [2], [3], [4]]
+
+
+@needs_core
+def test_an_unknown_partition_is_told_so_and_others_are_stored(cluster):
+    async def script(gateway):
+        sent = [gateway.send(batch(b"a"), partition=number) for number in (0, 7, -1)]
+        return [await gateway.told(one) for one in sent]
+
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert play(cluster, script) == [[0], [unknown], [unknown]]
+
+
+@needs_core
+def test_requests_wait_for_room_in_their_order(cluster, monkeypatch):
+    async def script(gateway):
+        pipeline = gateway.backend.producer(-1)._pipelines.get("t")
+        real, refusals = pipeline.queue.try_add_tables, iter([False] * 3)
+        monkeypatch.setattr(pipeline.queue, "try_add_tables", lambda given: next(refusals, True) and real(given))
+        sent = [gateway.send(batch(b"%d" % number)) for number in range(4)]
+        await asyncio.sleep(0)
+        sent += [gateway.send(batch(b"%d" % number)) for number in range(4, 8)]
+        return [await gateway.told(one) for one in sent]
+
+    assert play(cluster, script) == [[number] for number in range(8)]
+
+
+@needs_core
+def test_what_isnt_ordinary_is_left_alone(cluster):
+    async def script(gateway):
+        wrong_crc = bytearray(batch(b"a"))
+        wrong_crc[-1] ^= 1
+        return [
+            gateway.send(bytes(wrong_crc)),
+            gateway.send(batch(b"a"), "closed"),
+            gateway.send(batch(b"a"), acks=2),
+            gateway.send(batch(b"a"), rules=Rules(write=("u*",))),
+        ]
+
+    assert play(cluster, script) == [None] * 4
+
+
+@needs_core
+def test_without_acknowledgement_there_is_no_answer_and_the_record_is_stored(cluster):
+    async def script(gateway):
+        sent = gateway.send(batch(b"a"), acks=0)
+        return await asyncio.wait_for(sent.done, 60)
+
+    assert play(cluster, script) is None
+    end = TopicPartition("t", 0)
+    assert Admin(cluster).list_offsets({end: -1})[end].offset == 1
+
+
+@needs_core
+def test_closing_sends_what_was_read(cluster):
+    sent = []
+
+    async def script(gateway):
+        sent.append(gateway.send(batch(b"a")))
+        sent.append(gateway.send(batch(b"a"), "u"))
+
+    play(cluster, script)
+    ends = Admin(cluster).list_offsets({TopicPartition(topic, 0): -1 for topic in ("t", "u")})
+    assert [found.offset for found in ends.values()] == [1, 1]
+
+
+@needs_core
+def test_a_topic_that_is_gone_is_told_so(cluster):
+    async def script(gateway):
+        await gateway.backend.run(lambda: Admin(cluster).delete_topics(["t"]))
+        sent = [gateway.send(batch(b"a")), gateway.send(batch(b"b"))]
+        return [await gateway.told(one) for one in sent]
+
+    assert play(cluster, script) == [[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]] * 2

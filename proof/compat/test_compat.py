@@ -85,7 +85,7 @@ def test_a_name_in_the_lists_that_no_test_has_is_told():
 
 def test_parts_stand_for_their_test():
     assert LISTS.in_parts(["a", "b"]) == ["a/x", "a/y", "b"]
-    assert summary([Outcome("b", "failed")], LISTS) == "0 passed, 1 failed, 0 skipped, 1 left out"
+    assert summary([Outcome("b", "failed")], 1) == "0 passed, 1 failed, 0 skipped, 1 left out"
 
 
 @pytest.mark.parametrize("suite", ["librdkafka", "franz-go", "kafka-tools"])

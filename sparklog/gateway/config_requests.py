@@ -213,13 +213,13 @@ def _alter(backend: Backend, request: Request, name: str, change: _Change) -> No
 
 async def list_config_resources(backend: Backend, request: Request) -> dict[str, Any]:
     """The names of what may have settings: topics that the client may see, and this gateway. Nothing is set of groups,
-    nor of clients' metrics. Source: KIP-1142."""
+    of clients' metrics, nor of loggers. Source: KIP-1142."""
     every = (_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP)
     wanted = request.body.get("resource_types", [_CLIENT_METRICS]) or every
     if not set(wanted) <= {*every}:
         return {"error_code": ErrorCode.UNSUPPORTED_VERSION, "config_resources": []}
     rules, node_id = request.rules, str(node_id_of(*backend.address(request)))
-    found = [(kind, node_id) for kind in (_BROKER_LOGGER, _BROKER) if kind in wanted]
+    found = [(_BROKER, node_id)] if _BROKER in wanted else []
     if _TOPIC in wanted:
         names = await backend.run_look(backend.admin.list_topics)
         found += [(_TOPIC, name) for name in names if rules is None or rules.may_see(name)]

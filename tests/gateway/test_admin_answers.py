@@ -177,9 +177,9 @@ def resources(client, version, *kinds):
 def test_resources_that_may_have_settings_are_listed(wire, with_users):
     node = str(wire.call("Metadata", 9, {"topics": []})["controller_id"])
     assert resources(wire, 0) == []
-    assert resources(wire, 1) == [(8, node), (4, node), (2, "jobs")]
+    assert resources(wire, 1) == [(4, node), (2, "jobs")]
     assert resources(wire, 1, 2) == [(2, "jobs")]
-    assert resources(wire, 1, 16, 32) == []
+    assert resources(wire, 1, 8, 16, 32) == []
     assert resources(wire, 1, 2, 64) == ErrorCode.UNSUPPORTED_VERSION
     with entered(with_users, b"\0bob\0apple") as bob:
         assert resources(bob, 1, 2) == []

@@ -51,7 +51,7 @@ def test_a_gateway_that_wakes_after_an_hour_goes_on_with_what_others_did():
     assert Admin(open_cluster(store)).end_offsets([TopicPartition("jobs", 0)]) == {TopicPartition("jobs", 0): MANY + 1}
 
 
-def test_a_gateway_that_wakes_after_an_hour_does_not_write_to_the_topic_that_came_after():
+def test_a_gateway_that_wakes_does_not_write_to_the_topic_that_came_after():
     store = MemoryStore(f"memory://suspended-{uuid.uuid4().hex}")
     clock = ManualClock()
     admin = Admin(open_cluster(store))

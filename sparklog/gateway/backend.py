@@ -255,7 +255,7 @@ class Backend:
         began_ms = self.cluster.clock.ticks_ms()
         if topic_id in self.topic_names or not (is_sure or began_ms >= self._next_look_ms):
             return
-        known = {*self.topic_names.values()}
+        known = {*self.topic_names.copy().values()}  # other threads add to it
         parallel_results(self.describe, [name for name in self.admin.list_topics() if name not in known])
         if topic_id not in self.topic_names:
             self.describe_all()

@@ -48,7 +48,7 @@ class TopicSender:
     it commits, another uploads the next batch and more records gather: batching adapts by itself. Where an upload takes
     long, others begin meanwhile, up to ``max_in_flight_requests_per_connection``: one thread after the other takes
     batches, encodes and numbers them, so they are staged in the order of sending, then sends them beside the others.
-    There are two threads until the store turns out to be slow.
+    There are two threads, of which one at a time uploads, until the store turns out to be slow.
 
     One thread is notified of what there is to do. So each that leaves something undone notifies another one.
     """
@@ -86,6 +86,10 @@ class TopicSender:
         self._is_closed = False
         self._is_staging = False
         """Does a thread stage the batches that it has taken?"""
+        self._uploading_count = 0
+        """Threads that have taken batches, up to their hand-over."""
+        self._most_uploading = 1
+        """How many may at once: where uploads are quick what comes meanwhile gathers."""
         self._putting_count = 0
         self._newest_put_ticks_ms = float("-inf")
         """When the newest upload began to be sent."""
@@ -132,11 +136,14 @@ class TopicSender:
         number = self._results.begin()
         try:
             upload = self._stage(batches)
-        finally:
             with self._queue.lock:
                 self._is_staging = False
-                self._queue.notify_sender()
-        self._results.end(number, self._put(upload))
+                if self._uploading_count < self._most_uploading:
+                    self._queue.notify_sender()
+            self._results.end(number, self._put(upload))
+        finally:
+            with self._queue.lock:
+                self._uploading_count -= 1
         return True
 
     def _next_batches(self) -> Sequence[Batch] | None:
@@ -149,7 +156,7 @@ class TopicSender:
                     queue.notify_sender()
                     return []
                 wait_ms: float | None = None
-                if not self._is_staging and self._may_begin():
+                if self._may_begin():
                     is_idle = not committer.has_uploaded
                     wait_ms = queue.wait_ms(
                         now_ticks_ms=self._clock.ticks_ms(), idle=is_idle, not_before_ticks_ms=self._partial_ticks_ms()
@@ -160,6 +167,7 @@ class TopicSender:
                         continue
                     in_flight.begin_upload(batches)
                     self._is_staging = True
+                    self._uploading_count += 1
                     return batches
                 if self._is_ending and not queue.has_records and self._may_end():
                     self._ended_count += 1
@@ -180,6 +188,8 @@ class TopicSender:
         they are as large as they become, and then wait for none of the commits, which take as long as an upload: while
         memory (``buffer_memory``) lasts, uploads alone bound how much is sent.
         """
+        if self._is_staging or self._uploading_count >= self._most_uploading:
+            return False
         in_flight, bound = self._in_flight, self._config.max_in_flight_requests_per_connection
         return in_flight.count < bound or (len(in_flight.uploads) < bound and self._queue.has_whole_batch)
 
@@ -259,18 +269,18 @@ class TopicSender:
     def _start_another_if_useful(self) -> None:
         """Start a thread more where all are sending and that takes long: a thread costs less than to wait for each
         upload. The lock is held."""
-        count = len(self._workers)
-        is_bounded = count > self._config.max_in_flight_requests_per_connection
-        is_any_free = self._putting_count + self._committer.is_at_work < count
-        if is_bounded or is_any_free or not self._in_flight.is_slow or self._is_ending:
+        count = self._most_uploading
+        is_bounded = count >= self._config.max_in_flight_requests_per_connection
+        if is_bounded or self._putting_count < count or not self._in_flight.is_slow or self._is_ending:
             return
-        another = Worker(f"sender-{self._topic.name}-{count}", self._run)
+        another = Worker(f"sender-{self._topic.name}-{len(self._workers)}", self._run)
         try:
             another.start()
         except RuntimeError as error:
             _LOGGER.info("uploads of topic %s go on one after the other: %s", self._topic.name, error)
             return
         self._workers.append(another)
+        self._most_uploading += 1
 
     def _failure(self, error: BaseException) -> SparklogError:
         if isinstance(error, SparklogError):

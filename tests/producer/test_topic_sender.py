@@ -82,6 +82,25 @@ def test_while_one_thread_commits_the_other_uploads_and_leaves_the_commit_to_it(
     assert uploaders[1] == uploaders[2] != uploaders[0]
 
 
+def test_where_uploads_are_quick_one_is_under_way_at_a_time_and_what_comes_meanwhile_gathers() -> None:
+    memory = MemoryStore()
+    cluster = a_topic(memory)
+    held = HeldStore(memory)
+    with a_producer(through(held, cluster)) as producer:
+        producer.send("t", b"0").get(LONG_S)
+        held.hold("put")
+        sent = [producer.send("t", b"1")]
+        held.wait_until_reached()
+        sent += [producer.send("t", value) for value in (b"2", b"3")]
+        sender = producer._pipelines.get("t")._sender
+        with sender._queue.lock:
+            assert not sender._may_begin()
+            assert len(sender._queue.unfinished()) == 2
+        held.let_go()
+        assert [future.get(LONG_S).offset for future in sent] == [1, 2, 3]
+    assert values(cluster) == [b"0", b"1", b"2", b"3"]
+
+
 def test_a_record_of_a_transaction_wakes_no_thread_before_somebody_waits_for_it() -> None:
     memory = MemoryStore()
     cluster = a_topic(memory)

@@ -30,7 +30,7 @@ from proof.simulation.cluster.threads import simulated
 from proof.simulation.cluster.watching import Watch, WatchedStore
 from proof.simulation.cluster.weather import Weather, forecast
 from proof.simulation.cluster.world import Happened, Process, Stuck, World
-from sparklog.compaction import vacuum
+from sparklog.compaction import due
 from sparklog.consumer import poll_schedule, runtime
 from sparklog.delta import checkpoint
 from sparklog.delta.log import DeltaLog
@@ -74,7 +74,7 @@ _SELDOM: tuple[tuple[ModuleType, str, object], ...] = (
 """Where nobody reads records, topics are looked at for new partitions only."""
 _SOONER: tuple[tuple[ModuleType, str, object], ...] = (
     (checkpoint, "_MIN_TAIL", 8),
-    (vacuum, "_TAIL", 4),
+    (due, "_TAIL", 4),
     (cleaning, "_CLEAN_EVERY", 3),
     (cleaning, "_CLEAN_EVERY_MS", 1_000),
     (heartbeat_rounds, "_CLEAN_EVERY", 4),

@@ -110,7 +110,7 @@ def _try_out(interpreter: Interpreter, wheel: Path, scratch: Path) -> None:
     said = _run([str(scratch / "try" / "bin" / "sparklog"), "--version"], cwd=scratch)
     if "native core" not in said:
         raise CannotBuildError(f"{wheel.name} has no native core: {said.strip()}")
-    test = shutil.copy(TEST, scratch)
+    test = str(shutil.copy(TEST, scratch))
     options = ["-q", "--noconftest", "-c", os.devnull, "-p", "no:cacheprovider", "--hypothesis-profile=ci"]
     _run([pip[0], "-m", "pytest", *options, test], cwd=scratch)
 

@@ -67,12 +67,14 @@ BENCHMARKS: dict[str, Callable[[Extent], None]] = {
     "retention": maintenance.retention,
     "compact": maintenance.compact,
 }
+WITHOUT_TARGETS = ("append", "checkpoints", "burst", "cleanup", "spark_write", "spark_stream", "compact")
+"""A run of all leaves these out, unless it is quick or full."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "names", nargs="*", metavar="name", help=f"which: {', '.join(BENCHMARKS)} (all of them by default)"
+        "names", nargs="*", metavar="name", help=f"which: {', '.join(BENCHMARKS)} (by default all that have a target)"
     )
     extents = parser.add_mutually_exclusive_group()
     extents.add_argument("--quick", action="store_true", help="a tenth of the work, to see that it runs")
@@ -88,8 +90,12 @@ def main() -> int:
     extent = Extent.QUICK if arguments.quick else Extent.FULL if arguments.full else Extent.USUAL
     report = Report(environment(extent))
     print(", ".join(f"{name} {value}" for name, value in report.environment.items()))
+    left_out = WITHOUT_TARGETS if extent is Extent.USUAL else ()
+    names = arguments.names or [name for name in BENCHMARKS if name not in left_out]
+    if not arguments.names and left_out:
+        print(f"Left out, as they have no target: {', '.join(left_out)}; --full has them")
     with taken_by(report.whole), sharing():
-        for name in arguments.names or BENCHMARKS:
+        for name in names:
             print()
             with report.section(name) as section:
                 BENCHMARKS[name](extent)

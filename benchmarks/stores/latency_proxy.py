@@ -13,7 +13,7 @@ import json
 import random
 import time
 import urllib.request
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -174,4 +174,4 @@ def serve(host: str, port: int) -> None:
 def control(endpoint: str, query: str = "") -> dict[str, float]:
     """The proxy's counts since its start, and its CPU seconds (``cpu_s``); ``query`` sets its delays before."""
     with urllib.request.urlopen(f"{endpoint}/-/{query}", timeout=60) as answer:
-        return Counter(json.loads(answer.read()))
+        return defaultdict(float, json.loads(answer.read()))

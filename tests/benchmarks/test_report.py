@@ -74,6 +74,27 @@ def test_a_run_is_usual_quick_or_full(monkeypatch, option, extent):
     assert seen == [extent]
 
 
+@pytest.mark.parametrize(
+    ("option", "seen"), [([], ["age"]), (["--quick"], ["age", "burst"]), (["--full"], ["age", "burst"])]
+)
+def test_a_run_of_all_leaves_out_what_has_no_target(monkeypatch, capsys, option, seen):
+    ran = []
+    for name in [*command.BENCHMARKS]:
+        if name in ("age", "burst"):
+            monkeypatch.setitem(command.BENCHMARKS, name, lambda extent, name=name: ran.append(name))
+        else:
+            monkeypatch.delitem(command.BENCHMARKS, name)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", *option])
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    assert command.main() == 0
+    assert ran == seen
+    assert ("Left out" in capsys.readouterr().out) == (option == [])
+
+
+def test_what_is_left_out_is_there():
+    assert {*command.WITHOUT_TARGETS} <= {*command.BENCHMARKS}
+
+
 def test_a_run_ends_with_the_time_of_each_benchmark_and_of_all(monkeypatch, capsys):
     for name in ("one", "other"):
         monkeypatch.setitem(command.BENCHMARKS, name, lambda extent: None)

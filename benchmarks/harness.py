@@ -109,7 +109,8 @@ class Running:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-        )
+            env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
+        )  # where imports are timed, none is compiled: whoever installs sparklog has it compiled
 
     def say(self, line: str) -> None:
         """Give it a line on its standard input."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, SupportsIndex
 
 import pyarrow as pa
 
+from sparklog._native import CORE
 from sparklog.config import ProducerConfig
 from sparklog.errors import (
     InvalidArgumentError,
@@ -87,6 +88,8 @@ class PackableRecord(NamedTuple):
 def packable_record(record: ProducerRecord, topic: WritableTopic, config: ProducerConfig) -> PackableRecord | None:
     """Check what ``send`` was given, but for its value; None: :func:`serialize_record` has to look at it. Raises as
     that does."""
+    if CORE is None:
+        return None
     if config.value_serializer is not None or config.partitioner is not None or config.acks == 0:
         return None
     value = record.value if type(record.value) is dict else plain_fields(record.value)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sparklog import schemas
 from sparklog.clock import Deadline
-from sparklog.config import ACKS_ALL, ProducerConfig, TopicConfig
+from sparklog.config import ACKS_ALL, ProducerConfig
 from sparklog.errors import IllegalStateError, KafkaTimeoutError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.interrupts import bounded_s, uninterrupted
 from sparklog.log import AppendResult, Cluster, Marker, StagedFile, StagedUpload, TopicWriter, UploadedFile
@@ -19,7 +19,6 @@ from sparklog.log.data.producer_batch import PlacedBatch
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Sequencing
-from sparklog.log.value_schemas import TopicSchemas
 from sparklog.logs import about
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.store_patience import store_patience
@@ -75,8 +74,8 @@ class WritableTopic:
         self._queue = queue
         self._config = config
         self._metrics = metrics
-        self._encoding: tuple[tuple[TopicSchemas, TopicConfig] | None, ValueEncoding | None] = (None, None)
-        """The newest, and what it was made of."""
+        self._encoding: tuple[TopicHead | None, ValueEncoding | None] = (None, None)
+        """The newest, and the head that it was made for, or that has the same schemas and settings."""
         self._update_queue()
 
     @property
@@ -98,12 +97,11 @@ class WritableTopic:
     def value_encoding(self) -> ValueEncoding | None:
         """How values become columns, as of the newest commit that is known; None for an untyped topic."""
         head = self.head
-        if head.schemas is None:
-            return None
         known, encoding = self._encoding
-        if known != (head.schemas, head.config):
-            encoding = ValueEncoding.of(self.name, head)
-            self._encoding = ((head.schemas, head.config), encoding)
+        if known is not head:  # mostly it is: this is asked for each record
+            if known is None or (known.schemas, known.config) != (head.schemas, head.config):
+                encoding = ValueEncoding.of(self.name, head)
+            self._encoding = (head, encoding)
         return encoding
 
     @property

@@ -143,8 +143,9 @@ class GroupCommit:
         if took is not None:
             self.turns.note_took(*took)
         began_ms = entry.commit_info.get("timestamp")
-        is_said = isinstance(began_ms, int) and abs(began_ms) < _MOST_MS
-        age_ms = self._log.clock.now_ms() - began_ms if is_said else None
+        age_ms: float | None = None
+        if isinstance(began_ms, int) and abs(began_ms) < _MOST_MS:
+            age_ms = self._log.clock.now_ms() - began_ms
         self.turns.observe(writers, now, version=entry.version, age_ms=age_ms)
 
     @property

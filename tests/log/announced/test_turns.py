@@ -6,7 +6,7 @@ from sparklog.log.announced.turns import Turns, is_on
 
 LISTING_MS, CREATE_MS = 40.0, 60.0
 CYCLE_MS = LISTING_MS + CREATE_MS
-PACE_MS, LEAD_MS = 3 * CREATE_MS, LISTING_MS + CREATE_MS / 2
+PACE_MS, LEAD_MS = 3.2 * CREATE_MS, LISTING_MS + CREATE_MS / 2
 EVERYBODY = [f"announced:{number}" for number in range(8)]
 
 
@@ -87,10 +87,23 @@ def test_what_took_how_long_is_what_most_entries_say_and_a_second_at_most():
 def test_a_lost_create_bounds_how_long_one_takes_until_one_is_known():
     made = Turns(lambda: 0.0)
     made.note_lost(10.0)
-    assert made.pace_ms == pytest.approx(30)
+    assert made.pace_ms == pytest.approx(32)
     made.note_took(0.0, 60.0)
     made.note_lost(10.0)
-    assert made.pace_ms == pytest.approx(180)
+    assert made.pace_ms == pytest.approx(192)
+
+
+def test_a_few_slow_creates_do_not_slow_the_pace_down():
+    made = Turns(lambda: 0.0)
+    for create_ms in (60, 200, 210, 220):
+        made.note_took(40, create_ms)
+    assert (made.cycle_ms, made.pace_ms) == (240, pytest.approx(PACE_MS))
+    made.note_took(40, 600)  # but a version comes no sooner than it takes to list and create
+    made.note_took(400, 600)
+    made.note_took(400, 600)
+    made.note_took(400, 600)
+    made.note_took(400, 600)
+    assert made.pace_ms == pytest.approx(3.2 * 200)
 
 
 def test_where_several_write_one_begins_so_that_the_version_comes_at_the_pace():

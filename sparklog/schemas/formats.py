@@ -105,18 +105,20 @@ def _by_stretches(
     schema: ValueSchema, read: Callable[[bytes], Any], values: pa.Array
 ) -> tuple[pa.StructArray, dict[int, str]]:
     """All at once; where that fails, all around one that must be read alone one by one."""
+    if not len(values):
+        return pa.nulls(0, schema.struct_type), {}
     whole = json_to_struct(schema, values)
-    if whole is not None or not len(values):
-        return whole or pa.nulls(0, schema.struct_type), {}
+    if whole is not None:
+        return whole, {}
     errors: dict[int, str] = {}
     parts: list[pa.StructArray] = []
     for start in range(0, len(values), _ROWS_AROUND):
         some = values.slice(start, _ROWS_AROUND)
-        found, wrong = json_to_struct(schema, some), {}
+        found = json_to_struct(schema, some)
         if found is None:
             found, wrong = _one_by_one(schema, read, some)
+            errors |= {start + at: reason for at, reason in wrong.items()}
         parts.append(found)
-        errors |= {start + at: reason for at, reason in wrong.items()}
     return pa.concat_arrays(parts), errors
 
 

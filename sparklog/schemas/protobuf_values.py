@@ -100,9 +100,9 @@ def _structs(schema: ValueSchema, descriptor: Any, messages: Sequence[Any]) -> t
         is_wrong = np.zeros(len(messages), np.bool_)
         is_wrong[error.places] = True
         errors = dict.fromkeys(np.flatnonzero(is_wrong).tolist(), f"no value of {descriptor.full_name}: {error}")
-        places = np.flatnonzero(~is_wrong)
+        places: list[int] = np.flatnonzero(~is_wrong).tolist()
         found, wrong = _structs(schema, descriptor, [messages[at] for at in places])
-        return _spread(found, places, len(messages)), errors | {int(places[at]): each for at, each in wrong.items()}
+        return _spread(found, places, len(messages)), errors | {places[at]: each for at, each in wrong.items()}
     except (*_WRITE_ERRORS, pa.ArrowException) as error:
         if len(messages) == 1:
             reason = f"no value of {descriptor.full_name}: {error}"

@@ -52,7 +52,7 @@ def test_a_wide_value_costs_no_pass_over_all_fields_for_each_of_them(monkeypatch
         producer.send("t", row).get()
         producer.send_batch("t", table).get()
     with Consumer("t", cluster=cluster, value_format="python", auto_offset_reset="earliest") as consumer:
-        found = []
+        found: list[object] = []
         while len(found) < 601:
             found += [record.value for records in consumer.poll(timeout_ms=1_000).values() for record in records]
     assert found == [row] * 601

@@ -42,9 +42,14 @@ def a_topic(schema=SCHEMA, **options):
 
 def read(cluster, **settings):
     """All records, as Python has them."""
-    settings = {"value_format": "python", "auto_offset_reset": "earliest", "consumer_timeout_ms": 300, **settings}
+    settings = {"value_format": "python", "auto_offset_reset": "earliest", **settings}
+    head = load_state(cluster.topic_log("t")).head
+    found: list[Any] = []
+    count = sum(head.log_end_offsets) - sum(head.log_start_offsets)
     with Consumer("t", cluster=cluster, **settings) as consumer:
-        return list(consumer)
+        while len(found) < count:
+            found += [record for records in consumer.poll(timeout_ms=10_000).values() for record in records]
+    return found
 
 
 def values(cluster, **settings):

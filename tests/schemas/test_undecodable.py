@@ -19,6 +19,7 @@ from sparklog.schemas import (
     struct_to_python,
     value_schema,
 )
+from sparklog.schemas.json_columns import reads_as_columns
 from sparklog.schemas.json_pattern import look_readable
 from sparklog.schemas.json_values import json_reader
 from tests.schemas.test_values import FLAT, PIECES, same, schemas_and_rows
@@ -188,11 +189,12 @@ def test_any_piece_of_json_with_any_mistakes_is_read_as_one_by_one(given):
 @given(schemas_and_rows())
 def test_json_as_it_is_written_looks_readable(found):
     schema, rows = found
-    if not formats.reads_as_columns(schema.struct_type):
+    if not reads_as_columns(schema.struct_type):
         return
     column, _ = python_rows_to_struct(schema, [row for row in rows if row is not None])
     values = encode("json", schema, column)
     looks = look_readable(schema, values)
+    assert looks is not None
     for value, is_readable in zip(values.to_pylist(), looks.to_pylist(), strict=True):
         assert is_readable or _is_rare(value), value
 

@@ -35,7 +35,7 @@ _CREATES_PER_VERSION = 3.2
 """The pace: a version each time that so many creates take. Each version costs each writer a GET, and a flush waits for
 half of the time between two."""
 _QUICKEST = 5
-"""Of so many creates the quickest counts for the pace, so that busy machines don't slow it down further."""
+"""One create of so many counts for the pace, by the quickest of them: busy machines don't slow it down further."""
 _LONGEST_PACE_MS = 1_000.0
 _FIRST_LOOK = 0.1
 """The first look for a version is so many cycles later than it is expected."""

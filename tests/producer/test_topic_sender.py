@@ -82,7 +82,7 @@ def test_while_one_thread_commits_the_other_uploads_and_leaves_the_commit_to_it(
     assert uploaders[1] == uploaders[2] != uploaders[0]
 
 
-def test_where_uploads_are_quick_one_is_under_way_at_a_time_and_what_comes_meanwhile_gathers() -> None:
+def test_where_uploads_are_quick_there_is_one_at_a_time_and_others_gather() -> None:
     memory = MemoryStore()
     cluster = a_topic(memory)
     held = HeldStore(memory)

@@ -29,7 +29,7 @@ def serve(jars: list[str], folder: str) -> None:
     """Work till the standard input ends."""
     from sparklog.spark import session
 
-    conf = {
+    conf: dict[str, Any] = {
         "spark.master": f"local[{CORES}]",
         "spark.driver.memory": "3g",
         "spark.ui.enabled": "false",

@@ -38,7 +38,9 @@ def serve(jars: list[str], folder: str) -> None:
         "spark.sql.warehouse.dir": f"{folder}/warehouse",
         "spark.local.dir": f"{folder}/local",
     }
-    spark = session("sparklog-benchmarks", **conf, **({"spark.jars": ",".join(jars)} if jars else {}))
+    if jars:
+        conf["spark.jars"] = ",".join(jars)
+    spark = session("sparklog-benchmarks", **conf)
     spark.sparkContext.setLogLevel("ERROR")
     print("ready", flush=True)
     for line in sys.stdin:

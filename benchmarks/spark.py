@@ -43,7 +43,8 @@ class Session:
 
     def ask(self, work: str, **arguments: Any) -> dict[str, Any]:
         self._running.say(json.dumps({"work": work, **arguments}))
-        return json.loads(self._running.hear())
+        answer: dict[str, Any] = json.loads(self._running.hear())
+        return answer
 
     def usage(self, work: str, **arguments: Any) -> Usage:
         return Usage(**self.ask(work, **arguments))
@@ -55,7 +56,8 @@ class Session:
 
     def end(self) -> dict[str, Any]:
         """What the work that began has to tell."""
-        return json.loads(self._running.hear())
+        answer: dict[str, Any] = json.loads(self._running.hear())
+        return answer
 
 
 @contextmanager

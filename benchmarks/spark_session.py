@@ -29,7 +29,7 @@ def serve(jars: list[str], folder: str) -> None:
     """Work till the standard input ends."""
     from sparklog.spark import session
 
-    conf = {
+    conf: dict[str, Any] = {
         "spark.master": f"local[{CORES}]",
         "spark.driver.memory": "3g",
         "spark.ui.enabled": "false",
@@ -38,7 +38,9 @@ def serve(jars: list[str], folder: str) -> None:
         "spark.sql.warehouse.dir": f"{folder}/warehouse",
         "spark.local.dir": f"{folder}/local",
     }
-    spark = session("sparklog-benchmarks", **conf, **({"spark.jars": ",".join(jars)} if jars else {}))
+    if jars:
+        conf["spark.jars"] = ",".join(jars)
+    spark = session("sparklog-benchmarks", **conf)
     spark.sparkContext.setLogLevel("ERROR")
     print("ready", flush=True)
     for line in sys.stdin:

@@ -128,7 +128,8 @@ def commit_each(root: str, *, count: int) -> Usage:
 
 def shared_topic(s3: DelayedS3, extent: Extent) -> Mapping[str, float]:
     """Many producers of one topic, each with a flush four times a second, as far as the topic lets it."""
-    rows, figures = [], {}
+    rows = []
+    figures: dict[str, float] = {}
     for profile in PROFILES if extent.is_full else (STANDARD_20_50,):
         most = (128,) if extent.is_full and profile is STANDARD_20_50 else ()
         for producers in extent.of((1, 32), (32,), (1, 8, 32, *most)):

@@ -21,7 +21,7 @@ _PLAIN, _PLAIN_DICTIONARY, _RLE, _RLE_DICTIONARY = 0, 2, 3, 8
 _DATA_PAGE, _DICTIONARY_PAGE = 0, 2
 _REQUIRED, _OPTIONAL = 0, 1
 _MOST_ROWS = 1_000_000
-"""Of more, Arrow is much faster; and what a garbled file claims takes no memory."""
+"""The most that are read here: of more, Arrow is much faster, and what a garbled file claims takes no memory."""
 _KINDS: Mapping[str, tuple[int, frozenset[int | None]]] = {
     "string": (_BYTE_ARRAY, frozenset({0})),
     "integer": (_INT32, frozenset({None, 17})),

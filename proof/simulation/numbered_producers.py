@@ -115,7 +115,7 @@ class Gateway:
             waiting = [(connection, *request) for connection in self.connections for request in connection.requests]
             for connection in self.connections:
                 connection.requests.clear()
-            if run.chance.random() < 0.5 and self._send_together(producer, waiting):
+            if run.chance.random() < 0.25 and self._send_together(producer, waiting):
                 run.played.met["sent together"] += len(waiting) > 1
                 continue
             for request in waiting:

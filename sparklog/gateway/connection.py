@@ -140,6 +140,8 @@ class Connection:
         self._authentication = Authentication(backend, self._peer, is_encrypted=is_encrypted)
         self._answers: asyncio.Queue[_Pending | None] = asyncio.Queue(_READ_AHEAD)
         self._reading: asyncio.Future[None] | None = None
+        self._begun: list[Sent] = []
+        """Produce requests that may not be sent yet."""
         self._is_between_requests = False
         self._is_draining = False
 
@@ -237,7 +239,8 @@ class Connection:
         user = self._authentication.user
         rules = None if user is None else user.rules
         rounds = rounds_of(self._backend) if key == PRODUCE else None
-        if rounds is not None and (sent := rounds.begin(frame, rules)) is not None:
+        if rounds is not None and (sent := rounds.begin(frame, rules, self)) is not None:
+            self._begun = [one for one in self._begun if not one.is_sent] + [sent]
             return api, lambda: self._sent(api, sent, correlation_id)
         header = read_request_header(frame, api.request)
         # librdkafka ends its Metadata requests with bytes too many, which Kafka's brokers pass over.
@@ -247,7 +250,9 @@ class Connection:
         request.rules = rules
         if rounds is None:
             return api, lambda: self._answered(api, request, version, correlation_id)
-        await rounds.sent({topic["name"] for topic in body["topic_data"] if topic.get("name")})
+        while self._begun:  # records of a connection are stored in their order
+            await self._begun[0].wait_until_sent()
+            del self._begun[0]
         pending = await begin_produce(self._backend, request)
         return api, lambda: self._produced(api, pending, version, correlation_id)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -43,7 +43,8 @@ _MANY_ROUNDS = 1_000
 class Sent:
     """A request whose records are on their way."""
 
-    __slots__ = ("_correlation_id", "_left", "_results", "_topics", "acks", "done", "rules", "version")
+    __slots__ = ("_correlation_id", "_is_sent", "_left", "_results", "_topics", "_unsent", "acks")
+    __slots__ += ("connection", "done", "rules", "version")
 
     def __init__(
         self,
@@ -52,16 +53,37 @@ class Sent:
         acks: int,
         topics: Sequence[tuple[str, Sequence[tuple[Any, ...]]]],
         rules: Rules | None,
+        connection: object,
     ) -> None:
+        self.connection = connection
         self.version = version
         self._correlation_id = correlation_id
         self.acks = acks
         self._topics = topics
         self.rules = rules
         self._left = sum(len(partitions) for _, partitions in topics)
+        self._unsent = self._left
+        self._is_sent: asyncio.Event | None = None
         self._results: list[int | Answer] = [-1] * self._left
         self.done: asyncio.Future[bytes | Answer | None] = asyncio.get_running_loop().create_future()
         """The frame that answers it; where not all is stored, the response; None with ``acks=0``. Never fails."""
+
+    @property
+    def is_sent(self) -> bool:
+        """Has the producer all of its records?"""
+        return not self._unsent
+
+    def note_sent(self) -> None:
+        """The producer has the records of one more partition, or they have failed."""
+        self._unsent -= 1
+        if not self._unsent and self._is_sent is not None:
+            self._is_sent.set()
+
+    async def wait_until_sent(self) -> None:
+        """Wait until the producer has all of its records."""
+        if self._unsent:
+            self._is_sent = self._is_sent or asyncio.Event()
+            await self._is_sent.wait()
 
     def settle(self, place: int, result: int | Answer) -> None:
         """Note the offset of a partition's records, or the answer to them, by its place in the request."""
@@ -114,16 +136,19 @@ class _Round:
         self._sending: asyncio.Task[None] | None = None
 
     @property
+    def is_held_up(self) -> bool:
+        """Are requests being sent one by one? Others than theirs would wait for them in vain."""
+        return self._sending is not None
+
+    @property
     def is_empty(self) -> bool:
         """Is everything sent that was added?"""
         return not self._waiting and self._sending is None
 
     def add(self, waiting: _Waiting) -> None:
-        """Send it at the end of the loop's turn, with what else came in it."""
+        """Send it at the end of the loop's turn, with what else came in it. Not while it is held up."""
         self._waiting.append(waiting)
         self._size_bytes += len(waiting.data) * (_COMPRESSED_COST if waiting.batch[3] else 1)
-        if self._sending is not None:
-            return
         if self._size_bytes > _ROUND_BYTES:
             self._send()
         elif not self._is_due:
@@ -136,20 +161,42 @@ class _Round:
             self._send()
 
     def _send(self) -> None:
-        waiting, self._waiting, self._size_bytes = self._waiting, [], 0
+        """Send what waits, or as much of it as takes the loop little time, and the others in its next turn."""
         try:
-            is_sent = self._try_send(waiting)
+            taken = self._readable()
+            is_sent = self._try_send(*taken)
         except (BatchError, SparklogError):  # sent alone, each has its own answer
             is_sent = False
         except Exception:  # a defect
             _LOGGER.exception("requests to topic %s couldn't be sent together", self.topic)
             is_sent = False
         if not is_sent:
-            self._sending = self._loop.create_task(self._send_each(waiting))
+            self._sending = self._loop.create_task(self._send_each(self._waiting))
+            self._waiting, self._size_bytes = [], 0
+            return
+        for one in taken[0]:
+            one.sent.note_sent()
+        del self._waiting[: len(taken[0])]
+        self._size_bytes = 0
+        if self._waiting and not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._end_turn)
 
-    def _try_send(self, waiting: Sequence[_Waiting]) -> bool:
+    def _readable(self) -> tuple[list[_Waiting], list[memoryview | bytes]]:
+        """The first that wait, and their records, as many as make a round once they are decompressed. Raises
+        ``BatchError``."""
+        taken, parts, size = [], [], 0
+        for one in self._waiting:
+            parts.append(_records(one))
+            taken.append(one)
+            size += len(parts[-1])
+            if size > _ROUND_BYTES:
+                break
+        return taken, parts
+
+    def _try_send(self, waiting: Sequence[_Waiting], parts: Sequence[memoryview | bytes]) -> bool:
         """Send all at once. False, or an error: nothing was sent."""
-        rows = decode_parts([one.batch for one in waiting], [_records(one) for one in waiting])
+        rows = decode_parts([one.batch for one in waiting], parts)
         if rows is None or rows.size_bytes > self._backend.settings.max_decoded_bytes:
             return False
         pieces = [_piece(one.batch) for one in waiting]
@@ -184,16 +231,25 @@ class _Round:
             fetching.notify()
 
     async def _send_each(self, waiting: Sequence[_Waiting]) -> None:
-        """Send one after the other, and wait where that takes time."""
+        """Send one after the other what came by a connection, and wait where that takes time; beside it, what came by
+        others."""
+        by_connection: dict[object, list[_Waiting]] = {}
+        for one in waiting:
+            by_connection.setdefault(one.sent.connection, []).append(one)
+        try:
+            await asyncio.gather(*[self._send_in_order(own) for own in by_connection.values()])
+        finally:
+            self._sending = None
+
+    async def _send_in_order(self, waiting: Sequence[_Waiting]) -> None:
         for one in waiting:
             sent, topic = one.sent, {"name": self.topic}
             request = Request(sent.version, {"acks": sent.acks, "transactional_id": None}, "", ("", 0))
             request.rules = sent.rules
             partition = {"index": one.batch[0], "records": one.data}
             done = await begin_part(self._backend, request, topic, partition)
+            sent.note_sent()
             done.add_done_callback(partial(self._told, one))
-        self._sending = None
-        self._end_turn()
 
     def _told(self, waiting: _Waiting, answer: asyncio.Future[Answer]) -> None:
         waiting.sent.settle(waiting.place, answer.result())
@@ -201,13 +257,12 @@ class _Round:
         if fetching is not None:
             fetching.notify()
 
-    async def sent(self) -> None:
-        """Wait until everything is sent that was added before."""
-        for _ in range(2):  # what is being sent, and what came meanwhile
-            if self._waiting and self._sending is None:
-                self._send()
-            if self._sending is not None:
-                await asyncio.wait([self._sending])
+    async def close(self) -> None:
+        """Send what waits."""
+        while self._waiting and self._sending is None:
+            self._send()
+        if self._sending is not None:
+            await asyncio.wait([self._sending])
 
 
 class ProduceRounds:
@@ -217,12 +272,14 @@ class ProduceRounds:
         self._backend = backend
         self._rounds: dict[tuple[str, int], _Round] = {}
 
-    def begin(self, frame: memoryview, rules: Rules | None) -> Sent | None:
-        """Send what a request holds. None: it isn't an ordinary one, or a topic isn't open yet, and nothing was done.
+    def begin(self, frame: memoryview, rules: Rules | None, connection: object = None) -> Sent | None:
+        """Send what a request holds. None: it isn't an ordinary one, or a topic isn't open yet, or is held up, and
+        nothing was done. Then whoever sends it otherwise waits for the connection's earlier ones first.
 
         Args:
             frame: bytes behind the length.
             rules: the client's rights; None: everything.
+            connection: whose requests are sent in their order.
         """
         found = None if CORE is None or len(frame) > _ROUND_BYTES else CORE.produce_request(frame)
         if found is None:
@@ -234,9 +291,11 @@ class ProduceRounds:
         for name, partitions in topics:
             if (rules is not None and not rules.may_write(name)) or not producer._has_open(name):
                 return None
+            if (held := self._rounds.get((name, min(acks, 0)))) is not None and held.is_held_up:
+                return None
             if any(codec and end - begin > _COMPRESSED_BYTES for _, begin, end, codec, *_ in partitions):
                 return None
-        sent = Sent(version, correlation_id, acks, topics, rules)
+        sent = Sent(version, correlation_id, acks, topics, rules, connection)
         place = 0
         for name, partitions in topics:
             found = self._round(name, producer, min(acks, 0))
@@ -254,17 +313,10 @@ class ProduceRounds:
             found = self._rounds[key] = _Round(self._backend, topic, producer)
         return found
 
-    async def sent(self, topics: Iterable[str]) -> None:
-        """Wait until everything is sent that was begun for some topics."""
-        for topic in topics:
-            for kind in (-1, 0):
-                found = self._rounds.get((topic, kind))
-                if found is not None and not found.is_empty:
-                    await found.sent()
-
     async def close(self) -> None:
         """Send what was read."""
-        await self.sent({topic for topic, _ in self._rounds})
+        for one in list(self._rounds.values()):
+            await one.close()
 
 
 def rounds_of(backend: Backend) -> ProduceRounds:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
+import threading
 from dataclasses import replace
 from functools import partial
 
@@ -225,8 +226,9 @@ class Rounds:
             for topic in topics:
                 await self.backend.run(partial(self.backend.producer(each)._pipelines.get, topic))
 
-    def send(self, data, topic="t", partition=0, acks=-1, rules=None):
-        return self.rounds.begin(memoryview(frame(body([(topic, [(partition, data)])], acks))), rules)
+    def send(self, data, topic="t", partition=0, acks=-1, rules=None, connection=None):
+        asked = memoryview(frame(body([(topic, [(partition, data)])], acks)))
+        return self.rounds.begin(asked, rules, connection)
 
     async def told(self, sent):
         return answers(await asyncio.wait_for(sent.done, 60))
@@ -302,11 +304,15 @@ def test_one_request_that_cant_be_read_fails_alone_and_the_others_keep_their_ord
     async def script(gateway):
         given = [batch(b"a"), broken, batch(b"b"), squeezed, batch(b"c")]
         sent = [gateway.send(one) for one in given]
-        later = gateway.send(batch(b"d"))  # while the others are sent one by one
+        sent.append(gateway.send(batch(b"d")))
         await asyncio.sleep(0)
-        last = gateway.send(batch(b"e"))
-        await gateway.rounds.sent(["t"])
-        return [await gateway.told(one) for one in (*sent, later, last)]
+        assert gateway.send(batch(b"e")) is None  # while the others are sent one by one
+        for one in sent:
+            await one.wait_until_sent()
+        while (last := gateway.send(batch(b"e"))) is None:  # until that has ended
+            await asyncio.sleep(0)
+        sent.append(last)
+        return [await gateway.told(one) for one in sent]
 
     corrupt = ErrorCode.CORRUPT_MESSAGE
     assert play(cluster, script) == [[0], [corrupt], [1], [corrupt], [2], [3], [4]]
@@ -330,10 +336,51 @@ def test_requests_wait_for_room_in_their_order(cluster, monkeypatch):
         monkeypatch.setattr(pipeline.queue, "try_add_tables", lambda given: next(refusals, True) and real(given))
         sent = [gateway.send(batch(b"%d" % number)) for number in range(4)]
         await asyncio.sleep(0)
-        sent += [gateway.send(batch(b"%d" % number)) for number in range(4, 8)]
+        assert not sent[0].is_sent
+        assert gateway.send(batch(b"4")) is None
         return [await gateway.told(one) for one in sent]
 
-    assert play(cluster, script) == [[number] for number in range(8)]
+    assert play(cluster, script) == [[number] for number in range(4)]
+
+
+@needs_core
+def test_a_connection_that_waits_for_room_holds_up_no_other(cluster, monkeypatch):
+    async def script(gateway):
+        pipeline = gateway.backend.producer(-1)._pipelines.get("t")
+        has_room = threading.Event()
+        real = pipeline.queue.add_tables
+
+        def add_tables(tables):
+            if tables[0].count == 2:  # as if these were too large
+                assert has_room.wait(30)
+            real(tables)
+
+        monkeypatch.setattr(pipeline.queue, "add_tables", add_tables)
+        monkeypatch.setattr(pipeline, "try_add_rows", lambda *given, **checked: None)
+        large, behind = (gateway.send(one, connection="first") for one in (batch(b"a", b"b"), batch(b"c")))
+        other = gateway.send(batch(b"d"), connection="second")
+        told = [await gateway.told(other)]
+        assert not large.is_sent
+        has_room.set()
+        return [*told, await gateway.told(large), await gateway.told(behind)]
+
+    assert play(cluster, script) == [[0], [1], [3]]
+
+
+@needs_core
+def test_what_is_large_once_it_is_decompressed_is_read_in_several_turns(cluster):
+    large = batch(bytes(600_000), codec="zstd")
+
+    async def script(gateway):
+        sent = [gateway.send(large) for _ in range(12)]
+        await asyncio.sleep(0)
+        told_first = [one.is_sent for one in sent]
+        answers = [await gateway.told(one) for one in sent]
+        return sum(told_first), answers
+
+    sent_first, answers = play(cluster, script)
+    assert sent_first == 2
+    assert answers == [[number] for number in range(12)]
 
 
 @needs_core

@@ -24,6 +24,7 @@ from libc.string cimport memcpy, memset
 cdef extern from *:
     """
     #include <time.h>
+    #include <sys/mman.h>
     #ifndef SPARKLOG_CORE_CHECKSUM
     #define SPARKLOG_CORE_CHECKSUM ""
     #endif
@@ -31,6 +32,13 @@ cdef extern from *:
         struct timespec now;
         timespec_get(&now, TIME_UTC);
         return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    }
+    static char *sparklog_map(size_t size) {
+        void *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);
+        return address == MAP_FAILED ? NULL : (char *)address;
+    }
+    static void sparklog_unmap(char *address, size_t size) {
+        munmap(address, size);
     }
     static PyObject *sparklog_new_future(PyTypeObject *type, PyObject *nothing) {
         return type->tp_new(type, nothing, NULL);
@@ -47,6 +55,8 @@ cdef extern from *:
     """
     const char *SPARKLOG_CORE_CHECKSUM
     int64_t sparklog_now_ns() nogil
+    char *sparklog_map(size_t size) noexcept nogil
+    void sparklog_unmap(char *address, size_t size) noexcept nogil
     object sparklog_new_future(PyTypeObject *type, object nothing)
     object sparklog_new_tuple(PyTypeObject *type, Py_ssize_t size)
 
@@ -65,14 +75,48 @@ cdef tuple _NOTHING = ()
 cdef char *_NO_BYTES = b""
 
 
+# Blocks: for what a producer gathers, and for the files that it makes of it, again and again. The system's allocator
+# would keep several times as much, in pieces between which nothing fits; and to touch new pages takes as long as to
+# fill them.
+cdef enum:
+    _BLOCK_BYTES = 8_388_608  # what an upload holds at most, and a third; pages that nobody touches take no memory
+    _LEAST_BLOCK_BYTES = 524_288
+    _MOST_KEPT = 3
+
+cdef char *_kept[_MOST_KEPT]
+cdef int _kept_count = 0
+
+
+cdef char *_take_block() noexcept:
+    """A block of whatever bytes; NULL: there is no memory."""
+    global _kept_count
+    if _kept_count:
+        _kept_count -= 1
+        return _kept[_kept_count]
+    return sparklog_map(_BLOCK_BYTES)
+
+
+cdef void _give_block(char *address) noexcept:
+    global _kept_count
+    if _kept_count < _MOST_KEPT:
+        _kept[_kept_count] = address
+        _kept_count += 1
+    else:
+        sparklog_unmap(address, _BLOCK_BYTES)
+
+
 cdef class Memory:
     """Bytes outside of Python's heap, which it frees at its end; any buffer's user can read them."""
 
     cdef char *address
     cdef Py_ssize_t size
+    cdef bint is_block
 
     def __dealloc__(self):
-        PyMem_RawFree(self.address)
+        if self.is_block:
+            _give_block(self.address)
+        else:
+            PyMem_RawFree(self.address)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         cdef char *address = self.address if self.address != NULL else _NO_BYTES  # Arrow refuses a null pointer
@@ -82,11 +126,12 @@ cdef class Memory:
         return self.size
 
 
-cdef Memory _owned(char *address, Py_ssize_t size):
+cdef Memory _owned(char *address, Py_ssize_t size, bint is_block=False):
     """Memory that was allocated before."""
     cdef Memory memory = Memory.__new__(Memory)
     memory.address = address
     memory.size = size
+    memory.is_block = is_block
     return memory
 
 
@@ -134,6 +179,7 @@ cdef class FutureBase:
 
 cdef struct _Binary:
     char *data
+    bint is_block
     int64_t size
     int64_t capacity
     int32_t *ends
@@ -148,12 +194,35 @@ cdef inline int _reserve_data(_Binary *column, int64_t more) noexcept:
         return 0
     if wanted > INT32_MAX:
         return -2
+    return _grow_data(column, wanted)
+
+
+cdef int _grow_data(_Binary *column, int64_t wanted) noexcept:
+    """Move a column to more memory, of a block where it fits into one and is large."""
     cdef int64_t capacity = column.capacity * 2 if column.capacity * 2 > wanted else wanted + 256
-    cdef char *data = <char *>PyMem_RawRealloc(column.data, capacity)
-    if data == NULL:
-        return -1
-    column.data, column.capacity = data, capacity
+    cdef bint is_block = _LEAST_BLOCK_BYTES <= wanted <= _BLOCK_BYTES
+    cdef char *data
+    if not is_block and not column.is_block:
+        data = <char *>PyMem_RawRealloc(column.data, capacity)
+        if data == NULL:
+            return -1
+    else:
+        data = _take_block() if is_block else <char *>PyMem_RawMalloc(capacity)
+        if data == NULL:
+            return -1
+        if column.size:
+            memcpy(data, column.data, column.size)
+        _free_data(column)
+    column.data, column.is_block = data, is_block
+    column.capacity = _BLOCK_BYTES if is_block else capacity
     return 0
+
+
+cdef void _free_data(_Binary *column) noexcept:
+    if column.is_block:
+        _give_block(column.data)
+    else:
+        PyMem_RawFree(column.data)
 
 
 cdef inline int _reserve_rows(_Binary *column, int64_t capacity) noexcept:
@@ -193,7 +262,7 @@ cdef inline void _put_bytes(_Binary *column, int64_t row, const char *data, Py_s
 
 
 cdef void _free(_Binary *column) noexcept:
-    PyMem_RawFree(column.data)
+    _free_data(column)
     PyMem_RawFree(column.ends)
     PyMem_RawFree(column.is_valid)
     memset(column, 0, sizeof(_Binary))
@@ -348,7 +417,7 @@ cdef class Accumulator:
 
 
 cdef tuple _parts(_Binary *column, int64_t count):
-    cdef Memory data = _owned(column.data, column.size)
+    cdef Memory data = _owned(column.data, column.size, column.is_block)
     cdef Memory is_valid = _owned(<char *>column.is_valid, count)
     cdef Memory ends
     if column.ends != NULL:
@@ -671,7 +740,7 @@ def take_binary(offsets, data, int64_t first, int64_t count, order):
 # Records --------------------------------------------------------------------------------------------------------------
 
 
-cdef inline bint _is_set(char *bits, int64_t at) noexcept:
+cdef inline bint _is_set(char *bits, int64_t at) noexcept nogil:
     return bits == NULL or <uint8_t>bits[at >> 3] >> (at & 7) & 1
 
 
@@ -811,4 +880,5 @@ cdef tuple _make_records(
     return made, None
 
 
+include "plain_files.pxi"
 include "record_batches.pxi"

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-
-import pyarrow as pa
 
 from sparklog.clock import Deadline
 from sparklog.delta.log import DeltaLog
@@ -27,7 +24,7 @@ from sparklog.log.appending import Append, Appender, AppendResult, check_appenda
 from sparklog.log.catch_up import catch_up
 from sparklog.log.commit import TopicCommitResult, commit
 from sparklog.log.data.data_files import StagedFile, StagedUpload, UploadedFile
-from sparklog.log.data.encode import encode_batch
+from sparklog.log.data.encode import Records, encode_batches
 from sparklog.log.data.producer_batch import PlacedBatch
 from sparklog.log.data.sequences import ProducerSequences
 from sparklog.log.gaps import ForeignGaps
@@ -134,7 +131,7 @@ class TopicWriter:
 
     def upload(
         self,
-        batches: Sequence[tuple[int, pa.Table | pa.RecordBatch]],
+        batches: Sequence[tuple[int, Records]],
         *,
         compression: str = "none",
         announce: bool = False,
@@ -147,7 +144,7 @@ class TopicWriter:
 
     def stage(
         self,
-        batches: Sequence[tuple[int, pa.Table | pa.RecordBatch]],
+        batches: Sequence[tuple[int, Records]],
         *,
         compression: str = "none",
         announce: bool = False,
@@ -172,10 +169,9 @@ class TopicWriter:
         may_announce = announce and not numbered_by_producers
         numbered = self._sequences.number((partition, records.num_rows) for partition, records in batches)
         carried = may_announce and self._group.may_be_included()
-        encode = partial(encode_batch, compression=compression, leaves=self.head.leaves, carries_stats=carried)
+        how = {"compression": compression, "leaves": self.head.leaves, "carries_stats": carried}
         try:
-            stamped = zip(batches, numbered.stamps, strict=True)
-            encoded = [(partition, encode(records, stamp)) for (partition, records), stamp in stamped]
+            encoded = encode_batches(batches, numbered.stamps, **how)
         except SparklogError:
             self._sequences.give_back(numbered)
             raise

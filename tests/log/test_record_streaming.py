@@ -89,6 +89,33 @@ def test_rows_that_are_not_in_order_are_put_into_order(deltas, whole):
         assert found == [record for record in expected if record[0] >= start]
 
 
+@pytest.mark.parametrize("file_count", [1, 2])
+def test_records_in_no_order_take_the_memory_of_their_files_and_of_a_piece(file_count):
+    log = a_log()
+    count, rows_each = 4_000, 4_000 // file_count
+    deltas = [(number * 1_237) % count for number in range(count)]
+    segments = [
+        a_segment(
+            log,
+            foreign_records(*[f"{delta:01000}" for delta in own], deltas=own),
+            name=f"{number}.parquet",
+            row_group_size=300,
+            use_dictionary=False,
+        )
+        for number, own in enumerate(deltas[at : at + rows_each] for at in range(0, count, rows_each))
+    ]
+    data = [log.store.read(f"{log.table}/{segment.path}") for segment in segments]
+    pool, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        opened = open_segments(log, segments, data, start_offset=0, piece_bytes=100_000)
+        seen = [offset for batch in opened.pieces for offset in batch.column(0).to_pylist()]
+    finally:
+        pa.set_memory_pool(before)
+    assert seen == [*range(count)]
+    assert 4_000_000 < opened.held_bytes < pool.max_memory() < 5_500_000
+
+
 @pytest.mark.slow
 @given(st.sets(st.integers(0, 30), min_size=1, max_size=20), st.integers(1, 7), st.integers(0, 32), st.booleans())
 @settings(max_examples=40)

@@ -12,12 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from sparklog._native import CORE
 from sparklog.errors import CorruptRecordError, InvalidArgumentError
 from sparklog.log.data.arrow_buffers import buffer_numbers, one_array
 from sparklog.log.data.carried_stats import footer_entry
 from sparklog.log.data.few_records import encode_few_records
+from sparklog.log.data.plain_records import encode_plain_records
 from sparklog.log.data.producer_stamp import SEQUENCE_MODULUS, ProducerStamp, next_sequence
 from sparklog.log.data.schema import DATA_SCHEMA, HEADERS, TIMESTAMP, data_schema
+from sparklog.log.data.sorted_rows import PLAIN_RECORDS, Records, SomeRows, SortedRows, as_table
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID, Leaf, has_values, leaf_column, leaves_of
 from sparklog.log.data.value_stats import value_stats
 
@@ -25,8 +28,10 @@ __all__ = [
     "FEW_RECORDS",
     "MAX_TIMESTAMP_MS",
     "EncodedBatch",
+    "Records",
     "decode_file",
     "encode_batch",
+    "encode_batches",
     "open_parquet",
     "parquet_options",
     "record_columns",
@@ -36,8 +41,7 @@ MAX_TIMESTAMP_MS = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z, the last moment that every reader of the table can show."""
 
 FEW_RECORDS = 16
-"""So many are encoded one by one: of more, Arrow is faster."""
-_PREPARED = pa.schema([("timestamp", TIMESTAMP), ("key", pa.binary()), ("value", pa.binary())])
+"""So many are encoded one by one: of more, the compiled core is faster, and Arrow where there is none."""
 
 _MAX_MULTIPLIED = 2**63 // 1000 - 1
 _WITH_HEADERS = DATA_SCHEMA
@@ -53,6 +57,7 @@ class EncodedBatch:
     """A data file before it has a name: records of one partition, numbered from 0 on."""
 
     data: bytes
+    """Or a view of bytes, which can't be written to."""
     record_count: int
     min_timestamp_ms: int
     max_timestamp_ms: int
@@ -74,12 +79,13 @@ _REPEATING = 0.85
 
 
 def encode_batch(
-    records: pa.Table | pa.RecordBatch,
+    records: Records,
     stamp: ProducerStamp,
     *,
     compression: str = "none",
     leaves: Sequence[Leaf] = (),
     carries_stats: bool = False,
+    room: Any = None,
 ) -> EncodedBatch:
     """Encode the records of one partition, in their order.
 
@@ -90,6 +96,7 @@ def encode_batch(
         leaves: those of ``data`` that get statistics.
         carries_stats: the file's footer has these, too, for whoever publishes it.
         compression: of the Parquet pages: none, gzip, snappy, lz4, zstd.
+        room: the core's, for the files of one upload; None: each has memory of its own.
     Raises:
         InvalidArgumentError: no record, a null or negative timestamp, a header without a key, a column of the wrong
             type, an unknown codec.
@@ -99,10 +106,12 @@ def encode_batch(
         raise InvalidArgumentError("a batch holds at least one record")
     if compression not in _CODECS:
         raise InvalidArgumentError(f"compression {compression!r}: expected one of {', '.join(_CODECS)}")
-    if count <= FEW_RECORDS and _CODECS[compression] is None:
-        few = _encode_few(records, stamp)
-        if few is not None:
-            return few
+    if _CODECS[compression] is None and records.schema == PLAIN_RECORDS:
+        plain = _encode_few(records, stamp) if count <= FEW_RECORDS else _encode_many(records, stamp, room)
+        if plain is not None:
+            return plain
+    if isinstance(records, SomeRows):
+        records = records.table()
     columns = record_columns(records)
     min_timestamp_ms, max_timestamp_ms = _check_timestamps(columns["timestamp"])
     columns = {
@@ -132,18 +141,33 @@ def encode_batch(
     )
 
 
-def _encode_few(records: pa.Table | pa.RecordBatch, stamp: ProducerStamp) -> EncodedBatch | None:
-    """A few plain records as producers prepare them; None for others, and for what :func:`encode_batch` refuses."""
-    if records.schema != _PREPARED:
-        return None
+def encode_batches(
+    batches: Sequence[tuple[int, Records]], stamps: Sequence[ProducerStamp], **how: Any
+) -> list[tuple[int, EncodedBatch]]:
+    """Encode batches of (partition, records) that are uploaded together, by :func:`encode_batch`.
+
+    Where the compiled core encodes them, their files lie in one block of memory, which is free with the last of them.
+
+    Args:
+        stamps: of each batch. how: the options of :func:`encode_batch`.
+    """
+    room = None if CORE is None else CORE.FileRoom()
+    return [
+        (partition, encode_batch(records, stamp, room=room, **how))
+        for (partition, records), stamp in zip(batches, stamps, strict=True)
+    ]
+
+
+def _encode_few(records: Records, stamp: ProducerStamp) -> EncodedBatch | None:
+    """A few plain records as producers prepare them; None: :func:`encode_batch` refuses them."""
     timestamps, keys, values = (
-        one_array(column) if isinstance(column, pa.ChunkedArray) else column for column in records.columns
+        one_array(column) if isinstance(column, pa.ChunkedArray) else column for column in as_table(records).columns
     )
     if timestamps.null_count:
         return None
     timestamps_us = buffer_numbers(timestamps, 1, np.int64).tolist()
-    low, high = min(timestamps_us), max(timestamps_us)
-    if low < 0 or high // 1000 > MAX_TIMESTAMP_MS:
+    low_us, high_us = min(timestamps_us), max(timestamps_us)
+    if not _may_be_written(low_us, high_us):
         return None
     count = len(timestamps_us)
     data = encode_few_records(
@@ -154,11 +178,43 @@ def _encode_few(records: pa.Table | pa.RecordBatch, stamp: ProducerStamp) -> Enc
         producer_epoch=stamp.producer_epoch,
         sequences=[next_sequence(stamp.base_sequence, place) for place in range(count)],
     )
+    return _plain(data, count, low_us, high_us, stamp)
+
+
+def _encode_many(records: Records, stamp: ProducerStamp, room: Any) -> EncodedBatch | None:
+    """Plain records as producers prepare them; None: :func:`encode_batch` refuses them, or Arrow encodes them."""
+    if next_sequence(stamp.base_sequence, records.num_rows - 1) < stamp.base_sequence:
+        return None
+    some = records if isinstance(records, SomeRows) else SortedRows(as_table(records)).part(0, records.num_rows)
+    rows = some.rows.plain()
+    if rows is None:
+        return None
+    low_us, high_us = rows.bounds(some.start, some.num_rows)
+    if not _may_be_written(low_us, high_us):
+        return None
+    data = encode_plain_records(
+        rows,
+        some.start,
+        some.num_rows,
+        bounds_us=(low_us, high_us),
+        producer_id=stamp.producer_id,
+        producer_epoch=stamp.producer_epoch,
+        base_sequence=stamp.base_sequence,
+        room=room,
+    )
+    return _plain(data, some.num_rows, low_us, high_us, stamp)
+
+
+def _may_be_written(low_us: int, high_us: int) -> bool:
+    return low_us >= 0 and high_us // 1000 <= MAX_TIMESTAMP_MS
+
+
+def _plain(data: bytes, count: int, low_us: int, high_us: int, stamp: ProducerStamp) -> EncodedBatch:
     return EncodedBatch(
         data=data,
         record_count=count,
-        min_timestamp_ms=low // 1000,
-        max_timestamp_ms=high // 1000,
+        min_timestamp_ms=low_us // 1000,
+        max_timestamp_ms=high_us // 1000,
         stamp=stamp,
     )
 

@@ -85,9 +85,9 @@ def open_segments(
 ) -> OpenSegments:
     """Read segments whose ranges overlap, or a single one, from ``start_offset`` on.
 
-    A file whose rows aren't in order, and segments that overlap, are decoded whole, whatever their size: only other
-    engines write such. All else is decoded in pieces of about ``piece_bytes``, or at once where it isn't more than
-    four times as much.
+    A file whose rows aren't in order, and segments that overlap, are decoded whole, whatever their size, and then
+    sorted piece by piece: only other engines write such. All else is decoded in pieces of about ``piece_bytes``, or at
+    once where it isn't more than four times as much.
 
     Args:
         data: the files, as the store's ``read_buffers`` has them, None for one that is gone; without it the only
@@ -101,14 +101,14 @@ def open_segments(
     schema = record_schema(values)
     if len(segments) == 1:
         return _open_file(log, segments[0], data[0] if data else None, data is None, start_offset, piece_bytes, schema)
-    tables = []
+    parts: list[pa.RecordBatch] = []
     for number, segment in enumerate(segments):
         path = object_path(log.table, segment.path)
         found = data[number] if data else log.store.read(path)
         parquet = _open_parquet(path, pa.BufferReader(_present(path, found)))
         table = _decode(path, lambda parquet=parquet: parquet.read(_columns_of(parquet, schema), use_threads=False))
-        tables.append(_records(path, table, segment, start_offset, schema))
-    return _whole(_sorted(pa.Table.from_batches(tables)))
+        parts += _parts(path, table, segment, schema)
+    return _in_pieces(parts, start_offset, piece_bytes)
 
 
 def _open_file(
@@ -134,7 +134,9 @@ def _open_file(
     last_offsets = None if is_small else _decode(path, lambda: _last_offsets(path, parquet, segment))
     if last_offsets is None:
         table = _decode(path, lambda: parquet.read([*columns], use_threads=False))
-        return _whole(_records(path, table, segment, start_offset, schema))
+        if is_small:
+            return _whole(_records(path, table, segment, start_offset, schema))
+        return _in_pieces(_parts(path, table, segment, schema), start_offset, piece_bytes)
     wanted = [number for number, last in enumerate(last_offsets) if last >= start_offset]
     held = segment.size_bytes
     if file is not None:
@@ -144,6 +146,48 @@ def _open_file(
 
 def _whole(batch: pa.RecordBatch) -> OpenSegments:
     return OpenSegments(iter([batch] if batch.num_rows else []), 0)
+
+
+def _parts(path: str, table: pa.Table, segment: Segment, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """The rows of a data file as records, as they stand, in the pieces that the table has; none is empty."""
+    batches = (pa.Table.from_batches([batch]) for batch in table.to_batches() if batch.num_rows)
+    return [_unsorted(path, batch, segment, schema) for batch in batches]
+
+
+def _in_pieces(parts: Sequence[pa.RecordBatch], start_offset: int, piece_bytes: int) -> OpenSegments:
+    """Records in no order, piece by piece in the order of their offsets: to put them together, and a sorted copy of
+    them, would each take as much memory again."""
+    if not parts:
+        return OpenSegments(iter(()), 0)
+    offsets = np.concatenate([part.column(0).to_numpy() for part in parts])
+    order = np.argsort(offsets, kind="stable")
+    order = order[np.searchsorted(offsets[order], start_offset) :]
+    held = sum(part.nbytes for part in parts)
+    rows = max(1, min(_MAX_ROWS, len(offsets) * piece_bytes // max(1, held)))
+    ends = np.cumsum([part.num_rows for part in parts])
+    pieces = (_picked(parts, ends, order[at : at + rows]) for at in range(0, len(order), rows))
+    return OpenSegments(pieces, held)
+
+
+def _picked(
+    parts: Sequence[pa.RecordBatch], ends: npt.NDArray[np.int64], places: npt.NDArray[np.int64]
+) -> pa.RecordBatch:
+    """The rows at some places, at least one, counted over all parts.
+
+    Args:
+        ends: of each part, the place behind it.
+    """
+    part_of = np.searchsorted(ends, places, side="right")
+    by_part = np.argsort(part_of, kind="stable")
+    found = []
+    for number in np.unique(part_of).tolist():
+        before = int(ends[number]) - parts[number].num_rows
+        found.append(parts[number].take(pa.array(places[part_of == number] - before)))
+    if len(found) == 1:
+        return found[0]
+    back = np.empty_like(by_part)
+    back[by_part] = np.arange(len(by_part))
+    return pa.concat_batches(found).take(pa.array(back))
 
 
 def _is_tiny(footer: pq.FileMetaData, most_bytes: int) -> bool:
@@ -240,24 +284,39 @@ def _last_offsets(path: str, parquet: pq.ParquetFile, segment: Segment) -> list[
 
 def _records(path: str, table: pa.Table, segment: Segment, start_offset: int, schema: pa.Schema) -> pa.RecordBatch:
     """The rows of a data file as records, by offset, from ``start_offset`` on."""
-    columns = _own_columns(table) if schema is RECORD_SCHEMA else None
-    if columns is None:
-        kinds = [DATA_SCHEMA.field("offset_delta"), *list(schema)[1:]]
-        columns = [_one_array(conform(path, table, field.name, field.type)) for field in kinds]
+    columns = _columns_as(path, table, schema)
     deltas, first = columns[0], segment.base_offset or 0
     count = len(deltas)
     if first >= start_offset and count <= _FEW_ROWS and deltas.equals(_COUNTED.slice(0, count)):
         # As in most small files: nothing to sort, and nothing to leave out.
         offsets = np.arange(first, first + count)
         return pa.RecordBatch.from_arrays([pa.array(offsets), *columns[1:]], schema=schema)
-    offsets = _offsets(path, deltas, segment)
-    batch = pa.RecordBatch.from_arrays([pa.array(offsets), *columns[1:]], schema=schema)
+    batch = _unsorted(path, table, segment, schema, columns)
+    offsets = batch.column(0).to_numpy()
     if not _ascending(offsets):
         batch = _sorted(pa.Table.from_batches([batch]))
         offsets = batch.column(0).to_numpy()
     if count and offsets[0] < start_offset:
         batch = batch.slice(int(np.searchsorted(offsets, start_offset)))
     return batch
+
+
+def _unsorted(
+    path: str, table: pa.Table, segment: Segment, schema: pa.Schema, columns: Sequence[pa.Array] | None = None
+) -> pa.RecordBatch:
+    """The rows of a data file as records, as they stand. ``columns``: of :func:`_columns_as`, where they are known."""
+    columns = columns or _columns_as(path, table, schema)
+    offsets = _offsets(path, columns[0], segment)
+    return pa.RecordBatch.from_arrays([pa.array(offsets), *columns[1:]], schema=schema)
+
+
+def _columns_as(path: str, table: pa.Table, schema: pa.Schema) -> list[pa.Array]:
+    """The columns ``offset_delta`` and those of ``schema`` behind ``offset``."""
+    columns = _own_columns(table) if schema is RECORD_SCHEMA else None
+    if columns is None:
+        kinds = [DATA_SCHEMA.field("offset_delta"), *list(schema)[1:]]
+        columns = [_one_array(conform(path, table, field.name, field.type)) for field in kinds]
+    return columns
 
 
 def _own_columns(table: pa.Table) -> list[pa.Array] | None:

@@ -1,0 +1,150 @@
+"""The structure of data files that are put together by hand: pages, and the footer that tells where they are.
+
+One row group of the columns of :data:`~sparklog.log.data.schema.DATA_SCHEMA` without ``headers``, in pages of the first
+version, uncompressed: what every reader of Parquet knows. Source: parquet-format, ``parquet.thrift``, by Thrift's
+compact protocol.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparklog._version import __version__
+
+__all__ = ["COLUMNS", "MAGIC", "Chunk", "bounds", "data_page", "dictionary_page", "footer", "run", "varint", "zigzag"]
+
+_INT32, _INT64, _BYTE_ARRAY = 1, 2, 6
+"""Parquet's physical types."""
+COLUMNS = {
+    "offset_delta": _INT64,
+    "timestamp": _INT64,
+    "key": _BYTE_ARRAY,
+    "value": _BYTE_ARRAY,
+    "producer_id": _INT64,
+    "producer_epoch": _INT32,
+    "sequence": _INT32,
+}
+"""Physical types by the columns of :data:`~sparklog.log.data.schema.DATA_SCHEMA`, in its order, without ``headers``."""
+PLAIN, RLE, DELTA_BINARY_PACKED, RLE_DICTIONARY = 0, 3, 5, 8
+"""Parquet's encodings."""
+_MICROSECONDS_IN_UTC = b"\x25\x14\x4c\x8c\x11\x1c\x2c\x00\x00\x00\x00"
+"""The part of a schema element with the converted type TIMESTAMP_MICROS and the logical type TIMESTAMP."""
+_SIGNED_16_BITS = b"\x25\x20\x4c\xac\x13\x10\x11\x00\x00"
+"""The converted type INT_16 and the logical type INTEGER."""
+_MEANINGS = {"timestamp": _MICROSECONDS_IN_UTC, "producer_epoch": _SIGNED_16_BITS}
+_END = b"\x00"
+"""The end of a Thrift struct. A field begins with a byte of the distance from the field before it, and its type:
+``\\x15`` is a 32-bit integer, ``\\x16`` one of 64 bits, ``\\x18`` a string, ``\\x19`` a list, ``\\x1c`` a struct."""
+MAGIC = b"PAR1"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A column as the footer tells of it."""
+
+    size_bytes: int
+    """Bytes of its pages with their headers."""
+    bounds: bytes = b""
+    """The statistics, by :func:`bounds`; nothing: there are none."""
+    encodings: tuple[int, ...] = (PLAIN, RLE)
+    dictionary_bytes: int = 0
+    """Bytes of the dictionary's page with its header; 0: there is none."""
+
+
+def varint(number: int) -> bytes:
+    """A number that isn't negative: seven bits a byte, the lowest first."""
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+def zigzag(number: int) -> bytes:
+    """A number that isn't negative, as Thrift has integers and Parquet has differences."""
+    return varint(number << 1)
+
+
+def run(count: int, level: int) -> bytes:
+    """Equal levels, or places in a dictionary, of one bit each."""
+    return varint(count << 1) + bytes([level])
+
+
+def data_page(row_count: int, size_bytes: int, encoding: int = PLAIN) -> bytes:
+    """The header of a page: its levels and values take so many bytes."""
+    size = zigzag(size_bytes)
+    of_page = b"\x2c\x15" + zigzag(row_count) + b"\x15" + zigzag(encoding) + b"\x15\x06\x15\x06\x00\x00"
+    return b"\x15\x00\x15" + size + b"\x15" + size + of_page
+
+
+def dictionary_page(value: bytes) -> bytes:
+    """A dictionary of one number, with its header."""
+    size = zigzag(len(value))
+    return b"\x15\x04\x15" + size + b"\x15" + size + b"\x4c\x15\x02\x15\x00\x00\x00" + value
+
+
+def bounds(kind: str, low: int, high: int) -> bytes:
+    """A column's statistics: no nulls, and the least and the greatest number.
+
+    Args:
+        kind: of the numbers, as ``struct`` has it.
+    """
+    size = bytes([struct.calcsize(kind)])
+    return b"\x36\x00\x28" + size + struct.pack(kind, high) + b"\x18" + size + struct.pack(kind, low) + _END
+
+
+def footer(row_count: int, chunks: Sequence[Chunk]) -> bytes:
+    """The end of a file whose columns lie one behind the other from :data:`MAGIC` on; one for each of
+    :data:`COLUMNS`."""
+    number = zigzag(row_count)
+    found, at = [], len(MAGIC)
+    for (begin, end), chunk in zip(_CHUNK_MARKS, chunks, strict=True):
+        whole = zigzag(chunk.size_bytes)
+        encodings = bytes([len(chunk.encodings) << 4 | _I32]) + b"".join(map(zigzag, chunk.encodings))
+        where, next_field = b"\x26" + zigzag(at + chunk.dictionary_bytes), 12 - 9
+        if chunk.dictionary_bytes:
+            where, next_field = where + b"\x26" + zigzag(at), 12 - 11
+        statistics = bytes([next_field << 4 | _STRUCT]) + chunk.bounds if chunk.bounds else b""
+        sizes = number + b"\x16" + whole + b"\x16" + whole
+        found.append(begin + encodings + end + sizes + where + statistics + _END + _END)
+        at += chunk.size_bytes
+    total = zigzag(at - len(MAGIC))
+    row_group = b"".join(found) + b"\x16" + total + b"\x16" + number + b"\x26\x08\x16" + total + b"\x14\x00" + _END
+    whole_footer = _FOOTER_BEGIN + number + _ROW_GROUP_BEGIN + row_group + _FOOTER_END
+    return whole_footer + struct.pack("<I", len(whole_footer)) + MAGIC
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    return varint(len(data)) + data
+
+
+def _schema() -> bytes:
+    root = b"\x35\x00\x18" + _string("schema") + b"\x15" + zigzag(len(COLUMNS)) + _END
+    return root + b"".join(
+        b"\x15" + zigzag(kind) + b"\x25\x02\x18" + _string(name) + _MEANINGS.get(name, b"") + _END
+        for name, kind in COLUMNS.items()
+    )
+
+
+_I32, _STRUCT = 5, 12
+_CHUNK_MARKS = tuple(
+    (b"\x26\x00\x1c\x15" + zigzag(kind) + b"\x19", b"\x19\x18" + _string(name) + b"\x15\x00\x16")
+    for name, kind in COLUMNS.items()
+)
+"""The metadata of each column: what lies before its encodings, its type; and what lies between them and the number of
+its values, its name, and that it isn't compressed."""
+_FOOTER_BEGIN = b"\x15\x04\x19" + bytes([(len(COLUMNS) + 1) << 4 | _STRUCT]) + _schema() + b"\x16"
+_ROW_GROUP_BEGIN = b"\x19\x1c\x19" + bytes([len(COLUMNS) << 4 | _STRUCT])
+_FOOTER_END = (
+    b"\x28"
+    + _string(f"sparklog version {__version__}")
+    + b"\x19"
+    + bytes([len(COLUMNS) << 4 | _STRUCT])
+    + b"\x1c\x00\x00" * len(COLUMNS)
+    + _END
+)
+"""The writer's name, and that the bounds of each column are in the order of its type."""

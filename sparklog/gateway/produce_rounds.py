@@ -43,8 +43,19 @@ _MANY_ROUNDS = 1_000
 class Sent:
     """A request whose records are on their way."""
 
-    __slots__ = ("_correlation_id", "_is_sent", "_left", "_results", "_topics", "_unsent", "acks")
-    __slots__ += ("connection", "done", "rules", "version")
+    __slots__ = (
+        "_correlation_id",
+        "_is_sent",
+        "_left",
+        "_results",
+        "_topics",
+        "_unsent",
+        "acks",
+        "connection",
+        "done",
+        "rules",
+        "version",
+    )
 
     def __init__(
         self,

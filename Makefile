@@ -115,7 +115,7 @@ $(VENV)/.docs: EXTRAS = docs
 $(VENV)/.all: EXTRAS = all
 # What the extra "connect" adds, for the client of one test alone: wherever pandas can be imported, Arrow imports it.
 $(VENV)/.all: CONNECT = 'pandas<3' pytz tzdata grpcio grpcio-status googleapis-common-protos protobuf zstandard
-$(VENV)/.demo $(VENV)/.dev $(VENV)/.bench $(VENV)/.spark $(VENV)/.docs $(VENV)/.all: pyproject.toml hatch_build.py sparklog/_native/core.pyx sparklog/_native/record_batches.pxi sparklog/_native/typed_values.pxi sparklog/_native/build_core.py | $(BIN)/python
+$(VENV)/.demo $(VENV)/.dev $(VENV)/.bench $(VENV)/.spark $(VENV)/.docs $(VENV)/.all: pyproject.toml hatch_build.py $(wildcard sparklog/_native/*.pyx sparklog/_native/*.pxi) sparklog/_native/build_core.py | $(BIN)/python
 	@echo "Installing sparklog[$(EXTRAS)] into $(VENV)" >&2
 	@test -x $(BIN)/uv || $(PIP) uv || echo "there is no uv here; pip installs" >&2
 	@$(call install,--editable '.[$(EXTRAS)]')

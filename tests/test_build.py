@@ -14,7 +14,7 @@ import pytest
 
 import build_wheels
 from build_wheels import Interpreter, found, tag_of
-from sparklog._native import CORE
+from sparklog._native import CORE, build_core
 
 ROOT = Path(build_wheels.ROOT)
 BUILD = """
@@ -22,7 +22,7 @@ import sys
 from hatchling.builders.{kind} import {kind_class} as Builder
 print(next(iter(Builder(sys.argv[1]).build(directory=sys.argv[2], versions=["standard"]))))
 """
-SOURCES = {f"sparklog/_native/{name}" for name in ("core.pyx", "record_batches.pxi", "typed_values.pxi")}
+SOURCES = {f"sparklog/_native/{name}" for name in build_core._PARTS}
 
 
 def built(root: Path, to: Path, *, kind: str, **environment: str) -> Path:

@@ -15,7 +15,7 @@ from sparklog.admin import Admin
 from sparklog.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
 from sparklog.gateway.counts import GatewayFigures
 from sparklog.gateway.settings import GatewaySettings
-from sparklog.gateway.users import Rules, Users
+from sparklog.gateway.users import KnownUsers, Rules
 from sparklog.log.cluster import Cluster
 from sparklog.log.topic import TopicDescription
 from sparklog.parallel import parallel_results
@@ -75,7 +75,7 @@ class Backend:
         cluster: Cluster,
         settings: GatewaySettings,
         advertised: tuple[str, int] | None,
-        users: Users | None = None,
+        users: KnownUsers | None = None,
     ) -> None:
         self.cluster = cluster
         self.users = users

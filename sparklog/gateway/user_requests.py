@@ -39,6 +39,6 @@ def _result(name: str, user: User | None, times: int) -> _Answer:
         message = f"Attempt to describe a user credential that does not exist: {name}"
         code = ErrorCode.RESOURCE_NOT_FOUND
     else:
-        infos = [{"mechanism": _MECHANISMS[one], "iterations": user.iterations} for one in user.keys]
+        infos = [{"mechanism": _MECHANISMS[one], "iterations": keys.iterations} for one, keys in user.keys.items()]
         return {"user": name, "error_message": None, "credential_infos": infos}
     return {"user": name, "error_code": code, "error_message": message, "credential_infos": []}

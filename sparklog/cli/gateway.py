@@ -45,8 +45,8 @@ def _file_or_store(ctx: click.Context, parameter: click.Parameter, value: str | 
     "--users",
     callback=_file_or_store,
     metavar="FILE|store",
-    help="Clients must be one of these users, by SASL: of a file, see `sparklog gateway-user`; or of the cluster's store, "
-    "see `sparklog gateway-users`.",
+    help="Clients must be one of these users, by SASL: of a file, see `sparklog gateway-user`; or of the cluster's "
+    "store, see `sparklog gateway-users`.",
 )
 @click.option("--allow-plain-without-tls", is_flag=True, help="Let clients send passwords that aren't encrypted.")
 @click.option(

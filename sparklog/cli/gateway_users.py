@@ -94,7 +94,7 @@ def _cell(value: Any) -> str:
 @rules_options
 @connection_options()
 @click.pass_context
-def add(ctx: click.Context, name: str, admin: bool, **lists: tuple[str, ...]) -> None:
+def add(ctx: click.Context, /, name: str, admin: bool, **lists: tuple[str, ...]) -> None:
     """Add a user. Options that name topics, groups or ids may be given several times."""
     from sparklog.gateway.user_changes import added
     from sparklog.gateway.users import new_user
@@ -113,7 +113,7 @@ def _rules(lists: dict[str, tuple[str, ...]], *, admin: bool) -> Any:
 @rules_options
 @connection_options()
 @click.pass_context
-def set_rules(ctx: click.Context, name: str, admin: bool, **lists: tuple[str, ...]) -> None:
+def set_rules(ctx: click.Context, /, name: str, admin: bool, **lists: tuple[str, ...]) -> None:
     """Replace all that a user may do."""
     from sparklog.gateway.user_changes import with_rules
 

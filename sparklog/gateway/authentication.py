@@ -48,7 +48,7 @@ class Authentication:
         return key in (SASL_HANDSHAKE, SASL_AUTHENTICATE, API_VERSIONS) and size <= _MOST_BYTES
 
     async def rules(self) -> Rules | None:
-        """What the client may do, by users that aren't older than some seconds; None: everything.
+        """Rights of the client, by users that aren't older than some seconds; None: everything.
 
         Raises ``WireError``: the client's user is no more.
         """

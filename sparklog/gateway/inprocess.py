@@ -36,8 +36,8 @@ def serve(
     Args:
         cluster: root URI, such as ``memory://tests``, or an opened cluster.
         listen: host and port; port 0 is a free one.
-        users: a file of users, or ``store``, as ``sparklog gateway --users`` takes it; None: whoever reaches the port may do
-            everything, so listen on localhost.
+        users: a file of users, or ``store``, as ``sparklog gateway --users`` takes it; None: whoever reaches the port
+            may do everything, so listen on localhost.
         tls: see :func:`~sparklog.gateway.server.tls_context`; None: nothing is encrypted.
         settings: fields of :class:`~sparklog.gateway.settings.GatewaySettings`; topics are created as clients ask for
             them unless ``auto_create_topics=False``.

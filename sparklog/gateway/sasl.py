@@ -9,12 +9,11 @@ import hmac
 import secrets
 from dataclasses import dataclass
 
-from sparklog.gateway.users import HASHES, Keys, KnownUsers, User
+from sparklog.gateway.users import HASHES, MOST_NAME_BYTES, Keys, KnownUsers, User
 
 __all__ = ["MECHANISMS", "AuthenticationError", "Exchange", "Step", "begin_exchange"]
 
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
-_MOST_NAME_BYTES = 256
 
 
 class AuthenticationError(Exception):
@@ -125,8 +124,8 @@ def _with_keys(users: KnownUsers, name: str, *hash_names: str) -> tuple[User, st
 
 
 def _decoded(name: bytes) -> str:
-    if not name or len(name) > _MOST_NAME_BYTES:
-        raise AuthenticationError(f"a name of {len(name)} bytes: expected 1 to {_MOST_NAME_BYTES}")
+    if not name or len(name) > MOST_NAME_BYTES:
+        raise AuthenticationError(f"a name of {len(name)} bytes: expected 1 to {MOST_NAME_BYTES}")
     try:
         return name.decode()
     except UnicodeDecodeError as error:

@@ -7,20 +7,15 @@ from dataclasses import replace
 
 from sparklog.errors import InvalidArgumentError
 from sparklog.gateway.user_log import Change
-from sparklog.gateway.users import Keys, Rules, User
+from sparklog.gateway.users import MOST_NAME_BYTES, Keys, Rules, User
 
 __all__ = ["added", "removed", "with_keys", "with_rules"]
-
-_MOST_NAME_BYTES = 256
-"""Source: what a client may send in an authentication."""
 
 
 def added(user: User) -> Change:
     """A further user. The change raises ``InvalidArgumentError``: there is one of its name."""
-    if not 0 < len(user.name.encode()) <= _MOST_NAME_BYTES:
-        raise InvalidArgumentError(
-            f"a user's name of {len(user.name.encode())} bytes: expected 1 to {_MOST_NAME_BYTES}"
-        )
+    if not 0 < len(user.name.encode()) <= MOST_NAME_BYTES:
+        raise InvalidArgumentError(f"a user's name of {len(user.name.encode())} bytes: expected 1 to {MOST_NAME_BYTES}")
 
     def change(users: Mapping[str, User]) -> Mapping[str, User]:
         if user.name in users:

@@ -1,7 +1,7 @@
 """The users in a cluster's store: a log whose newest entry holds all of them, and how it is changed.
 
-Each change is one create-only put of the next entry: of two administrators that change at once, one reads what the other
-wrote and changes that. Entries hold keys as the file of users does, never a password.
+Each change is one create-only put of the next entry: of two administrators that change at once, one reads what
+the other wrote and changes that. Entries hold keys as the file of users does, never a password.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from sparklog.paths import GATEWAY_USERS_FOLDER, gateway_users_entry
 from sparklog.storage.entry_log import Created, NumberedLog, PositionLost, Taken
 from sparklog.storage.position import Position
 
-__all__ = ["USERS_TIMEOUT_MS", "Change", "UserEntry", "UserLog", "change_users", "open_user_log"]
+__all__ = ["USERS_TIMEOUT_MS", "Change", "UserEntry", "UserLog", "change_users", "encode_users", "open_user_log"]
 
 USERS_FORMAT = 1
 USERS_TIMEOUT_MS = 20_000.0
-"""Of a change. Below clients' 30 s."""
+"""Bound of a change. Below clients' 30 s."""
 _KEEP_MS = 600_000
 """Source: rule L3, cleanup: at least ten times ``tail_trust_ms``."""
 _SECRET_BYTES = 32
 _LOGGER = logging.getLogger("sparklog.gateway")
 
 Change = Callable[[Mapping[str, User]], Mapping[str, User]]
-"""The users after a change, of those before it; the same mapping: there is nothing to change. Pure, as it is made anew on
-what others wrote meanwhile; what it raises ends the change."""
+"""The users after a change, of those before it; the same mapping: there is nothing to change. Pure, as it is made
+anew on what others wrote meanwhile; what it raises ends the change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,8 @@ def open_user_log(cluster: Cluster) -> UserLog:
     return UserLog(store=cluster.store, clock=cluster.clock, tail_trust_ms=cluster.tail_trust_ms)
 
 
-def _encode(token: str, secret: bytes, users: Mapping[str, User]) -> bytes:
+def encode_users(token: str, secret: bytes, users: Mapping[str, User]) -> bytes:
+    """The bytes of an entry."""
     body = {"format": USERS_FORMAT, "token": token, "secret": secret.hex()}
     return json.dumps({**body, "users": [json.loads(user.to_json()) for user in users.values()]}).encode()
 
@@ -131,7 +132,7 @@ def _create(
     tokens: set[str] = set()
     try:
         return log.create_next(
-            position, lambda token: _encode(token, secret, users), tokens=tokens, deadline=deadline, sync=True
+            position, lambda token: encode_users(token, secret, users), tokens=tokens, deadline=deadline, sync=True
         )
     except PositionLost as error:
         # This process slept for longer than a position is trusted. Others may have built on an entry of ours.
@@ -145,8 +146,8 @@ def _create(
 
 def _clean(log: UserLog) -> None:
     """Delete entries that nobody needs any more, from the oldest on: the newest two stay, and each whose successor is
-    younger than ten minutes by the store's own times (rule L3, cleanup). The change was made, so an error is told to the
-    log alone; who changes next deletes them."""
+    younger than ten minutes by the store's own times (rule L3, cleanup). The change was made, so an error is
+    logged; who changes next deletes them."""
     try:
         listed = {log.number_of(one.path.removeprefix(log.folder)): one for one in log.store.list(log.folder)}
         entries = sorted((number, one) for number, one in listed.items() if number is not None)

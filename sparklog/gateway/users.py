@@ -2,7 +2,7 @@
 
 A line is a JSON object: ``user``; ``iterations`` and ``salt`` (base64) of its password; for each hash, ``SHA-256`` and
 ``SHA-512``, the keys that SCRAM needs (base64; no password can be told from them but by trying); and what it may do. Of
-the users in the store (:mod:`sparklog.gateway.user_log`) a hash may have a salt and iterations of its own, or be missing.
+users in the store (:mod:`sparklog.gateway.user_log`) a hash may have a salt and iterations of its own, or be missing.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from typing import Any
 
 from sparklog.errors import InvalidConfigurationError
 
-__all__ = ["HASHES", "ITERATIONS", "Keys", "KnownUsers", "Rules", "User", "Users", "new_user"]
+__all__ = ["HASHES", "ITERATIONS", "MOST_NAME_BYTES", "Keys", "KnownUsers", "Rules", "User", "Users", "new_user"]
 
 HASHES = {"SHA-256": "sha256", "SHA-512": "sha512"}
 _ITERATIONS = 16_384
 """Source: RFC 7677 asks for 4096 at least; Kafka's brokers refuse more than 16384."""
 ITERATIONS = range(4_096, 1_000_001)
 _SALT_BYTES = 24
+MOST_NAME_BYTES = 256
+"""Bound of a user's name in UTF-8, as a client sends it."""
 _LISTS = ("read", "write", "groups", "transactional_ids")
 
 

@@ -120,8 +120,15 @@ class StoredUsers(KnownUsers):
             return self._newest()
 
     def change(self, change: Change) -> None:
-        """Change the list, which counts here at once. May block. Raises as ``change_users``."""
+        """Change the list, which counts here at once. May block. Raises as ``change_users``; and
+        ``InvalidConfigurationError``: there is none any more."""
+
+        def of_some(users: Mapping[str, User]) -> Mapping[str, User]:
+            if not users:  # a list that was lost is no reason to begin another one
+                raise InvalidConfigurationError(self._no_users())
+            return change(users)
+
         deadline = self._cluster.clock.deadline_in(USERS_TIMEOUT_MS)
         with self._cluster.store.patience(Patience(deadline=deadline)):
-            change_users(self._log, change, deadline=deadline)
+            change_users(self._log, of_some, deadline=deadline)
         self.read_again()

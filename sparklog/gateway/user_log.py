@@ -97,7 +97,7 @@ def _decode(version: int, path: str, data: bytes) -> UserEntry:
         if len(secret) != _SECRET_BYTES:
             raise ValueError(f"a secret of {len(secret)} bytes")
         return UserEntry(version=version, token=str(body["token"]), secret=secret, users=by_name)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptLogError(f"corrupt list of users {path}: {error!r}") from error
 
 

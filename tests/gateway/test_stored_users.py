@@ -14,6 +14,7 @@ from sparklog.errors import (
     CorruptLogError,
     InvalidArgumentError,
     InvalidConfigurationError,
+    SparklogError,
     StoreUnavailableError,
     UnsupportedVersionError,
 )
@@ -29,7 +30,7 @@ from sparklog.gateway.users import Rules, new_user
 from sparklog.gateway.wire import message
 from sparklog.log.cluster import open_cluster
 from sparklog.storage import MemoryStore
-from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock
+from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash
 from tests.gateway.test_security import enter, scram
 from tests.gateway.test_server import Wire, batch, produce, produced
 
@@ -140,6 +141,40 @@ def test_what_is_never_answered_is_unknown_not_failed(memory, cluster, clock):
     other = open_cluster(FaultyStore(memory, unread, lost, clock=clock), clock=clock)
     with pytest.raises(CommitStateUnknownError):
         change(other, added(bob()))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FaultKind if kind is not FaultKind.DELAY])
+@pytest.mark.parametrize("times", [1, None])
+def test_whatever_call_fails_failed_means_that_nothing_was_written(clock, kind, times):
+    for number in range(10):
+        memory = MemoryStore(clock=clock)
+        cluster = open_cluster(memory, clock=clock)
+        change(cluster, added(ann()), with_rules("ann", ALL), with_rules("ann", ALL))
+        clock.advance(700_000)
+        faulty = FaultyStore(memory, Fault(kind=kind, path=FOLDER, skip=number, times=times), clock=clock)
+        other = open_cluster(faulty, clock=clock)
+        found = outcome(lambda other=other: change(other, added(bob())))
+        assert found == "unknown" or names(cluster) == (["ann", "bob"] if found == "done" else ["ann"]), number
+        change(cluster, with_rules("ann", Rules()))  # whatever was left behind, the next change is made
+
+
+def outcome(call):
+    try:
+        call()
+    except (CommitStateUnknownError, SimulatedCrash):
+        return "unknown"
+    except SparklogError:
+        return "failed"
+    return "done"
+
+
+def test_a_list_that_was_lost_is_not_begun_again_by_clients(cluster, memory, clock):
+    change(cluster, added(ann()))
+    known = StoredUsers(cluster)
+    memory.delete([one.path for one in memory.list(FOLDER)])
+    with pytest.raises(InvalidConfigurationError, match="gateway-users add"):
+        known.change(added(bob()))
+    assert not [*memory.list(FOLDER)]
 
 
 def test_who_slept_after_the_put_finds_it_or_says_that_it_is_unknown(memory, cluster, clock, monkeypatch):
@@ -434,3 +469,21 @@ def test_whatever_a_request_says_each_user_has_an_answer_and_what_is_refused_sta
         assert log.decode(1, encoded).users == after
         codes |= {code for code, _ in alteration.refusals.values()}
     assert len(codes) == 5
+
+
+def test_confluents_admin_changes_users(served):
+    confluent = pytest.importorskip("confluent_kafka.admin")
+    cluster, servers = served
+    login = {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "ann", "sasl.password": "pencil"}
+    admin = confluent.AdminClient({"bootstrap.servers": servers, "security.protocol": "SASL_PLAINTEXT", **login})
+    info = confluent.ScramCredentialInfo(confluent.ScramMechanism.SCRAM_SHA_256, 8_192)
+    asked = [confluent.UserScramCredentialUpsertion("eve", info, b"pear")]
+    for future in admin.alter_user_scram_credentials(asked).values():
+        future.result(20)
+    (found,) = admin.describe_user_scram_credentials(["eve"])["eve"].result(20).scram_credential_infos
+    assert found.iterations == 8_192
+    assert plain(StoredUsers(cluster), b"\0eve\0pear") == "eve"
+    gone = [confluent.UserScramCredentialDeletion("eve", confluent.ScramMechanism.SCRAM_SHA_256)]
+    admin.alter_user_scram_credentials(gone)["eve"].result(20)
+    with pytest.raises(Exception, match="does not exist"):
+        admin.alter_user_scram_credentials(gone)["eve"].result(20)

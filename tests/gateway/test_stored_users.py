@@ -27,7 +27,7 @@ from sparklog.gateway.stored_users import KEPT_MS, REREAD_MS, StoredUsers
 from sparklog.gateway.user_changes import added, removed, with_keys, with_rules
 from sparklog.gateway.user_log import change_users, open_user_log
 from sparklog.gateway.users import Rules, new_user
-from sparklog.gateway.wire import message
+from sparklog.gateway.wire import WireError, message
 from sparklog.log.cluster import open_cluster
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash
@@ -457,7 +457,13 @@ def test_whatever_a_request_says_each_user_has_an_answer_and_what_is_refused_sta
             "upsertions": [upserted() for _ in range(pick.randrange(4))],
         }
         wire = message("AlterUserScramCredentialsRequest")
-        decoded = wire.decode(memoryview(bytes(wire.encode(body, 0))), 0)
+        data = bytearray(wire.encode(body, 0))
+        if pick.random() < 0.3:
+            data[pick.randrange(len(data))] = pick.randrange(256)
+        try:
+            decoded = wire.decode(memoryview(bytes(data)), 0)
+        except WireError:
+            continue
         alteration = Alteration(decoded, less)
         after = alteration.apply(users)
         changed = {name for name in {*users, *after} if users.get(name) != after.get(name)}

@@ -15,6 +15,7 @@ from sparklog.errors import InvalidArgumentError, InvalidTopicError
 __all__ = [
     "ANNOUNCED_FOLDER",
     "CLUSTER_FILE",
+    "GATEWAY_USERS_FOLDER",
     "GROUPS_FOLDER",
     "MAINTENANCE_NOTES",
     "OPEN_TRANSACTIONS_FOLDER",
@@ -29,6 +30,7 @@ __all__ = [
     "check_topic_name",
     "decode_id",
     "encode_id",
+    "gateway_users_entry",
     "generation_path",
     "group_folder",
     "group_generations",
@@ -63,6 +65,8 @@ TRANSACTIONS_FOLDER = "transactions/"
 OPEN_TRANSACTIONS_FOLDER = "transactions-open/"
 PROBES_FOLDER = "probes/"
 """For objects whose modification time tells the store's own time."""
+GATEWAY_USERS_FOLDER = "gateway-users/"
+"""Lists of the users that gateways let in."""
 MAINTENANCE_NOTES = "maintenance/notes.json"
 """Notes of maintenance runs about topics in which nothing is due; see :mod:`sparklog.compaction.idle_notes`."""
 STAGE_PREFIX = "ingest-"
@@ -188,6 +192,11 @@ def open_transactions(transactional_id: str) -> str:
 def transaction_marker(transactional_id: str, epoch_number: int) -> str:
     """The marker that a producer session may have an open transaction; ``epoch_number``: of the entry that began it."""
     return f"{open_transactions(transactional_id)}{epoch_number:020d}"
+
+
+def gateway_users_entry(number: int) -> str:
+    """Entry ``number`` of the log of gateways' users; listings sort by it."""
+    return f"{GATEWAY_USERS_FOLDER}{number:020d}.json"
 
 
 def new_data_file(partition: int) -> str:

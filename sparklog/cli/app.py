@@ -21,6 +21,7 @@ from sparklog.cli.delayed import delayed
 from sparklog.cli.dlq import dlq
 from sparklog.cli.exporter import exporter
 from sparklog.cli.gateway import gateway, gateway_user
+from sparklog.cli.gateway_users import gateway_users
 from sparklog.cli.groups import groups
 from sparklog.cli.health import health
 from sparklog.cli.maintain import maintain
@@ -105,6 +106,7 @@ for _command in (
     outbox,
     gateway,
     gateway_user,
+    gateway_users,
     completion,
 ):
     cli.add_command(_command)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sparklog.cli.gateway_users import rules_options
 from sparklog.cli.options import connection_options, root_of
 
 if TYPE_CHECKING:
@@ -20,7 +21,14 @@ _FILE = click.Path(exists=True, dir_okay=False)
 _LOGGER = logging.getLogger("sparklog.gateway")
 _DRAIN_S = 5.0
 """For requests that were read when the gateway is stopped: container runtimes kill after 30 s, or 10."""
+_IN_STORE = "store"
 _LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+def _file_or_store(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is None or value == _IN_STORE:
+        return value
+    return str(_FILE.convert(value, parameter, ctx))
 
 
 @click.command()
@@ -33,7 +41,13 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 @click.option("--tls-cert", type=_FILE, help="Certificate chain in PEM: connections are encrypted.")
 @click.option("--tls-key", type=_FILE, help="Its key. [default: in --tls-cert]")
 @click.option("--tls-client-ca", type=_FILE, help="Clients must have a certificate that one of these has signed.")
-@click.option("--users", type=_FILE, help="Clients must be one of these users, by SASL; see `sparklog gateway-user`.")
+@click.option(
+    "--users",
+    callback=_file_or_store,
+    metavar="FILE|store",
+    help="Clients must be one of these users, by SASL: of a file, see `sparklog gateway-user`; or of the cluster's "
+    "store, see `sparklog gateway-users`.",
+)
 @click.option("--allow-plain-without-tls", is_flag=True, help="Let clients send passwords that aren't encrypted.")
 @click.option(
     "--allow-unauthenticated",
@@ -89,7 +103,8 @@ def gateway(
     )
     security = _security(ctx, users, tls_cert, tls_key, tls_client_ca)
     keep_freed_memory()
-    asyncio.run(_run(uri, options, settings, (host, port), advertised, security, metrics_port))
+    known = {"has_stored_users": users == _IN_STORE, **security}
+    asyncio.run(_run(uri, options, settings, (host, port), advertised, known, metrics_port))
 
 
 def _security(
@@ -103,7 +118,7 @@ def _security(
     if cert is None and (key is not None or client_ca is not None):
         raise click.UsageError("--tls-key and --tls-client-ca need --tls-cert.", ctx)
     try:
-        known = None if users is None else Users(users)
+        known = None if users is None or users == _IN_STORE else Users(users)
         return {"users": known, "tls": None if cert is None else tls_context(cert, key, client_ca)}
     except (InvalidConfigurationError, OSError) as error:  # an SSLError is an OSError
         raise click.UsageError(f"--users or --tls-*: {error}", ctx) from error
@@ -111,11 +126,7 @@ def _security(
 
 @click.command("gateway-user")
 @click.argument("name")
-@click.option("--read", multiple=True, metavar="TOPICS", help="Topics to read: a name, or a beginning and *.")
-@click.option("--write", multiple=True, metavar="TOPICS", help="Topics to write to.")
-@click.option("--group", "groups", multiple=True, metavar="GROUPS", help="Groups to be in.")
-@click.option("--transactional-id", "ids", multiple=True, metavar="IDS", help="Transactional ids to take.")
-@click.option("--admin", is_flag=True, help="Create and delete topics that it may write to, and its groups.")
+@rules_options
 @click.password_option(help="Asked for where it isn't given.")
 def gateway_user(
     name: str,
@@ -128,7 +139,8 @@ def gateway_user(
 ) -> None:
     """Print the line of a user for the file of `sparklog gateway --users`. The password isn't in it.
 
-    Options that name topics, groups or ids may be given several times.
+    Options that name topics, groups or ids may be given several times. Users in the cluster's store are added by
+    `sparklog gateway-users add`.
     """
     from sparklog.gateway.users import Rules, new_user
 
@@ -148,9 +160,12 @@ async def _run(
     import asyncio
 
     from sparklog.gateway.server import Gateway
+    from sparklog.gateway.stored_users import StoredUsers
     from sparklog.log.cluster import open_cluster
 
     cluster = await asyncio.to_thread(lambda: open_cluster(uri, storage_options=options))
+    if security.pop("has_stored_users"):
+        security["users"] = await asyncio.to_thread(StoredUsers, cluster)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

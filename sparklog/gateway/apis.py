@@ -117,6 +117,7 @@ APIS = {
     46: Api("ListPartitionReassignments", 0, 0, cluster_requests.list_partition_reassignments),
     48: Api("DescribeClientQuotas", 0, 1, cluster_requests.describe_client_quotas),
     50: Api("DescribeUserScramCredentials", 0, 0, user_requests.describe_user_scram_credentials),
+    51: Api("AlterUserScramCredentials", 0, 0, user_requests.alter_user_scram_credentials),
     60: Api("DescribeCluster", 0, 2, cluster_requests.describe_cluster),
     74: Api("ListConfigResources", 0, 1, config_requests.list_config_resources),
     75: Api("DescribeTopicPartitions", 0, 0, cluster_requests.describe_topic_partitions),

@@ -6,11 +6,12 @@ import asyncio
 import logging
 from typing import Any
 
-from sparklog.errors import InvalidConfigurationError
+from sparklog.errors import SparklogError
 from sparklog.gateway.backend import Backend
 from sparklog.gateway.error_codes import ErrorCode
 from sparklog.gateway.sasl import MECHANISMS, AuthenticationError, Exchange, begin_exchange
-from sparklog.gateway.users import User
+from sparklog.gateway.users import Rules, User
+from sparklog.gateway.wire import WireError
 
 __all__ = ["SASL_AUTHENTICATE", "SASL_HANDSHAKE", "Authentication"]
 
@@ -19,6 +20,8 @@ SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 API_VERSIONS = 18
 _FAILED_S = 0.1
 """Source: Kafka ``connection.failed.authentication.delay.ms``."""
+_SOON_MS, _SURELY_MS = 5_000.0, 10_000.0
+"""Ages of the users that are known, at which they are read again, and at which a request waits for that."""
 _MOST_BYTES = 65_536
 """Bound of a frame of a client that isn't known."""
 
@@ -43,6 +46,24 @@ class Authentication:
         if self.user is not None:
             return True
         return key in (SASL_HANDSHAKE, SASL_AUTHENTICATE, API_VERSIONS) and size <= _MOST_BYTES
+
+    async def rules(self) -> Rules | None:
+        """Rights of the client, by users that aren't older than some seconds; None: everything.
+
+        Raises ``WireError``: the client's user is no more.
+        """
+        user, users = self.user, self._backend.users
+        if user is None or users is None:
+            return None
+        age_ms = users.age_ms()
+        if age_ms >= _SOON_MS:
+            reading = self._backend.read_users_again(users)
+            if age_ms >= _SURELY_MS:  # nobody has asked for a while
+                await asyncio.shield(reading)
+        now = users.now(user)
+        if now is None:
+            raise WireError(f"user {user.name!r} is no more")
+        return now.rules
 
     def handshake(self, mechanism: str) -> dict[str, Any]:
         """Answer SaslHandshake. PLAIN, which shows the password to whoever listens, asks for encryption."""
@@ -69,7 +90,7 @@ class Authentication:
         except AuthenticationError as error:
             _LOGGER.warning("client %s wasn't let in: %s", self._peer, error)
             text = str(error)
-        except (InvalidConfigurationError, OSError) as error:
+        except (SparklogError, OSError) as error:
             _LOGGER.error("client %s wasn't let in, as the users can't be read: %s", self._peer, error)
             text = "the users can't be read"
         self.has_failed = True

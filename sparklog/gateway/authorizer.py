@@ -218,6 +218,12 @@ def _of_admins(rules: Rules, refused: _Body) -> _Body | None:
     return None if rules.admin else refused
 
 
+def _alter_users(rules: Rules, body: _Body) -> _Body | None:
+    """Administrators alone; whether a user's rights are within the administrator's own is asked by whoever answers."""
+    names = dict.fromkeys(one["name"] for one in (*body["deletions"], *body["upsertions"]))
+    return _of_admins(rules, {"results": [{**_REFUSED, "user": name} for name in names]})
+
+
 _REFUSED: _Body = {"error_code": _CLUSTER, "error_message": None}
 
 _REFUSALS: dict[str, _Refuse] = {
@@ -252,6 +258,7 @@ _REFUSALS: dict[str, _Refuse] = {
     "ElectLeaders": lambda rules, _: _of_admins(rules, {"error_code": _CLUSTER, "replica_election_results": []}),
     "AlterPartitionReassignments": lambda rules, _: _of_admins(rules, {**_REFUSED, "responses": []}),
     "DescribeUserScramCredentials": lambda rules, _: _of_admins(rules, {**_REFUSED, "results": []}),
+    "AlterUserScramCredentials": _alter_users,
     "ListPartitionReassignments": lambda rules, _: _of_admins(rules, {**_REFUSED, "topics": []}),
     "DescribeClientQuotas": lambda rules, _: _of_admins(rules, {**_REFUSED, "entries": None}),
     "DescribeAcls": lambda rules, _: _of_admins(rules, {**_REFUSED, "resources": []}),

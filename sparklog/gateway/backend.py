@@ -15,7 +15,7 @@ from sparklog.admin import Admin
 from sparklog.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
 from sparklog.gateway.counts import GatewayFigures
 from sparklog.gateway.settings import GatewaySettings
-from sparklog.gateway.users import Rules, Users
+from sparklog.gateway.users import KnownUsers, Rules
 from sparklog.log.cluster import Cluster
 from sparklog.log.topic import TopicDescription
 from sparklog.parallel import parallel_results
@@ -75,7 +75,7 @@ class Backend:
         cluster: Cluster,
         settings: GatewaySettings,
         advertised: tuple[str, int] | None,
-        users: Users | None = None,
+        users: KnownUsers | None = None,
     ) -> None:
         self.cluster = cluster
         self.users = users
@@ -97,6 +97,7 @@ class Backend:
         self._looking_for_ids = threading.Lock()
         self._next_look_ms = float("-inf")
         self._opening: dict[tuple[Producer, str], asyncio.Task[object]] = {}
+        self._reading_users: asyncio.Future[None] | None = None
         self._settled: deque[Callable[[], None]] = deque()
         self._is_woken = False
 
@@ -118,6 +119,12 @@ class Backend:
     async def run_sasl(self, call: Callable[[], T]) -> T:
         """Do in a thread a step of an authentication: whatever else waits, clients come in."""
         return await self._run("sasl", call)
+
+    def read_users_again(self, users: KnownUsers) -> asyncio.Future[None]:
+        """Read the users in a thread, once at a time for whoever asks; done when they are read, or it failed."""
+        if self._reading_users is None or self._reading_users.done():
+            self._reading_users = asyncio.ensure_future(self.run(users.read_again))
+        return self._reading_users
 
     async def run_produce(self, call: Callable[[], T]) -> T:
         """Do in a thread what sends records; it waits for a thread for half of the time that a delivery may take, and

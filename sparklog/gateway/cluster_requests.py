@@ -2,7 +2,7 @@
 DescribeLogDirs, ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments, DescribeClientQuotas, and ACLs.
 
 Many have one answer here: a gateway is the only broker, leads every partition and moves none; it has no quotas, and its
-users' rights are in a file.
+users' rights are in a file, or in the store in a form of our own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BROKERS = 1
 """Source: KIP-919, ``EndpointType``."""
 _MOST_PARTITIONS = 2_000
 """Source: Kafka ``max.request.partition.size.limit``."""
-_NO_AUTHORIZER = "there are no ACLs here: the users of `sparklog gateway --users` have their rights in that file"
+_NO_AUTHORIZER = "there are no ACLs here: the users of `sparklog gateway --users` have their rights there"
 
 _Answer = dict[str, Any]
 

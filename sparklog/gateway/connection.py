@@ -236,8 +236,7 @@ class Connection:
             # Source: KIP-511: whatever the version, an answer of version 0.
             request = Request(version, {}, "", self._local)
             return api, lambda: self._answered(api, request, 0, correlation_id)
-        user = self._authentication.user
-        rules = None if user is None else user.rules
+        rules = None if self._authentication.user is None else await self._authentication.rules()
         rounds = rounds_of(self._backend) if key == PRODUCE else None
         if rounds is not None and (sent := rounds.begin(frame, rules, self)) is not None:
             self._begun = [one for one in self._begun if not one.is_sent] + [sent]

@@ -12,7 +12,8 @@ from typing import Any
 
 from sparklog.gateway.server import Gateway, parse_address
 from sparklog.gateway.settings import GatewaySettings
-from sparklog.gateway.users import Users
+from sparklog.gateway.stored_users import IN_STORE, StoredUsers
+from sparklog.gateway.users import KnownUsers, Users
 from sparklog.log.cluster import Cluster, open_cluster
 
 __all__ = ["serve"]
@@ -35,8 +36,8 @@ def serve(
     Args:
         cluster: root URI, such as ``memory://tests``, or an opened cluster.
         listen: host and port; port 0 is a free one.
-        users: a file of users, as ``sparklog gateway --users`` takes it; None: whoever reaches the port may do
-            everything, so listen on localhost.
+        users: a file of users, or ``store``, as ``sparklog gateway --users`` takes it; None: whoever reaches the port
+            may do everything, so listen on localhost.
         tls: see :func:`~sparklog.gateway.server.tls_context`; None: nothing is encrypted.
         settings: fields of :class:`~sparklog.gateway.settings.GatewaySettings`; topics are created as clients ask for
             them unless ``auto_create_topics=False``.
@@ -44,13 +45,20 @@ def serve(
         ``bootstrap_servers``, as clients take it.
     Raises:
         OSError: the address can't be listened on.
-        InvalidConfigurationError: a user's line can't be understood.
+        InvalidConfigurationError: a user's line can't be understood, or no users are in the store.
         InvalidArgumentError, StoreError.
     """
     chosen = GatewaySettings(**{"auto_create_topics": True, **settings})
     host, port = parse_address(listen)
-    known = None if users is None else Users(users)
+    known: KnownUsers | None = None if users is None or users == IN_STORE else Users(users)
     opened = cluster if isinstance(cluster, Cluster) else open_cluster(cluster, storage_options=storage_options)
+    if users == IN_STORE:
+        try:
+            known = StoredUsers(opened)
+        except BaseException:
+            if not isinstance(cluster, Cluster):
+                opened.store.close()
+            raise
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="sparklog-gateway-loop", daemon=True)
     thread.start()

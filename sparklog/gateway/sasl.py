@@ -9,12 +9,11 @@ import hmac
 import secrets
 from dataclasses import dataclass
 
-from sparklog.gateway.users import HASHES, Keys, User, Users
+from sparklog.gateway.users import HASHES, MOST_NAME_BYTES, Keys, KnownUsers, User
 
 __all__ = ["MECHANISMS", "AuthenticationError", "Exchange", "Step", "begin_exchange"]
 
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
-_MOST_NAME_BYTES = 256
 
 
 class AuthenticationError(Exception):
@@ -38,13 +37,13 @@ class Exchange:
         raise NotImplementedError
 
 
-def begin_exchange(mechanism: str, users: Users) -> Exchange:
+def begin_exchange(mechanism: str, users: KnownUsers) -> Exchange:
     """Begin an authentication by one of :data:`MECHANISMS`."""
     return _Plain(users) if mechanism == "PLAIN" else _Scram(users, mechanism.removeprefix("SCRAM-"))
 
 
 class _Plain(Exchange):
-    def __init__(self, users: Users) -> None:
+    def __init__(self, users: KnownUsers) -> None:
         self._users = users
 
     def step(self, message: bytes) -> Step:
@@ -52,16 +51,17 @@ class _Plain(Exchange):
         if len(parts) != 3:
             raise AuthenticationError("expected an authorization id, a name and a password")
         as_whom, name, password = parts
-        user = _found(self._users, _decoded(name))
-        keys = Keys.of(password, user.salt, user.iterations, "SHA-256")
-        is_right = hmac.compare_digest(keys.stored_key, user.keys["SHA-256"].stored_key)
+        user, hash_name = _with_keys(self._users, _decoded(name), "SHA-256", "SHA-512")
+        kept = user.keys[hash_name]
+        keys = Keys.of(password, kept.salt, kept.iterations, hash_name)
+        is_right = hmac.compare_digest(keys.stored_key, kept.stored_key)
         if not is_right or as_whom not in (b"", name):
             raise AuthenticationError("the name or the password is wrong")
         return Step(b"", user)
 
 
 class _Scram(Exchange):
-    def __init__(self, users: Users, hash_name: str) -> None:
+    def __init__(self, users: KnownUsers, hash_name: str) -> None:
         self._users = users
         self._hash_name = hash_name
         self._algorithm = HASHES[hash_name]
@@ -85,9 +85,11 @@ class _Scram(Exchange):
             raise AuthenticationError("nobody acts for another")
         if len(fields[1]) < 10 or any(field.startswith(b"m=") for field in fields):
             raise AuthenticationError("a nonce that is too short, or an extension that isn't known")
-        self._user = user = _found(self._users, name)
+        user, _ = _with_keys(self._users, name, self._hash_name)
+        self._user = user
+        keys = user.keys[self._hash_name]
         self._nonce = fields[1][2:] + secrets.token_urlsafe(24).encode()
-        answer = b"r=" + self._nonce + b",s=" + base64.b64encode(user.salt) + b",i=%d" % user.iterations
+        answer = b"r=" + self._nonce + b",s=" + base64.b64encode(keys.salt) + b",i=%d" % keys.iterations
         self._header = parts[0] + b"," + parts[1] + b","
         self._messages = bare + b"," + answer
         return Step(answer)
@@ -112,13 +114,18 @@ class _Scram(Exchange):
         return Step(b"v=" + base64.b64encode(verifier), user)
 
 
-def _found(users: Users, name: str) -> User:
-    return users.find(name) or users.nobody(name)
+def _with_keys(users: KnownUsers, name: str, *hash_names: str) -> tuple[User, str]:
+    """The user of a name, and the first of some hashes that it has keys for; where there is none, one who looks so."""
+    user = users.find(name)
+    found = next((one for one in hash_names if user is not None and one in user.keys), None)
+    if user is None or found is None:
+        return users.nobody(name, hash_names[0]), hash_names[0]
+    return user, found
 
 
 def _decoded(name: bytes) -> str:
-    if not name or len(name) > _MOST_NAME_BYTES:
-        raise AuthenticationError(f"a name of {len(name)} bytes: expected 1 to {_MOST_NAME_BYTES}")
+    if not name or len(name) > MOST_NAME_BYTES:
+        raise AuthenticationError(f"a name of {len(name)} bytes: expected 1 to {MOST_NAME_BYTES}")
     try:
         return name.decode()
     except UnicodeDecodeError as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sparklog.gateway.backend import Backend
 from sparklog.gateway.connection import ByteBudget, Connection
 from sparklog.gateway.settings import GatewaySettings
-from sparklog.gateway.users import Users
+from sparklog.gateway.users import KnownUsers
 from sparklog.log.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Gateway:
         settings: GatewaySettings | None = None,
         *,
         advertised: tuple[str, int] | None = None,
-        users: Users | None = None,
+        users: KnownUsers | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """

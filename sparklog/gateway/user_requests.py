@@ -1,19 +1,19 @@
-"""DescribeUserScramCredentials: the users of the file, which the wire doesn't change."""
+"""DescribeUserScramCredentials, and AlterUserScramCredentials of users in the store: those of a file the wire doesn't
+change."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
-from sparklog.errors import InvalidConfigurationError
+from sparklog.errors import SparklogError
 from sparklog.gateway.backend import Backend, Request
-from sparklog.gateway.error_codes import ErrorCode
+from sparklog.gateway.error_codes import ErrorCode, code_of
+from sparklog.gateway.scram_changes import MECHANISMS, Alteration
+from sparklog.gateway.stored_users import StoredUsers
 from sparklog.gateway.users import User
 
-__all__ = ["describe_user_scram_credentials"]
-
-_MECHANISMS = {"SHA-256": 1, "SHA-512": 2}
-"""Source: Kafka ``ScramMechanism``."""
+__all__ = ["alter_user_scram_credentials", "describe_user_scram_credentials"]
 
 _Answer = dict[str, Any]
 
@@ -24,11 +24,12 @@ async def describe_user_scram_credentials(backend: Backend, request: Request) ->
     Source of the errors: Kafka ``ScramImage.describe``."""
     try:
         users = {} if backend.users is None else await backend.run(backend.users.all)
-    except (InvalidConfigurationError, OSError) as error:
+    except (SparklogError, OSError) as error:
         return {"error_code": ErrorCode.UNKNOWN_SERVER_ERROR, "error_message": str(error), "results": []}
+    known = {name: user for name, user in users.items() if user.keys}
     asked = [one["name"] for one in request.body["users"] or ()]
     times = Counter(asked)
-    return {"error_message": None, "results": [_result(name, users.get(name), times[name]) for name in times or users]}
+    return {"error_message": None, "results": [_result(name, known.get(name), times[name]) for name in times or known]}
 
 
 def _result(name: str, user: User | None, times: int) -> _Answer:
@@ -39,6 +40,26 @@ def _result(name: str, user: User | None, times: int) -> _Answer:
         message = f"Attempt to describe a user credential that does not exist: {name}"
         code = ErrorCode.RESOURCE_NOT_FOUND
     else:
-        infos = [{"mechanism": _MECHANISMS[one], "iterations": user.iterations} for one in user.keys]
+        infos = [{"mechanism": MECHANISMS[one], "iterations": keys.iterations} for one, keys in user.keys.items()]
         return {"user": name, "error_message": None, "credential_infos": infos}
     return {"user": name, "error_code": code, "error_message": message, "credential_infos": []}
+
+
+async def alter_user_scram_credentials(backend: Backend, request: Request) -> _Answer:
+    """Give users keys, and take keys away. A user that is new has no rights: an administrator gives it some."""
+    users, alteration = backend.users, Alteration(request.body, request.rules)
+    names = alteration.names()
+    if not isinstance(users, StoredUsers):
+        message = "users are changed here only where they are in the store: `sparklog gateway --users store`"
+        return {"results": [_altered(name, (ErrorCode.INVALID_REQUEST, message)) for name in names]}
+    try:
+        await backend.run(lambda: users.change(alteration.apply))
+    except SparklogError as error:
+        code, message = code_of(error), str(error)
+        return {"results": [_altered(name, (code, message)) for name in names]}
+    return {"results": [_altered(name, alteration.refusals.get(name)) for name in names]}
+
+
+def _altered(name: str, refusal: tuple[ErrorCode, str] | None) -> _Answer:
+    code, message = refusal or (ErrorCode.NONE, None)
+    return {"user": name, "error_code": code, "error_message": message}

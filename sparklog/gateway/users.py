@@ -1,7 +1,8 @@
 """The users of a gateway, and what each may do: a file with a line for each user, and its rules.
 
 A line is a JSON object: ``user``; ``iterations`` and ``salt`` (base64) of its password; for each hash, ``SHA-256`` and
-``SHA-512``, the keys that SCRAM needs (base64; no password can be told from them but by trying); and what it may do.
+``SHA-512``, the keys that SCRAM needs (base64; no password can be told from them but by trying); and what it may do. Of
+users in the store (:mod:`sparklog.gateway.user_log`) a hash may have a salt and iterations of its own, or be missing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import hmac
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +20,15 @@ from typing import Any
 
 from sparklog.errors import InvalidConfigurationError
 
-__all__ = ["HASHES", "Keys", "Rules", "User", "Users", "new_user"]
+__all__ = ["HASHES", "ITERATIONS", "MOST_NAME_BYTES", "Keys", "KnownUsers", "Rules", "User", "Users", "new_user"]
 
 HASHES = {"SHA-256": "sha256", "SHA-512": "sha512"}
 _ITERATIONS = 16_384
 """Source: RFC 7677 asks for 4096 at least; Kafka's brokers refuse more than 16384."""
+ITERATIONS = range(4_096, 1_000_001)
 _SALT_BYTES = 24
+MOST_NAME_BYTES = 256
+"""Bound of a user's name in UTF-8, as a client sends it."""
 _LISTS = ("read", "write", "groups", "transactional_ids")
 
 
@@ -60,6 +65,19 @@ class Rules:
         """May the user take the transactional id?"""
         return _matches(self.transactional_ids, name)
 
+    def covers(self, other: Rules) -> bool:
+        """May the user do all that another may?"""
+        is_covered = all(
+            any(theirs == mine or (mine.endswith("*") and theirs.startswith(mine[:-1])) for mine in getattr(self, name))
+            for name in _LISTS
+            for theirs in getattr(other, name)
+        )
+        return is_covered and (self.admin or not other.admin)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields of a user's line."""
+        return {**{name: list(getattr(self, name)) for name in _LISTS}, "admin": self.admin}
+
 
 def _matches(patterns: tuple[str, ...], name: str) -> bool:
     return any(name.startswith(one[:-1]) if one.endswith("*") else name == one for one in patterns)
@@ -67,57 +85,82 @@ def _matches(patterns: tuple[str, ...], name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of a password for one hash. Source: RFC 5802."""
+    """The keys of a password for one hash, and what they were made with. Source: RFC 5802."""
 
+    salt: bytes
+    iterations: int
     stored_key: bytes
     server_key: bytes
 
     @classmethod
     def of(cls, password: bytes, salt: bytes, iterations: int, name: str) -> Keys:
         """The keys of a password; takes some milliseconds. ``name``: of :data:`HASHES`."""
+        return cls.of_salted(hashlib.pbkdf2_hmac(HASHES[name], password, salt, iterations), salt, iterations, name)
+
+    @classmethod
+    def of_salted(cls, salted: bytes, salt: bytes, iterations: int, name: str) -> Keys:
+        """The keys of a password that its owner has salted."""
         algorithm = HASHES[name]
-        salted = hashlib.pbkdf2_hmac(algorithm, password, salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", algorithm)
-        return cls(hashlib.new(algorithm, client_key).digest(), hmac.digest(salted, b"Server Key", algorithm))
+        server_key = hmac.digest(salted, b"Server Key", algorithm)
+        return cls(salt, iterations, hashlib.new(algorithm, client_key).digest(), server_key)
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys, as a user's line has them."""
+        return {
+            "iterations": self.iterations,
+            "salt": _text(self.salt),
+            "stored_key": _text(self.stored_key),
+            "server_key": _text(self.server_key),
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Keys:
+        """The keys of a line. Raises ``ValueError``, ``KeyError``, ``TypeError``."""
+        iterations = found["iterations"]
+        if type(iterations) is not int or iterations not in ITERATIONS:
+            raise ValueError(f"iterations: got {iterations!r}, expected {ITERATIONS[0]} to {ITERATIONS[-1]}")
+        return cls(_bytes(found["salt"]), iterations, _bytes(found["stored_key"]), _bytes(found["server_key"]))
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One line of the file."""
+    """A user: one line of the file, or an item of the store's list."""
 
     name: str
-    iterations: int
-    salt: bytes
     keys: Mapping[str, Keys]
-    """By name of :data:`HASHES`."""
+    """By name of :data:`HASHES`; of a user of the file, all of them. Without any, nobody comes in as this user."""
     rules: Rules
 
     def to_json(self) -> str:
         """The user's line."""
-        found: dict[str, Any] = {"user": self.name, "iterations": self.iterations, "salt": _text(self.salt)}
+        found: dict[str, Any] = {"user": self.name}
+        if len({(one.salt, one.iterations) for one in self.keys.values()}) == 1:
+            # As in lines of old, which other versions of the gateway can read.
+            any_keys = next(iter(self.keys.values()))
+            found |= {"iterations": any_keys.iterations, "salt": _text(any_keys.salt)}
         for name, keys in self.keys.items():
-            found[name] = {"stored_key": _text(keys.stored_key), "server_key": _text(keys.server_key)}
-        found |= {name: list(getattr(self.rules, name)) for name in _LISTS}
-        return json.dumps({**found, "admin": self.rules.admin})
+            found[name] = {field: one for field, one in keys.to_json().items() if field not in found}
+        return json.dumps({**found, **self.rules.to_json()})
 
     @classmethod
-    def from_json(cls, line: str) -> User:
-        """The user of a line. Raises ``ValueError``."""
+    def from_json(cls, line: str, *, needs_all: bool = True) -> User:
+        """The user of a line. ``needs_all``: keys for each hash. Raises ``ValueError``."""
         try:
             found = json.loads(line)
             unknown = set(found) - {"user", "iterations", "salt", "admin", *HASHES, *_LISTS}
             if unknown:
                 raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
             lists = {name: _names(found.get(name, []), name) for name in _LISTS}
-            keys = {name: Keys(_bytes(found[name]["stored_key"]), _bytes(found[name]["server_key"])) for name in HASHES}
-            admin, iterations = found.get("admin", False), found["iterations"]
+            shared = {name: found[name] for name in ("iterations", "salt") if name in found}
+            hashes = [name for name in HASHES if needs_all or name in found]
+            keys = {name: Keys.from_json({**shared, **found[name]}) for name in hashes}
+            admin = found.get("admin", False)
             if not isinstance(found["user"], str) or not found["user"] or type(admin) is not bool:
                 raise ValueError("expected a name as user, and true or false as admin")
-            if type(iterations) is not int or not 4_096 <= iterations <= 1_000_000:
-                raise ValueError(f"iterations: got {iterations!r}, expected 4096 to 1000000")
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"lacks or garbles {error}") from error
-        return cls(found["user"], iterations, _bytes(found["salt"]), keys, Rules(admin=admin, **lists))
+        return cls(found["user"], keys, Rules(admin=admin, **lists))
 
 
 def _names(found: object, name: str) -> tuple[str, ...]:
@@ -137,12 +180,48 @@ def _bytes(text: str) -> bytes:
 def new_user(name: str, password: str, rules: Rules) -> User:
     """A user with a salt of its own."""
     salt = os.urandom(_SALT_BYTES)
-    keys = {one: Keys.of(password.encode(), salt, _ITERATIONS, one) for one in HASHES}
-    return User(name, _ITERATIONS, salt, keys, rules)
+    return User(name, {one: Keys.of(password.encode(), salt, _ITERATIONS, one) for one in HASHES}, rules)
 
 
-class Users:
-    """The users of a file, which is read anew once it has changed. Several threads may ask."""
+class KnownUsers(ABC):
+    """The users that may come in, wherever they are kept. Several threads may ask."""
+
+    @abstractmethod
+    def all(self) -> Mapping[str, User]:
+        """All users by name. May block. Raises ``SparklogError``, ``OSError``: nobody comes in then."""
+
+    @property
+    @abstractmethod
+    def secret(self) -> bytes:
+        """The secret from which salts of names that aren't there are made."""
+
+    def find(self, name: str) -> User | None:
+        """A user. May block. Raises as :meth:`all`."""
+        return self.all().get(name)
+
+    def age_ms(self) -> float:
+        """How long ago the users were read, or it was tried, for whom :meth:`now` is asked. Never blocks."""
+        return 0.0
+
+    def read_again(self) -> None:
+        """Read the users once more, for whom :meth:`now` is asked. May block; an error is kept for :meth:`all`."""
+
+    def now(self, user: User) -> User | None:
+        """A user that has come in, as last read: None: it is no more. Never blocks."""
+        return user
+
+    def nobody(self, name: str, hash_name: str) -> User:
+        """A user that isn't there, or has no keys for a hash: whom no password lets in, and who looks like another."""
+        seed = hmac.digest(self.secret, f"{hash_name} {name}".encode(), "sha512")
+        in_use = {one.keys[hash_name].iterations for one in self.all().values() if hash_name in one.keys}
+        counts = sorted(in_use) or [_ITERATIONS]
+        iterations = counts[seed[-1] % len(counts)]
+        keys = Keys(seed[:_SALT_BYTES], iterations, os.urandom(32), os.urandom(32))
+        return User(name, {hash_name: keys}, Rules())
+
+
+class Users(KnownUsers):
+    """The users of a file, which is read anew once it has changed."""
 
     def __init__(self, path: str | Path) -> None:
         """Read the file. Raises ``InvalidConfigurationError``: names the line; ``OSError``."""
@@ -151,6 +230,10 @@ class Users:
         self._read_at = (0, 0)
         self._users: dict[str, User] = {}
         self._read()
+
+    @property
+    def secret(self) -> bytes:
+        return self._secret
 
     def _read(self) -> None:
         status = self._path.stat()
@@ -169,18 +252,7 @@ class Users:
                 users[user.name] = user
         self._users, self._read_at = users, at
 
-    def find(self, name: str) -> User | None:
-        """A user, by the file as of now. Raises ``InvalidConfigurationError``, ``OSError``: nobody comes in then."""
-        self._read()
-        return self._users.get(name)
-
     def all(self) -> Mapping[str, User]:
-        """All users by name, by the file as of now. Raises as :meth:`find`."""
+        """All users by name, by the file as of now. Raises ``InvalidConfigurationError``, ``OSError``."""
         self._read()
         return self._users
-
-    def nobody(self, name: str) -> User:
-        """A user of a name that isn't there: whom no password lets in, and who looks like another."""
-        salt = hmac.digest(self._secret, name.encode(), "sha256")[:_SALT_BYTES]
-        keys = {one: Keys(os.urandom(32), os.urandom(32)) for one in HASHES}
-        return User(name, _ITERATIONS, salt, keys, Rules())

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 from sparklog.gateway.users import User
-from tests.cli.support import a_cluster, done, failure
+from tests.cli.support import a_cluster, done, failure, json_lines
 
 
 def test_listening_beyond_localhost_must_be_asked_for_by_name():
@@ -46,3 +46,23 @@ def test_it_serves_until_it_is_stopped(tmp_path):
             assert client.recv(4)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
+
+
+def test_users_in_the_store_are_added_listed_changed_and_removed():
+    cluster = a_cluster()
+    done("topics", "create", "jobs", cluster=cluster)
+    assert "no users are in" in failure("gateway", "--users", "store", "--listen", "127.0.0.1:0", cluster=cluster)
+    add = ("gateway-users", "add", "ann")
+    done(*add, "--read", "a*", "--read", "b", "--admin", cluster=cluster, input="pencil\n")
+    assert "there is a user 'ann'" in failure(*add, cluster=cluster, input="pencil\n")
+    assert "No password" in failure("gateway-users", "add", "bob", cluster=cluster, input="", code=2)
+    (found,) = json_lines(done("gateway-users", "list", "--json", cluster=cluster))
+    assert (found["user"], found["hashes"]) == ("ann", ["SHA-256", "SHA-512"])
+    assert (found["read"], found["write"], found["admin"]) == (["a*", "b"], [], True)
+    done("gateway-users", "passwd", "ann", cluster=cluster, input="apple\n")
+    done("gateway-users", "rules", "ann", "--write", "jobs", cluster=cluster)
+    assert done("gateway-users", "list", cluster=cluster).split()[-4:] == ["ann", "SHA-256,", "SHA-512", "jobs"]
+    assert "--yes" in failure("gateway-users", "remove", "ann", cluster=cluster, code=2)
+    done("gateway-users", "remove", "ann", "--yes", cluster=cluster)
+    assert "no user 'ann'" in failure("gateway-users", "remove", "ann", "--yes", cluster=cluster)
+    assert "no user 'ann'" in failure("gateway-users", "passwd", "ann", cluster=cluster, input="pear\n")

@@ -201,6 +201,7 @@ OF_ADMINS: dict[str, dict[str, Any]] = {
     "AlterPartitionReassignments": {"topics": []},
     "ListPartitionReassignments": {"topics": None},
     "DescribeUserScramCredentials": {"users": None},
+    "AlterUserScramCredentials": {"deletions": [{"name": "ann", "mechanism": 1}], "upsertions": []},
     "DescribeClientQuotas": {"components": []},
     "DescribeAcls": {},
     "CreateAcls": {"creations": [{}]},

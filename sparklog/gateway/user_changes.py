@@ -1,0 +1,51 @@
+"""Changes of the users in the store. Pure: each is made anew on what others wrote meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sparklog.errors import InvalidArgumentError
+from sparklog.gateway.user_log import Change
+from sparklog.gateway.users import MOST_NAME_BYTES, Keys, Rules, User
+
+__all__ = ["added", "removed", "with_keys", "with_rules"]
+
+
+def added(user: User) -> Change:
+    """A further user. The change raises ``InvalidArgumentError``: there is one of its name."""
+    if not 0 < len(user.name.encode()) <= MOST_NAME_BYTES:
+        raise InvalidArgumentError(f"a user's name of {len(user.name.encode())} bytes: expected 1 to {MOST_NAME_BYTES}")
+
+    def change(users: Mapping[str, User]) -> Mapping[str, User]:
+        if user.name in users:
+            raise InvalidArgumentError(f"there is a user {user.name!r}: see `gateway-users passwd` and `rules`")
+        return {**users, user.name: user}
+
+    return change
+
+
+def removed(name: str) -> Change:
+    """No user of a name. The change raises ``InvalidArgumentError``: there is none."""
+
+    def change(users: Mapping[str, User]) -> Mapping[str, User]:
+        _found(users, name)
+        return {one: user for one, user in users.items() if one != name}
+
+    return change
+
+
+def with_rules(name: str, rules: Rules) -> Change:
+    """Other rights of a user. The change raises ``InvalidArgumentError``: there is none of the name."""
+    return lambda users: {**users, name: replace(_found(users, name), rules=rules)}
+
+
+def with_keys(name: str, keys: Mapping[str, Keys]) -> Change:
+    """Other keys of a user. The change raises ``InvalidArgumentError``: there is none of the name."""
+    return lambda users: {**users, name: replace(_found(users, name), keys=keys)}
+
+
+def _found(users: Mapping[str, User], name: str) -> User:
+    if name not in users:
+        raise InvalidArgumentError(f"there is no user {name!r} in the store")
+    return users[name]

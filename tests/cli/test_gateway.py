@@ -21,6 +21,15 @@ def test_an_address_that_is_none_is_refused():
     assert "expected HOST:PORT" in failure("gateway", "--listen", "nowhere", cluster=a_cluster(), code=2)
 
 
+def test_a_zone_needs_an_address_that_clients_can_be_told():
+    open_to_all = ("gateway", "--listen", "0.0.0.0:0", "--allow-unauthenticated", "--zone", "eu-1a")
+    assert "needs --advertise" in failure(*open_to_all, cluster=a_cluster(), code=2)
+    assert "invalid zone" in failure("gateway", "--zone", "eu,1a", cluster=a_cluster(), code=2)
+    assert "invalid address" in failure(
+        "gateway", "--zone", "a", "--advertise", "one two:9092", cluster=a_cluster(), code=2
+    )
+
+
 def test_files_of_security_are_looked_at_first(tmp_path):
     wrong = tmp_path / "wrong"
     wrong.write_text("nothing")

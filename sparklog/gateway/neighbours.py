@@ -29,7 +29,7 @@ _WITHDRAW_MS = 2_000.0
 
 
 class Neighbours:
-    """What one gateway knows of the others. Belongs to the event loop; threads make its calls to the store."""
+    """The other gateways as one knows them. Belongs to the event loop; threads make its calls to the store."""
 
     def __init__(self, backend: Backend, own: Node) -> None:
         self._backend = backend

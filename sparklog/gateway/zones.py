@@ -32,7 +32,7 @@ __all__ = [
 _ZONE = re.compile(r"[A-Za-z0-9._:/-]{1,60}")
 _ADDRESS = re.compile(r"([A-Za-z0-9._:-]{1,150}):([1-9][0-9]{0,4})")
 _TOLD = re.compile(r"(?:^|[\s,;&])(?:zone|ws_az|warpstream_az|diskless_az|automq_az)=([^\s,;&=]+)")
-"""What others call it is taken, too, so that clients that were set up for them need no change. Source: documentation of
+"""Names of other products are taken, too, so that clients that were set up for them need no change. Source: documents of
 WarpStream ("client ID features"), Inkless and AutoMQ."""
 _FORGOTTEN_MS = 3_600_000
 """A gateway that was silent for so long is gone: its object is deleted. If that was wrong, it writes it again."""
@@ -103,7 +103,7 @@ class Route:
     brokers: tuple[Node, ...]
     """All that the client may ask, ``own`` among them: group coordinators, and who answers if those of its zone die."""
     leaders: tuple[Node, ...]
-    """Those that lead partitions: all in one zone, or ``own`` alone."""
+    """The leaders of partitions: all in one zone, or ``own`` alone."""
 
     def leader_ids(self, topic_id: bytes) -> list[int]:
         """Broker ids by which a topic's partitions are led: of partition p the one at p modulo their number.
@@ -116,7 +116,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What the objects of gateways in the store say."""
+    """The outcome of a look at the objects of gateways."""
 
     nodes: tuple[Node, ...] = ()
     """The gateways that live, by address; no two have one broker id."""
@@ -178,14 +178,14 @@ class _Told:
 
 
 class ToldZones:
-    """What clients told by ``client.rack`` in Fetch, which Metadata doesn't carry. Belongs to the event loop.
+    """The zones that clients told by ``client.rack`` in Fetch, which Metadata doesn't carry. Belongs to the event loop.
 
     A client is known by its id and its host: it may ask for Metadata by another connection than that of Fetch.
     """
 
     def __init__(self) -> None:
         self._told: OrderedDict[tuple[str, str], _Told] = OrderedDict()
-        """Those heard of longest ago first."""
+        """In the order in which they were heard of last."""
 
     def zone_of(self, client_id: str, client_host: str, now_ms: float) -> str | None:
         """The zone that a client told; None: none."""

@@ -43,7 +43,7 @@ class Served:
     """Gateways of one cluster, each with its zone."""
 
     def __init__(self, stack, monkeypatch, root, *zones, **settings):
-        self.gateways = []
+        self.gateways: list[Gateway] = []
 
         def recorded(*args, **security):
             self.gateways.append(Gateway(*args, **security))
@@ -107,7 +107,7 @@ def test_metadata_has_the_leaders_of_the_clients_zone_whichever_gateway_is_asked
     assert asked(served.servers[1], "zone=a") == (brokers, [a] * PARTITIONS)
 
 
-def test_a_client_that_tells_no_zone_or_an_unknown_one_is_led_to_the_gateway_that_it_asked(served):
+def test_a_client_without_a_known_zone_is_led_to_the_gateway_that_it_asked(served):
     for number, zone in enumerate(["a", "b", "b", None]):
         own = served.node_id(number)
         for client_id in ("app", "app,zone=c"):

@@ -32,7 +32,7 @@ __all__ = [
 _ZONE = re.compile(r"[A-Za-z0-9._:/-]{1,60}")
 _ADDRESS = re.compile(r"([A-Za-z0-9._:-]{1,150}):([1-9][0-9]{0,4})")
 _TOLD = re.compile(r"(?:^|[\s,;&])(?:zone|ws_az|warpstream_az|diskless_az|automq_az)=([^\s,;&=]+)")
-"""Names of other products are taken, too, so that clients that were set up for them need no change. Source: documents of
+"""Names of other products are taken, too: clients that were set up for them need no change. Source: documentation of
 WarpStream ("client ID features"), Inkless and AutoMQ."""
 _FORGOTTEN_MS = 3_600_000
 """A gateway that was silent for so long is gone: its object is deleted. If that was wrong, it writes it again."""

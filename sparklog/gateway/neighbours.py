@@ -138,7 +138,10 @@ class Neighbours:
             if path not in self._warned and len(self._warned) < _MOST_WARNED:
                 self._warned.add(path)
                 _LOGGER.warning(
-                    "%s/%r is no gateway that clients are told of: %s", self._backend.cluster.store.uri, path, reason
+                    "%s: object %r is no gateway that clients are told of: %s",
+                    self._backend.cluster.store.uri,
+                    path,
+                    reason,
                 )
 
     async def withdraw(self) -> None:

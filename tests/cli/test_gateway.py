@@ -55,3 +55,16 @@ def test_it_serves_until_it_is_stopped(tmp_path):
             assert client.recv(4)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
+
+
+def test_a_gateway_with_a_zone_is_known_until_it_is_stopped(tmp_path):
+    command = [sys.executable, "-m", "sparklog", "gateway", "-c", str(tmp_path), "--listen", "127.0.0.1:0"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen([*command, "--zone", "eu-1a"], stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        port = process.stdout.readline().decode().strip().rpartition(":")[2]
+        zone = tmp_path / "gateways" / "eu-1a"
+        assert [file.name for file in zone.iterdir()] == [f"127.0.0.1%3A{port}"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    assert not zone.exists() or not [*zone.iterdir()]

@@ -266,6 +266,26 @@ def test_a_group_of_two_zones_has_one_coordinator_and_each_member_reads_in_its_z
 
 
 @pytest.mark.slow
+def test_transactions_stay_in_a_gateway_beside_a_consumer_that_tells_a_rack(served, root):
+    confluent = pytest.importorskip("confluent_kafka")
+    settings = {"bootstrap.servers": served.servers[0]}  # both have librdkafka's own client.id
+    producer = confluent.Producer({**settings, "transactional.id": "t"})
+    producer.init_transactions(30)
+    consumer = confluent.Consumer({**settings, "client.rack": "b", "group.id": "g", "auto.offset.reset": "earliest"})
+    with closing(consumer):
+        consumer.subscribe(["jobs"])
+        for number in range(3):
+            producer.begin_transaction()
+            for partition in range(PARTITIONS):
+                producer.produce("jobs", b"%d" % number, partition=partition)
+            producer.commit_transaction(30)
+            found = [consumer.poll(30) for _ in range(PARTITIONS)]
+            assert [one.value() for one in found] == [b"%d" % number] * PARTITIONS
+    assert served.requests("Produce")[1:] == [0, 0, 0]
+    assert served.requests("EndTxn") == [3, 0, 0, 0]
+
+
+@pytest.mark.slow
 def test_a_producer_whose_gateways_die_goes_on_at_another(root, monkeypatch):
     confluent = pytest.importorskip("confluent_kafka")
     with ExitStack() as stack:

@@ -15,6 +15,7 @@ from sparklog.errors import InvalidArgumentError, InvalidTopicError
 __all__ = [
     "ANNOUNCED_FOLDER",
     "CLUSTER_FILE",
+    "GATEWAYS_FOLDER",
     "GATEWAY_USERS_FOLDER",
     "GROUPS_FOLDER",
     "MAINTENANCE_NOTES",
@@ -30,6 +31,7 @@ __all__ = [
     "check_topic_name",
     "decode_id",
     "encode_id",
+    "gateway_mark",
     "gateway_users_entry",
     "generation_path",
     "group_folder",
@@ -63,6 +65,8 @@ GROUPS_FOLDER = "groups/"
 SHARE_GROUPS_FOLDER = "share-groups/"
 TRANSACTIONS_FOLDER = "transactions/"
 OPEN_TRANSACTIONS_FOLDER = "transactions-open/"
+GATEWAYS_FOLDER = "gateways/"
+"""The folder of the objects by which gateways of a zone make themselves known."""
 PROBES_FOLDER = "probes/"
 """For objects whose modification time tells the store's own time."""
 GATEWAY_USERS_FOLDER = "gateway-users/"
@@ -227,6 +231,16 @@ def announced_file(block: int, known: int, partition: int, facts: str) -> str:
         facts: what :mod:`sparklog.log.announced.names` encodes.
     """
     return f"{announced_versions_after(block, known)}partition={partition}/{facts}.parquet"
+
+
+def gateway_mark(zone: str, address: str) -> str:
+    """The object that a gateway rewrites to show that it lives; it is empty.
+
+    Args:
+        address: where clients reach it, ``host:port``.
+    Raises ``InvalidArgumentError``.
+    """
+    return f"{GATEWAYS_FOLDER}{encode_id(zone)}/{encode_id(address)}"
 
 
 def new_probe() -> str:

@@ -10,6 +10,7 @@ import click
 
 from sparklog.cli.gateway_users import rules_options
 from sparklog.cli.options import connection_options, root_of
+from sparklog.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from sparklog.exporter import ExporterServer
@@ -35,6 +36,11 @@ def _file_or_store(ctx: click.Context, parameter: click.Parameter, value: str | 
 @click.option("--listen", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT", help="Port 0: a free one.")
 @click.option(
     "--advertise", metavar="HOST:PORT", help="What clients are told. [default: the address by which they came]"
+)
+@click.option(
+    "--zone",
+    metavar="NAME",
+    help="Be known to other gateways, and lead clients to those of their zone. [default: to itself alone]",
 )
 @click.option("--auto-create-topics", is_flag=True, help="Create topics that clients ask for.")
 @click.option("--partitions", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Of such topics.")
@@ -65,6 +71,7 @@ def gateway(
     ctx: click.Context,
     listen: str,
     advertise: str | None,
+    zone: str | None,
     auto_create_topics: bool,
     partitions: int,
     tls_cert: str | None,
@@ -83,11 +90,14 @@ def gateway(
     from sparklog.gateway.process import keep_freed_memory
     from sparklog.gateway.server import parse_address
     from sparklog.gateway.settings import GatewaySettings
+    from sparklog.gateway.zones import own_node
 
     try:
         host, port = parse_address(listen)
         advertised = None if advertise is None else parse_address(advertise)
-    except ValueError as error:
+        if zone is not None:
+            own_node(zone, *(advertised or (host, port or 1)))
+    except (ValueError, InvalidArgumentError) as error:
         raise click.UsageError(str(error), ctx) from error
     if host not in _LOCAL and users is None and tls_client_ca is None and not allow_unauthenticated:
         raise click.UsageError(
@@ -99,6 +109,7 @@ def gateway(
     settings = GatewaySettings(
         auto_create_topics=auto_create_topics,
         num_partitions=partitions,
+        zone=zone,
         allow_plain_without_tls=allow_plain_without_tls,
     )
     security = _security(ctx, users, tls_cert, tls_key, tls_client_ca)

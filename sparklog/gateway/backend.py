@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
-import zlib
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,8 +13,10 @@ from typing import Any, TypeVar
 from sparklog.admin import Admin
 from sparklog.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
 from sparklog.gateway.counts import GatewayFigures
+from sparklog.gateway.neighbours import Neighbours
 from sparklog.gateway.settings import GatewaySettings
 from sparklog.gateway.users import KnownUsers, Rules
+from sparklog.gateway.zones import Node, Route, node_id_of, own_node
 from sparklog.log.cluster import Cluster
 from sparklog.log.topic import TopicDescription
 from sparklog.parallel import parallel_results
@@ -32,12 +33,6 @@ _LOOK_S = 1.0
 _RESTS = 4
 """Times that a look for a topic's id took, which the next one comes later."""
 T = TypeVar("T")
-
-
-def node_id_of(host: str, port: int) -> int:
-    """The broker id of the gateway at an address. Each says of itself that it is the only broker, and leads all
-    partitions; two must not have one id, since clients keep one address for each."""
-    return 1 + zlib.crc32(f"{host}:{port}".encode()) % (2**31 - 2)
 
 
 class Request:
@@ -84,6 +79,8 @@ class Backend:
         self.figures = GatewayFigures()
         self.advertised = advertised
         """Host and port that clients are told; None: those by which each came."""
+        self.neighbours: Neighbours | None = None
+        """The gateways of the cluster; None: this one has no zone, and names itself alone."""
         self.admin = Admin(cluster)
         self.topic_names: dict[uuid.UUID, str] = {}
         """Names of topics that were seen, by id."""
@@ -104,6 +101,24 @@ class Backend:
     def address(self, request: Request) -> tuple[str, int]:
         """Host and port at which the client of a request reaches this gateway."""
         return self.advertised or request.local_address
+
+    def route(self, request: Request) -> Route:
+        """The gateways that the client of a request is told of."""
+        if self.neighbours is not None:
+            return self.neighbours.route(request)
+        own = Node(*self.address(request), zone=None)
+        return Route(own, (own,), (own,))
+
+    async def begin_zone(self, address: tuple[str, int]) -> None:
+        """Make this gateway known to others, where it has a zone. Raises ``InvalidArgumentError``.
+
+        Args:
+            address: where it listens.
+        """
+        if self.settings.zone is not None:
+            self.advertised = self.advertised or address
+            self.neighbours = Neighbours(self, own_node(self.settings.zone, *self.advertised))
+            await self.neighbours.begin()
 
     def bound_ms(self, request: Request) -> float:
         """The bound that a request names, in milliseconds, or less: this gateway's own."""

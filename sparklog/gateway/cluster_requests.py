@@ -1,7 +1,7 @@
 """Requests of administrators' tools about a cluster as a whole: DescribeCluster, DescribeTopicPartitions,
 DescribeLogDirs, ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments, DescribeClientQuotas, and ACLs.
 
-Many have one answer here: a gateway is the only broker, leads every partition and moves none; it has no quotas, and its
+Many have one answer here: gateways are told to a client as in Metadata, and move no partition; there are no quotas, and
 users' rights are in a file, or in the store in a form of our own.
 """
 
@@ -14,9 +14,10 @@ from typing import Any
 
 from sparklog.errors import SparklogError, StoreUnavailableError, UnknownTopicOrPartitionError
 from sparklog.gateway.authorized_operations import cluster_operations, topic_operations
-from sparklog.gateway.backend import Backend, Request, node_id_of
+from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.topics import described_partitions
+from sparklog.gateway.zones import Route
 from sparklog.log.follow import TopicFollower
 from sparklog.log.topic import TopicDescription
 from sparklog.parallel import parallel_results
@@ -46,14 +47,13 @@ _Answer = dict[str, Any]
 
 
 async def describe_cluster(backend: Backend, request: Request) -> _Answer:
-    """The cluster's id, and this gateway as its only broker."""
+    """The cluster's id, and the brokers that Metadata has for the client."""
     kind = request.body.get("endpoint_type", _BROKERS)
     if kind != _BROKERS:
         message = f"endpoints of type {kind}: there are none but brokers ({_BROKERS})"
         code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         return {"error_code": code, "error_message": message, "endpoint_type": kind, "cluster_id": "", "brokers": []}
-    host, port = backend.address(request)
-    node_id = node_id_of(host, port)
+    route = backend.route(request)
     operations = {}
     if request.body["include_cluster_authorized_operations"]:
         operations["cluster_authorized_operations"] = cluster_operations(request.rules)
@@ -61,15 +61,18 @@ async def describe_cluster(backend: Backend, request: Request) -> _Answer:
         **operations,
         "endpoint_type": _BROKERS,
         "cluster_id": backend.cluster.cluster_id,
-        "controller_id": node_id,
-        "brokers": [{"broker_id": node_id, "host": host, "port": port, "rack": None, "is_fenced": False}],
+        "controller_id": route.own.node_id,
+        "brokers": [
+            {"broker_id": one.node_id, "host": one.host, "port": one.port, "rack": one.zone, "is_fenced": False}
+            for one in route.brokers
+        ],
     }
 
 
 async def describe_topic_partitions(backend: Backend, request: Request) -> _Answer:
     """Topics in the order of their names, a bounded number of partitions at a time."""
     body, rules = request.body, request.rules
-    node_id = node_id_of(*backend.address(request))
+    route = backend.route(request)
     names = [one["name"] for one in body["topics"]]
 
     def found() -> list[TopicDescription | tuple[str, ErrorCode]]:
@@ -90,7 +93,7 @@ async def describe_topic_partitions(backend: Backend, request: Request) -> _Answ
     cursor = body["cursor"]
     start = None if cursor is None else (cursor["topic_name"], cursor["partition_index"])
     topics = await backend.run_look(found)
-    answers, following = page_of_partitions(topics, start, limit, node_id)
+    answers, following = page_of_partitions(topics, start, limit, route)
     for one in answers:
         if not one.get("error_code"):
             one["topic_authorized_operations"] = topic_operations(rules, one["name"])
@@ -103,7 +106,7 @@ def _or_code(name: str, found: TopicDescription | Exception) -> TopicDescription
 
 
 def page_of_partitions(
-    topics: Iterable[TopicDescription | tuple[str, ErrorCode]], start: tuple[str, int] | None, limit: int, node_id: int
+    topics: Iterable[TopicDescription | tuple[str, ErrorCode]], start: tuple[str, int] | None, limit: int, route: Route
 ) -> tuple[list[_Answer], tuple[str, int] | None]:
     """A page of topics, and where the next one begins; None: there is none.
 
@@ -128,7 +131,7 @@ def page_of_partitions(
         first = start[1] if start is not None and name == start[0] else 0
         # Java's Admin can't do with null for these, which the definition allows.
         none_eligible: _Answer = {"eligible_leader_replicas": [], "last_known_elr": []}
-        partitions = [{**one, **none_eligible} for one in described_partitions(topic, node_id)[max(0, first) :]]
+        partitions = [{**one, **none_eligible} for one in described_partitions(topic, route)[max(0, first) :]]
         answers.append({"name": name, "topic_id": uuid.UUID(topic.topic_id), "partitions": partitions[:left]})
         if len(partitions) > left:
             return answers, (name, max(0, first) + left)
@@ -199,17 +202,17 @@ async def elect_leaders(backend: Backend, request: Request) -> _Answer:
 
 
 async def alter_partition_reassignments(backend: Backend, request: Request) -> _Answer:
-    """A partition stays where it is: on this gateway. Source of the codes: Kafka ``ReplicationControlManager``."""
-    wanted, node_id = request.body["topics"], node_id_of(*backend.address(request))
+    """A partition stays where it is: at its leader. Source of the codes: Kafka ``ReplicationControlManager``."""
+    wanted, route = request.body["topics"], backend.route(request)
 
     def answer(topic: _Answer) -> _Answer:
         try:
-            count, failure = backend.describe(topic["name"]).partition_count, None
+            found, failure = described_partitions(backend.describe(topic["name"]), route), None
         except SparklogError as error:
-            count, failure = 0, (code_of(error), str(error))
+            found, failure = [], (code_of(error), str(error))
         partitions = []
         for one in topic["partitions"]:
-            code, message = failure or _reassigned(one["partition_index"], one["replicas"], count, node_id)
+            code, message = failure or _reassigned(one["partition_index"], one["replicas"], found)
             partitions.append({"partition_index": one["partition_index"], "error_code": code, "error_message": message})
         return {"name": topic["name"], "partitions": partitions}
 
@@ -217,14 +220,18 @@ async def alter_partition_reassignments(backend: Backend, request: Request) -> _
     return {"error_message": None, "responses": responses}
 
 
-def _reassigned(number: int, replicas: Sequence[int] | None, count: int, node_id: int) -> tuple[ErrorCode, str | None]:
-    """The answer for a partition of a topic that has so many."""
-    if not 0 <= number < count:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {number}, expected one below {count}"
+def _reassigned(
+    number: int, replicas: Sequence[int] | None, partitions: Sequence[_Answer]
+) -> tuple[ErrorCode, str | None]:
+    """The answer for a partition of a topic that has these."""
+    if not 0 <= number < len(partitions):
+        message = f"there is no partition {number}, expected one below {len(partitions)}"
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message
     if replicas is None:  # cancels one that is under way
         return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None
-    if list(replicas) != [node_id]:
-        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"replicas {list(replicas)}: the only broker is {node_id}"
+    if list(replicas) != partitions[number]["replica_nodes"]:
+        only = partitions[number]["leader_id"]
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"replicas {list(replicas)}: the only one is {only}"
     return ErrorCode.NONE, None
 
 

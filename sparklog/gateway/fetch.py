@@ -14,6 +14,7 @@ from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.fetch_sessions import FetchSessions
 from sparklog.gateway.read_ahead import ReadAhead
 from sparklog.gateway.topic_view import BatchCache, Fetched, TopicView
+from sparklog.gateway.zones import Route
 
 __all__ = ["Fetching", "fetch", "fetching_of"]
 
@@ -102,11 +103,12 @@ async def fetch(backend: Backend, request: Request) -> dict[str, Any]:
         return {"error_code": begun, "session_id": 0, "responses": []}
     loop = asyncio.get_running_loop()
     deadline = loop.time() + max(0, body["max_wait_ms"]) / 1_000
+    elsewhere = None if backend.neighbours is None else backend.neighbours.elsewhere(request)
     while True:
         news = fetching.news
-        responses, size, has_error = await _look(backend, fetching, request, begun.topics)
+        responses, size, has_error = await _look(backend, fetching, request, begun.topics, elsewhere)
         left = deadline - loop.time()
-        if size >= body["min_bytes"] or has_error or left <= 0 or not responses:
+        if size >= body["min_bytes"] or has_error or left <= 0 or not responses or elsewhere is not None:
             answer = begun.answer(responses, clock.ticks_ms())
             figures, sessions = backend.figures, fetching.sessions
             figures.fetch_sessions, figures.fetch_sessions_evicted = len(sessions), sessions.evicted_count
@@ -115,9 +117,17 @@ async def fetch(backend: Backend, request: Request) -> dict[str, Any]:
 
 
 async def _look(
-    backend: Backend, fetching: Fetching, request: Request, topics: Sequence[Mapping[str, Any]]
+    backend: Backend,
+    fetching: Fetching,
+    request: Request,
+    topics: Sequence[Mapping[str, Any]],
+    elsewhere: Route | None = None,
 ) -> tuple[list[dict[str, Any]], int, bool]:
-    """Records that there are now, how many bytes, and whether a partition has an error."""
+    """Records that there are now, how many bytes, and whether a partition has an error.
+
+    Args:
+        elsewhere: where the client is to read instead of here.
+    """
     left = min(request.body.get("max_bytes", 2**31 - 1), backend.settings.fetch_max_bytes)
     size, has_error, responses = 0, False, []
     loop = asyncio.get_running_loop()
@@ -125,6 +135,10 @@ async def _look(
     for topic in topics:
         view = await _view(backend, fetching, request, topic)
         answers = []
+        if elsewhere is not None and not isinstance(view, ErrorCode):
+            topic_answers = [_sent_on(view, elsewhere, topic, one["partition"]) for one in topic["partitions"]]
+            responses.append({**_named(topic), "partitions": topic_answers})
+            continue
         for partition in topic["partitions"]:
             if size and loop.time() > until:
                 left = 0
@@ -135,10 +149,24 @@ async def _look(
             left -= taken
             has_error = has_error or bool(answer.get("error_code"))
             answers.append(answer)
-        by = {"topic": topic.get("topic", ""), "topic_id": topic.get("topic_id", uuid.UUID(int=0))}
-        responses.append({**by, "partitions": answers})
+        responses.append({**_named(topic), "partitions": answers})
     fetching.ahead.begin()  # not before: it would hold up the other partitions
     return responses, size, has_error
+
+
+def _named(topic: Mapping[str, Any]) -> dict[str, Any]:
+    return {"topic": topic.get("topic", ""), "topic_id": topic.get("topic_id", _NO_ID)}
+
+
+def _sent_on(view: TopicView, route: Route, topic: Mapping[str, Any], index: int) -> dict[str, Any]:
+    """The answer for a partition that is to be read from another gateway: without records, which librdkafka would pass
+    over. Source: KIP-392."""
+    try:
+        ends = view.ends(index)
+    except SparklogError as error:
+        return _failed(index, _code(topic, error))
+    ids = route.leader_ids(view.topic_id.bytes)
+    return {**_told(index, ends), "preferred_read_replica": ids[index % len(ids)]}
 
 
 async def _view(
@@ -201,6 +229,10 @@ async def _partition(
             found = await found_in(newest)
     except SparklogError as error:
         return _failed(index, _code(topic, error))
+    return _told(index, found)
+
+
+def _told(index: int, found: Fetched) -> dict[str, Any]:
     return {
         "partition_index": index,
         "high_watermark": found.log_end_offset,

@@ -184,7 +184,7 @@ def _is_news(known: _Partition, told: Mapping[str, Any]) -> bool:
     if told.get("error_code"):
         known.high_watermark = -1  # so that it is told when the error is over
         return True
-    return is_news
+    return is_news or "preferred_read_replica" in told
 
 
 class FetchSessions:

@@ -44,6 +44,11 @@ async def find_coordinator(backend: Backend, request: Request) -> dict[str, Any]
 async def _coordinator(backend: Backend, request: Request, key: str, kind: int) -> dict[str, Any]:
     host, port = backend.address(request)
     code = ErrorCode.INVALID_REQUEST if kind not in (_GROUP, _TRANSACTION) else ErrorCode.NONE
+    if kind == _TRANSACTION and backend.neighbours is not None and not backend.neighbours.stay(request):
+        message = f"a client with transactions tells no zone by its client.id, but {request.client_id!r} has one"
+        _LOGGER.warning("transactional id %r: %s", key, message)
+        code = ErrorCode.INVALID_REQUEST
+        return {"error_code": code, "error_message": message, "node_id": -1, "host": "", "port": -1}
     if kind == _GROUP and code is ErrorCode.NONE:
         code = check_group_id(key)
     if kind == _GROUP and code is ErrorCode.NONE:

@@ -93,10 +93,13 @@ class Gateway:
         return GatewayProbe(self._backend.cluster, self._backend.figures)
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Take connections from now on; returns host and port, which is a free one for 0. Raises ``OSError``."""
+        """Take connections from now on; returns host and port, which is a free one for 0.
+
+        Raises ``OSError``, and ``InvalidArgumentError``: others can't be told this zone or this address."""
         self._server = await asyncio.start_server(self._connected, host, port, limit=_READ_BUFFER_BYTES, ssl=self._tls)
         self._turning = asyncio.ensure_future(self._turn())
         address: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
+        await self._backend.begin_zone(address)
         return address
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -140,6 +143,8 @@ class Gateway:
         if self._server is not None:
             self._server.close()
         await _let_transports_close()  # of clients that were being accepted
+        if self._backend.neighbours is not None:
+            await self._backend.neighbours.withdraw()
         if self._connections and drain_s > 0:
             for connection, _ in self._connections.values():
                 connection.drain()

@@ -64,3 +64,9 @@ class GatewaySettings:
     max_transactional_ids: int = 500
     """Transactional producers that this gateway holds at a time; those that rest longest go. Each has two threads, and
     two for each topic that it writes to."""
+    zone: str | None = None
+    """The zone of this gateway, as clients tell theirs; None: it knows of no others, and names itself alone."""
+    zone_heartbeat_interval_ms: int = 10_000
+    """How often a gateway with a zone shows that it lives, and looks for others: a PUT and a LIST."""
+    zone_session_timeout_ms: int = 30_000
+    """Gateways that were silent for longer aren't named to clients any more."""

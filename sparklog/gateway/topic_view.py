@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sparklog.errors import InvalidRecordError, ObjectNotFoundError
+from sparklog.errors import InvalidRecordError, ObjectNotFoundError, UnknownTopicOrPartitionError
 from sparklog.gateway.records import encode_batches
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.object_paths import object_path
@@ -127,6 +127,15 @@ class TopicView:
         if not 0 <= partition < head.partition_count or offset != head.log_end_offsets[partition]:
             return None
         return Fetched([], head.log_start_offsets[partition], offset)
+
+    def ends(self, partition: int) -> Fetched:
+        """No records, but where the partition starts and ends, as of the newest version that is known. Never blocks.
+
+        Raises ``UnknownTopicOrPartitionError``."""
+        head = self._follower.head
+        if not 0 <= partition < head.partition_count:
+            raise UnknownTopicOrPartitionError(f"there is no partition {partition}")
+        return Fetched([], head.log_start_offsets[partition], head.log_end_offsets[partition])
 
     def fetch(self, partition: int, offset: int, max_bytes: int, *, least_one: bool) -> Fetched:
         """Whole batches from an offset on.

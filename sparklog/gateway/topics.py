@@ -17,10 +17,11 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.gateway.authorized_operations import cluster_operations, topic_operations
-from sparklog.gateway.backend import Backend, Request, node_id_of
+from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.config_requests import config_of
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.users import Rules
+from sparklog.gateway.zones import Route
 from sparklog.log.topic import TopicDescription, first_offset_kept
 from sparklog.model import TopicPartition
 
@@ -33,20 +34,20 @@ _LOGGER = logging.getLogger("sparklog.gateway")
 
 
 async def metadata(backend: Backend, request: Request) -> dict[str, Any]:
-    """Topics with this gateway as their leader."""
-    host, port = backend.address(request)
-    node_id = node_id_of(host, port)
+    """Topics with the gateways of the client's zone as their leaders, or this one."""
+    route = backend.route(request)
     operations = {}
     if request.body.get("include_cluster_authorized_operations", False):
         operations["cluster_authorized_operations"] = cluster_operations(request.rules)
     return {
         **operations,
-        "brokers": [{"node_id": node_id, "host": host, "port": port, "rack": None}],
+        "brokers": [
+            {"node_id": one.node_id, "host": one.host, "port": one.port, "rack": one.zone} for one in route.brokers
+        ],
         "cluster_id": backend.cluster.cluster_id,
-        "controller_id": node_id,
+        "controller_id": route.own.node_id,
         "topics": [
-            _with_operations(one, request)
-            for one in await backend.run_look(partial(_topics, backend, request, node_id))
+            _with_operations(one, request) for one in await backend.run_look(partial(_topics, backend, request, route))
         ],
     }
 
@@ -58,22 +59,22 @@ def _with_operations(topic: dict[str, Any], request: Request) -> dict[str, Any]:
     return {**topic, "topic_authorized_operations": topic_operations(request.rules, topic["name"])}
 
 
-def _topics(backend: Backend, request: Request, node_id: int) -> list[dict[str, Any]]:
+def _topics(backend: Backend, request: Request, route: Route) -> list[dict[str, Any]]:
     wanted = request.body["topics"]
     if wanted is None or (request.api_version == 0 and not wanted):
         rules, found = request.rules, backend.describe_all()
-        return [_told(name, one, node_id) for name, one in found.items() if rules is None or rules.may_see(name)]
+        return [_told(name, one, route) for name, one in found.items() if rules is None or rules.may_see(name)]
     if request.api_version in _IDS_WITHOUT_USE and any(
         one["name"] is None or one["topic_id"] != _NO_ID for one in wanted
     ):
         # Source: Kafka ``KafkaApis.handleTopicMetadataRequest``, ``MetadataRequest.getErrorResponse``.
         return [{**one, "name": one["name"] or "", "error_code": ErrorCode.INVALID_REQUEST} for one in wanted]
     may_create = backend.settings.auto_create_topics and request.body.get("allow_auto_topic_creation", True)
-    return [_one_topic(backend, one, request.rules, node_id, may_create=may_create) for one in wanted]
+    return [_one_topic(backend, one, request.rules, route, may_create=may_create) for one in wanted]
 
 
 def _one_topic(
-    backend: Backend, wanted: dict[str, Any], rules: Rules | None, node_id: int, *, may_create: bool
+    backend: Backend, wanted: dict[str, Any], rules: Rules | None, route: Route, *, may_create: bool
 ) -> dict[str, Any]:
     name, topic_id = wanted["name"], wanted.get("topic_id", uuid.UUID(int=0))
     try:
@@ -83,9 +84,9 @@ def _one_topic(
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return {"error_code": code, "name": name, "topic_id": topic_id, "partitions": []}
         if found is not None:
-            return _described(found, node_id)
+            return _described(found, route)
         may_create = may_create and (rules is None or rules.may_write(name))
-        return _described(_existing(backend, name, may_create=may_create), node_id)
+        return _described(_existing(backend, name, may_create=may_create), route)
     except SparklogError as error:
         code = code_of(error)
         if name is None and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -106,27 +107,28 @@ def _existing(backend: Backend, name: str, *, may_create: bool) -> TopicDescript
     return backend.describe(name)
 
 
-def _told(name: str, found: TopicDescription | Exception, node_id: int) -> dict[str, Any]:
+def _told(name: str, found: TopicDescription | Exception, route: Route) -> dict[str, Any]:
     if isinstance(found, TopicDescription):
-        return _described(found, node_id)
+        return _described(found, route)
     _LOGGER.warning("topic %r can't be described: %s", name, found)
     return {"error_code": code_of(found), "name": name, "topic_id": uuid.UUID(int=0), "partitions": []}
 
 
-def _described(topic: TopicDescription, node_id: int) -> dict[str, Any]:
-    partitions = described_partitions(topic, node_id)
+def _described(topic: TopicDescription, route: Route) -> dict[str, Any]:
+    partitions = described_partitions(topic, route)
     return {"name": topic.name, "topic_id": uuid.UUID(topic.topic_id), "partitions": partitions}
 
 
-def described_partitions(topic: TopicDescription, node_id: int) -> list[dict[str, Any]]:
-    """The partitions of a topic, all led by this gateway."""
+def described_partitions(topic: TopicDescription, route: Route) -> list[dict[str, Any]]:
+    """The partitions of a topic, led by the gateways of a route."""
+    ids = route.leader_ids(uuid.UUID(topic.topic_id).bytes)
     return [
         {
             "partition_index": number,
-            "leader_id": node_id,
+            "leader_id": ids[number % len(ids)],
             "leader_epoch": 0,
-            "replica_nodes": [node_id],
-            "isr_nodes": [node_id],
+            "replica_nodes": [ids[number % len(ids)]],
+            "isr_nodes": [ids[number % len(ids)]],
             "offline_replicas": [],
         }
         for number in range(topic.partition_count)

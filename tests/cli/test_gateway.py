@@ -21,6 +21,15 @@ def test_an_address_that_is_none_is_refused():
     assert "expected HOST:PORT" in failure("gateway", "--listen", "nowhere", cluster=a_cluster(), code=2)
 
 
+def test_a_zone_needs_an_address_that_clients_can_be_told():
+    open_to_all = ("gateway", "--listen", "0.0.0.0:0", "--allow-unauthenticated", "--zone", "eu-1a")
+    assert "needs --advertise" in failure(*open_to_all, cluster=a_cluster(), code=2)
+    assert "invalid zone" in failure("gateway", "--zone", "eu,1a", cluster=a_cluster(), code=2)
+    assert "invalid address" in failure(
+        "gateway", "--zone", "a", "--advertise", "one two:9092", cluster=a_cluster(), code=2
+    )
+
+
 def test_files_of_security_are_looked_at_first(tmp_path):
     wrong = tmp_path / "wrong"
     wrong.write_text("nothing")
@@ -66,3 +75,16 @@ def test_users_in_the_store_are_added_listed_changed_and_removed():
     done("gateway-users", "remove", "ann", "--yes", cluster=cluster)
     assert "no user 'ann'" in failure("gateway-users", "remove", "ann", "--yes", cluster=cluster)
     assert "no user 'ann'" in failure("gateway-users", "passwd", "ann", cluster=cluster, input="pear\n")
+
+
+def test_a_gateway_with_a_zone_is_known_until_it_is_stopped(tmp_path):
+    command = [sys.executable, "-m", "sparklog", "gateway", "-c", str(tmp_path), "--listen", "127.0.0.1:0"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen([*command, "--zone", "eu-1a"], stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        port = process.stdout.readline().decode().strip().rpartition(":")[2]
+        zone = tmp_path / "gateways" / "eu-1a"
+        assert [file.name for file in zone.iterdir()] == [f"127.0.0.1%3A{port}"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    assert not zone.exists() or not [*zone.iterdir()]

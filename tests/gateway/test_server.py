@@ -36,7 +36,8 @@ def servers(cluster):
 class Wire:
     """A client that says exactly what it is told."""
 
-    def __init__(self, servers):
+    def __init__(self, servers, client_id="wire"):
+        self.client_id = client_id
         self.socket = socket.create_connection(parse_address(servers), timeout=60)
         self.sent = 0
 
@@ -48,7 +49,7 @@ class Wire:
                 "request_api_key": request.api_key,
                 "request_api_version": version,
                 "correlation_id": self.sent,
-                "client_id": "wire",
+                "client_id": self.client_id,
             },
             2 if version in request.flexible else 1,
         )

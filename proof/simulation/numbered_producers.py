@@ -35,7 +35,7 @@ from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.log.data.schema import HEADERS
 from sparklog.log.follow import TopicFollower
 from sparklog.producer import Producer
-from sparklog.producer.batch import Outcome, Piece, results_of_pieces
+from sparklog.producer.outcome import Outcome, Piece, results_of_pieces
 from sparklog.storage import MemoryStore, ObjectStore
 from sparklog.storage.retrying import RetryingStore
 

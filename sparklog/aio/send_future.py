@@ -11,8 +11,9 @@ from typing import Any, Generic, TypeVar
 from sparklog.errors import IllegalStateError, SparklogError
 from sparklog.model import RecordMetadata
 from sparklog.producer.accumulator import FutureBase
-from sparklog.producer.batch import Batch, Outcome
+from sparklog.producer.batch import Batch
 from sparklog.producer.future import FutureBatchMetadata, FutureRecordMetadata
+from sparklog.producer.outcome import Outcome
 
 __all__ = ["RecordSendFuture", "SendFuture", "send_future"]
 

@@ -28,8 +28,8 @@ from sparklog.gateway.records.batches import TooLargeError, UnsupportedCodecErro
 from sparklog.gateway.transactional_produce import send_in_transaction
 from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.producer import Producer
-from sparklog.producer.batch import Outcome, Piece, RefusedWithOthersError
 from sparklog.producer.future import FutureBatchMetadata
+from sparklog.producer.outcome import Outcome, Piece, RefusedWithOthersError
 
 __all__ = ["Answer", "begin_part", "begin_produce", "failed", "refused_records"]
 

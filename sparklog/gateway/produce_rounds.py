@@ -26,7 +26,7 @@ from sparklog.gateway.records.compression import decompress
 from sparklog.gateway.users import Rules
 from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.producer import Producer
-from sparklog.producer.batch import Outcome, Piece, results_of_pieces
+from sparklog.producer.outcome import Outcome, Piece, results_of_pieces
 
 __all__ = ["ProduceRounds", "Sent", "rounds_of"]
 
@@ -300,7 +300,7 @@ class ProduceRounds:
             return None
         producer = self._backend.producer(acks)
         for name, partitions in topics:
-            if (rules is not None and not rules.may_write(name)) or not producer._has_open(name):
+            if (rules is not None and not rules.may_write(name)) or not producer._pipelines.is_open(name):
                 return None
             if (held := self._rounds.get((name, min(acks, 0)))) is not None and held.is_held_up:
                 return None

@@ -27,7 +27,7 @@ from sparklog.metrics import ClientMetrics, by_group
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.new_clients import announce
 from sparklog.producer.arrow_tables import split_table
-from sparklog.producer.batch import Piece, TableBatch, Unacknowledged
+from sparklog.producer.batch import TableBatch, Unacknowledged
 from sparklog.producer.delayed_records import (
     as_cancellation,
     as_delayed,
@@ -39,6 +39,7 @@ from sparklog.producer.forks import ForkedError, end_after_fork
 from sparklog.producer.future import FutureBatchMetadata, FutureRecordMetadata, future_of_only_record
 from sparklog.producer.interceptors import Interceptors, ProducerRecord
 from sparklog.producer.metrics import ProducerMetrics
+from sparklog.producer.outcome import Piece
 from sparklog.producer.record_arguments import check_sent_table, packable_record, serialize_record
 from sparklog.producer.topic_pipeline import TopicPipeline
 from sparklog.producer.topic_pipelines import TopicPipelines
@@ -412,9 +413,6 @@ class Producer:
         if self._config.acks == 0:
             return future_of_only_record(serialized.unacknowledged(pipeline.topic.name, self._now_ms()))
         return future
-
-    def _has_open(self, topic: str) -> bool:
-        return self._pipelines.is_open(topic)
 
     def _may_wait(self, topic: str) -> bool:
         """May a ``send`` wait: for the topic's opening, or for room? For a caller that must not, as an event loop."""

@@ -12,7 +12,8 @@ import pyarrow as pa
 from sparklog.errors import KafkaTimeoutError, SparklogError
 from sparklog.model import RecordMetadata, TopicPartition
 from sparklog.producer.accumulator import FutureBase
-from sparklog.producer.batch import Batch, Outcome
+from sparklog.producer.batch import Batch
+from sparklog.producer.outcome import Outcome
 
 __all__ = ["BatchMetadata", "FutureBatchMetadata", "FutureRecordMetadata", "future_of_only_record"]
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from sparklog.errors import SparklogError
 from sparklog.log import StagedFile
 from sparklog.log.data.producer_batch import FileRows
-from sparklog.producer.batch import Batch, Outcome
+from sparklog.producer.batch import Batch
+from sparklog.producer.outcome import Outcome
 from sparklog.producer.prepared_batch import PreparedBatch
 
 __all__ = ["SLOW_PUT_MS", "InFlightBatches", "UploadResult", "UploadUnderWay"]

@@ -9,8 +9,9 @@ from contextlib import contextmanager, nullcontext
 from sparklog.clock import Clock
 from sparklog.log import StagedFile
 from sparklog.metrics import MetricGroup, Sensor
-from sparklog.producer.batch import Batch, Outcome
+from sparklog.producer.batch import Batch
 from sparklog.producer.observer import ProducerObserver
+from sparklog.producer.outcome import Outcome
 from sparklog.producer.topic_queue import Buffer
 
 __all__ = ["ProducerMetrics"]

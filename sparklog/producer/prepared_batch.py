@@ -21,7 +21,8 @@ from sparklog.log.data.producer_batch import FileRows, PlacedBatch
 from sparklog.log.data.schema import TIMESTAMP
 from sparklog.log.data.sorted_rows import SomeRows, SortedRows
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID
-from sparklog.producer.batch import I32, I64, Batch, Outcome, Piece, RecordBatch, RefusedWithOthersError, Written
+from sparklog.producer.batch import Batch, RecordBatch
+from sparklog.producer.outcome import I32, I64, Outcome, Piece, RefusedWithOthersError, Written
 from sparklog.producer.partitioner import StickyPartition, key_partitions
 from sparklog.producer.typed_values import ValueEncoding, sizes_of
 

@@ -18,9 +18,10 @@ from sparklog.errors import (
 )
 from sparklog.log import AppendResult
 from sparklog.logs import about, without_content
-from sparklog.producer.batch import Batch, Outcome
+from sparklog.producer.batch import Batch
 from sparklog.producer.in_flight import InFlightBatches, UploadResult
 from sparklog.producer.metrics import ProducerMetrics
+from sparklog.producer.outcome import Outcome
 from sparklog.producer.topic_queue import TopicQueue
 from sparklog.producer.writable_topic import WritableTopic, unexpected_error
 

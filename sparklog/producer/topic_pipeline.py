@@ -16,10 +16,11 @@ from sparklog.config import ProducerConfig
 from sparklog.errors import SparklogError
 from sparklog.log import Cluster
 from sparklog.producer.accumulator import FutureBase
-from sparklog.producer.batch import Piece, TableBatch
+from sparklog.producer.batch import TableBatch
 from sparklog.producer.future import FutureBatchMetadata
 from sparklog.producer.in_flight import InFlightBatches
 from sparklog.producer.metrics import ProducerMetrics
+from sparklog.producer.outcome import Piece
 from sparklog.producer.topic_committer import TopicCommitter
 from sparklog.producer.topic_queue import MAX_BATCH_BYTES, Buffer, TopicQueue
 from sparklog.producer.topic_sender import TopicSender

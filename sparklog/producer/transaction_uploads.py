@@ -15,9 +15,10 @@ from sparklog.errors import SparklogError, StoreError, TransactionAbortedError
 from sparklog.interrupts import bounded_s
 from sparklog.log import Marker, UploadedFile
 from sparklog.logs import about
-from sparklog.producer.batch import Batch, Outcome, settle_batches
+from sparklog.producer.batch import Batch, settle_batches
 from sparklog.producer.in_flight import InFlightBatches, UploadResult
 from sparklog.producer.metrics import ProducerMetrics
+from sparklog.producer.outcome import Outcome
 from sparklog.producer.prepared_batch import PreparedBatch
 from sparklog.producer.topic_committer import TopicCommitter
 from sparklog.producer.topic_queue import TopicQueue

@@ -17,7 +17,7 @@ from sparklog.log.data.value_columns import DATA, SCHEMA_ID, conform_values
 from sparklog.log.data.value_sizes import value_sizes
 from sparklog.log.head import TopicHead
 from sparklog.log.value_bytes import ValueBytes
-from sparklog.producer.batch import I32
+from sparklog.producer.outcome import I32
 from sparklog.schemas import ValueSchema, check_record, conform, python_rows_to_struct
 
 __all__ = ["ERROR_HEADER", "ValueEncoding", "sizes_of"]

@@ -17,7 +17,8 @@ from sparklog.gateway.settings import GatewaySettings
 from sparklog.gateway.topic_view import _KEPT_BATCH_BYTES, BatchCache, _Batch
 from sparklog.log.cluster import open_cluster
 from sparklog.log.data.schema import HEADERS
-from sparklog.producer.batch import Outcome, Piece, TableBatch
+from sparklog.producer.batch import TableBatch
+from sparklog.producer.outcome import Outcome, Piece
 from sparklog.storage import MemoryStore
 
 FINE = {"greatest_partition": 1, "size_bytes": 10, "least_timestamp_ms": 5, "largest_bytes": 3}

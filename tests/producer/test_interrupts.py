@@ -14,8 +14,9 @@ import pytest
 from sparklog._native import CORE
 from sparklog.errors import IllegalStateError, InvalidTxnStateError, KafkaTimeoutError
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from sparklog.producer.batch import Batch, Outcome, TableBatch
+from sparklog.producer.batch import Batch, TableBatch
 from sparklog.producer.future import FutureRecordMetadata
+from sparklog.producer.outcome import Outcome
 from sparklog.producer.record_memory import RECORD_OVERHEAD_BYTES
 from sparklog.producer.topic_queue import Buffer, TopicQueue
 from sparklog.storage import MemoryStore

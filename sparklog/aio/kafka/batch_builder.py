@@ -12,8 +12,8 @@ from sparklog.config import ProducerConfig
 from sparklog.errors import InvalidArgumentError
 from sparklog.log.data.schema import HEADERS
 from sparklog.model import Headers, RecordMetadata
-from sparklog.producer.batch import Outcome
 from sparklog.producer.future import FutureBatchMetadata, FutureRecordMetadata
+from sparklog.producer.outcome import Outcome
 from sparklog.producer.record_arguments import check_headers, check_timestamp, serialized_bytes, size_of_headers
 
 __all__ = ["AppendedRecord", "BatchBuilder", "FutureFirstRecord"]

@@ -127,8 +127,7 @@ def encode_batch(
     found: Mapping[str, Mapping[str, Any]] = {}
     if has_values(records):
         columns |= {DATA: records.column(DATA), SCHEMA_ID: records.column(SCHEMA_ID)}
-        schema = data_schema(columns[DATA].type)
-        schema = pa.schema([one for one in schema if one.name in columns])
+        schema = pa.schema([one for one in data_schema(columns[DATA].type) if one.name in columns])
         found = value_stats(columns[DATA], leaves)
     table = pa.table(columns, schema=schema)
     return EncodedBatch(

@@ -34,12 +34,14 @@ cdef class FileRoom:
         """Room for a file; NULL: it is small, or there isn't any."""
         if not _LEAST_ROOM_BYTES <= size <= _BLOCK_BYTES - self.used:
             return NULL
+        cdef Memory memory
         if self.memory is None:
-            self.memory = _owned(NULL, 0)
-            self.memory.address = _take_block()
-            if self.memory.address == NULL:
+            memory = _owned(NULL, 0)
+            memory.address = _take_block()
+            if memory.address == NULL:  # the next file asks again
                 return NULL
-            self.memory.size, self.memory.is_block = _BLOCK_BYTES, True
+            memory.size, memory.is_block = _BLOCK_BYTES, True
+            self.memory = memory
         self.used += size
         return self.memory.address + self.used - size
 

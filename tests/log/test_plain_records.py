@@ -1,6 +1,8 @@
 """Files of many plain records, which the compiled core puts together without Arrow."""
 
 import struct
+import subprocess
+import sys
 from typing import Any
 from unittest import mock
 
@@ -209,6 +211,30 @@ def test_blocks_are_used_again_only_once_nothing_refers_to_them():
         if number % 2:
             kept[number] = batch.data[:]
     assert kept == {number: data for number, data in expected.items() if number % 2}
+
+
+WITHOUT_MEMORY = """
+import resource
+from tests.log.test_plain_records import STAMP, encode_batch, large
+from sparklog._native import CORE
+
+rows = large(1, 500)
+expected = encode_batch(rows, STAMP).data
+used = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize")) * 1024
+resource.setrlimit(resource.RLIMIT_AS, (used + 4 * 2**20, resource.RLIM_INFINITY))
+room = CORE.FileRoom()
+for _ in range(3):
+    data = encode_batch(rows, STAMP, room=room).data
+    assert type(data) is bytes and data == expected
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+data = encode_batch(rows, STAMP, room=room).data
+assert type(data) is memoryview and data == expected
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="bounds memory as Linux does")
+def test_where_there_is_no_memory_for_a_block_files_are_bytes():
+    subprocess.run([sys.executable, "-c", WITHOUT_MEMORY], check=True, timeout=120)
 
 
 def test_columns_grow_into_blocks_and_beyond_them():

@@ -128,7 +128,7 @@ class LocalStore(ObjectStore):
     def _create_nameless(self, target: str, data: bytes, *, sync: bool) -> CreateResult | None:
         """Create by a file without a name; None: nothing was done, and another way may do it."""
         folder = target.rpartition("/")[0]
-        descriptor = self._nameless.open(folder)
+        descriptor = self._nameless.open(folder, sync=sync)
         if descriptor is None:
             return None
         try:

@@ -14,7 +14,7 @@ from sparklog.errors import (
     StoreUnavailableError,
     UnsafeStoreError,
 )
-from sparklog.storage import CreateResult, LocalStore, ObjectStore
+from sparklog.storage import CreateResult, LocalStore, ObjectStore, _nameless
 from sparklog.testing.store_contract import StoreContract
 
 WAYS = ["nameless", "temporary"]
@@ -107,10 +107,11 @@ class TestOrder:
     def store(self, by_temporary):
         return by_temporary
 
-    def test_create_without_a_temporary_file(self, tmp_path, steps):
+    def test_create_without_a_temporary_file(self, tmp_path, steps, monkeypatch):
         store = a_store(tmp_path / "root", "nameless")
         if not store._nameless.is_supported:
             pytest.skip("the system has no files without a name")
+        monkeypatch.setattr(_nameless, "_kind_of", lambda device: b"ext4")
         (tmp_path / "root" / "a").mkdir(parents=True)
         store.create("a/one", b"1", sync=True)
         assert steps == ["fsync ~", "link ~ root/a/one", "fsync root/a", "fsync root", "fsync ."]
@@ -120,6 +121,21 @@ class TestOrder:
         steps.clear()
         store.put("a/two", b"3", sync=True)
         assert steps == ["fsync root/a/two~", "replace root/a/two~ root/a/two", "fsync root/a"]
+
+    @pytest.mark.parametrize("kind", [b"btrfs", b"overlay", None])
+    def test_elsewhere_what_is_flushed_has_a_name(self, tmp_path, steps, monkeypatch, kind):
+        monkeypatch.setattr(_nameless, "_kind_of", lambda device: kind)
+        store = a_store(tmp_path / "root", "nameless")
+        (tmp_path / "root" / "a").mkdir(parents=True)
+        store.create("a/one", b"1", sync=True)
+        assert steps[:3] == ["fsync root/a/one~", "link root/a/one~ root/a/one", "unlink root/a/one~"]
+        steps.clear()
+        store.put("a/two", b"2", sync=True)
+        assert steps == ["fsync root/a/two~", "replace root/a/two~ root/a/two", "fsync root/a"]
+        steps.clear()
+        if store._nameless.is_supported:
+            store.create("a/three", b"3")
+            assert steps == ["link ~ root/a/three"]
 
     def test_create(self, store, steps):
         store.create("a/b/one", b"1", sync=True)
@@ -523,3 +539,28 @@ def test_a_folder_that_is_removed_right_after_it_was_made_is_made_again(store, t
     store.put("announced/1/2/x", b"1", sync=True)
     assert store.read("announced/1/2/x") == b"1"
     assert not removals
+
+
+def test_the_mode_of_a_file_is_as_the_umask_has_it(store):
+    before = os.umask(0o027)
+    try:
+        store.create("a", b"1")
+        store.put("b", b"1")
+    finally:
+        os.umask(before)
+    assert {os.stat(store.root / name).st_mode & 0o777 for name in "ab"} == {0o640}
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/mountinfo"), reason="needs /proc")
+def test_the_kind_of_a_file_system_is_that_of_its_mount():
+    assert _nameless._kind_of(os.stat("/proc/self").st_dev) == b"proc"
+    assert _nameless._kind_of(os.makedev(4095, 255)) is None
+
+
+def test_without_a_list_of_mounts_what_must_be_durable_has_a_name(store, monkeypatch):
+    def not_there(device):
+        raise FileNotFoundError(2, "no /proc")
+
+    monkeypatch.setattr(_nameless, "_kind_of", not_there)
+    assert store.create("a", b"1", sync=True) is CreateResult.CREATED
+    assert store.read("a") == b"1"

@@ -54,6 +54,19 @@ class StoreContract:
         assert [*store.read_many(["put", "created"])] == [data, data]
         assert [info.size_bytes for info in store.list("")] == [len(data), len(data)]
 
+    @pytest.mark.parametrize("size_bytes", [0, 3, 300_000, 5 * 2**20])
+    def test_views_are_stored_as_bytes_are_and_are_needed_no_more(self, store: ObjectStore, size_bytes: int) -> None:
+        memory = bytearray(b"x" + bytes(range(256)) * (size_bytes // 256 + 1))
+        data = bytes(memory[1 : size_bytes + 1])
+        view = memoryview(memory).toreadonly()[1 : size_bytes + 1]
+        store.put("put", view)  # type: ignore[arg-type]
+        store.put_many({"many/a": view, "many/b": view})  # type: ignore[dict-item]
+        assert store.create("created", view) is CreateResult.CREATED  # type: ignore[arg-type]
+        memory[:] = bytes(len(memory))  # as memory that is used again
+        found = store.read_many(["put", "many/a", "many/b", "created"])
+        assert [*found] == [data] * 4
+        assert {type(one) for one in found} == {bytes}
+
     def test_a_large_object_is_stored_whole(self, store: ObjectStore) -> None:
         data = bytes(range(256)) * (5 * 2**20 // 256)
         store.put("large", data)

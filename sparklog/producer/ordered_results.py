@@ -31,14 +31,21 @@ class OrderedResults(Generic[T]):
             return self._begun_count - 1
 
     def end(self, number: int, result: T) -> None:
-        """Hand the result over, and those that waited for it; it waits for those that began before it."""
+        """Hand the result over, and those that waited for it; it waits for those that began before it.
+
+        Raises what handing over raises; those that follow are handed over by whoever ends the next one."""
         with self._lock:
             self._ended[number] = result
             if self._is_handing_over:
                 return
             self._is_handing_over = True
-        while (following := self._take()) is not None:
-            self._hand_over(following[0])
+        try:
+            while (following := self._take()) is not None:
+                self._hand_over(following[0])
+        except BaseException:  # a defect, which costs this one alone
+            with self._lock:
+                self._is_handing_over = False
+            raise
 
     def _take(self) -> tuple[T] | None:
         """The next result; None where it isn't there yet, and another call goes on from there."""

@@ -178,14 +178,38 @@ class TopicCommitter:
             if not self.is_at_work:
                 return False
             self._queue.notify_sender()
-        for call in calls:
-            call()
-        while uploaded:
-            uploaded = self._commit(uploaded)
-            if self._in_flight.aborted is not None:
-                self._fail(uploaded, self._in_flight.aborted)
-                break
+        taken = uploaded
+        try:
+            for call in calls:
+                call()
+            while uploaded:
+                uploaded = self._commit(uploaded)
+                if self._in_flight.aborted is not None:
+                    self._fail(uploaded, self._in_flight.aborted)
+                    break
+        except BaseException as error:  # a defect, after which nobody commits these
+            self._give_up(taken, error)
+            raise
         return True
+
+    def _give_up(self, taken: Sequence[UploadResult], error: BaseException) -> None:
+        """End batches that were taken for a commit, of which it isn't known how far they came, without all that may
+        have the defect: who waits for them, or for their room, goes on."""
+        unknown = CommitStateUnknownError(
+            f"topic {self._topic.name!r}: it isn't known whether these records are stored"
+        )
+        unknown.__cause__ = unexpected_error(self._topic.name, error)
+        for result in taken:
+            if any(batch.outcome is None for batch in result.batches):
+                for batch in result.batches:
+                    if batch.outcome is None:
+                        batch.settle(Outcome(error=unknown))
+                with self._queue.lock:
+                    self._in_flight.note_settled()
+            for batch in result.batches:
+                with self._callbacks:
+                    batch.run_callbacks()
+                self._queue.finish_batch(batch)
 
     def _wait_for_more(self) -> None:
         """Wait for uploads that are about to end, with what is uploaded already; not for long. The lock is held."""

@@ -95,9 +95,16 @@ class TopicSender:
         """When the newest upload began to be sent."""
 
     def start(self) -> None:
-        """Start the first threads. Raises ``RuntimeError`` where no thread can be started."""
-        for worker in self._workers[:2]:
-            worker.start()
+        """Start the first threads, or one, which does the work of both. Raises ``RuntimeError`` where no thread can be
+        started."""
+        first, second = self._workers
+        first.start()
+        try:
+            second.start()
+        except RuntimeError as error:
+            _LOGGER.info("topic %s has one thread: %s", self._topic.name, error)
+            with self._queue.lock:
+                self._workers.remove(second)
 
     def join(self, deadline: Deadline) -> bool:
         """Wait until all threads have ended. False: not in time."""
@@ -116,13 +123,30 @@ class TopicSender:
         self._is_ending = True
 
     def _run(self) -> None:
-        while self._do_next():
-            pass
+        try:
+            while self._do_next():
+                pass
+        except BaseException as error:  # a defect
+            self._end_by(error)
+            raise
+        finally:
+            with self._queue.lock:
+                closes = self._ended_count == len(self._workers) and not self._is_closed
+                self._is_closed = self._is_closed or closes
+            if closes:
+                self._committer.close()
+
+    def _end_by(self, error: BaseException) -> None:
+        """Leave what is to be done to the other threads; where none is left, all of it fails, as nobody would do it."""
+        failure = self._failure(error)
         with self._queue.lock:
-            closes = self._ended_count == len(self._workers) and not self._is_closed
-            self._is_closed = self._is_closed or closes
-        if closes:
-            self._committer.close()
+            self._ended_count += 1
+            is_last = self._ended_count == len(self._workers)
+            if is_last:
+                self._queue.refuse_records(failure)
+            self._queue.changed.notify_all()
+        if is_last:
+            self._committer.abort(failure, in_callback=False)
 
     def _do_next(self) -> bool:
         """Commit what is uploaded, or take batches, stage, send and hand them over; False: at the end. A thread that

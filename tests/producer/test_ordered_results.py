@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import threading
 
+import pytest
+
 from sparklog.producer.ordered_results import OrderedResults
 from tests.producer.support import LONG_S
 
@@ -36,6 +38,23 @@ def test_a_result_that_ends_while_another_is_handed_over_waits_for_it():
     numbers += [results.begin(), results.begin()]
     results.end(numbers[0], 0)
     assert handed == [0, 1]
+
+
+def test_a_result_that_cant_be_handed_over_holds_up_no_other():
+    handed: list[int] = []
+
+    def hand_over(result: int) -> None:
+        if result == 0:
+            raise RuntimeError("a defect")
+        handed.append(result)
+
+    results = OrderedResults[int](hand_over)
+    numbers = [results.begin() for _ in range(3)]
+    results.end(numbers[1], 1)
+    with pytest.raises(RuntimeError):
+        results.end(numbers[0], 0)
+    results.end(numbers[2], 2)
+    assert handed == [1, 2]
 
 
 def test_many_threads_hand_all_results_over_once_and_in_order():

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import pytest
 
+from sparklog.errors import CommitStateUnknownError, SparklogError
 from sparklog.producer import Producer
+from sparklog.producer.in_flight import UploadResult
+from sparklog.producer.topic_sender import TopicSender
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, WrappedStore
+from sparklog.workers import Worker
 from tests.producer.support import (
     IMPATIENT,
     LONG_S,
@@ -142,6 +147,123 @@ def test_a_defect_that_ends_a_thread_while_it_commits_leaves_the_rest_to_the_oth
         eventually(lambda: producer._metrics.settled is not fail_once)
         assert producer.send("t", b"1").get(LONG_S).offset == 1
     assert values(cluster) == [b"0", b"1"]
+
+
+class Defect:
+    """Has a producer's metrics raise while batches are settled, so many times."""
+
+    def __init__(self, producer: Producer, times: int) -> None:
+        self.left = times
+        self._settled = producer._metrics.settled
+        producer._metrics.settled = self  # type: ignore[method-assign, assignment]
+
+    def __call__(self, *arguments: object) -> None:
+        if self.left:
+            self.left -= 1
+            raise RuntimeError("a defect")
+        self._settled(*arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_after_a_defect_flushing_ends_room_is_given_back_and_the_topic_is_closed() -> None:
+    memory = MemoryStore()
+    cluster = a_topic(memory)
+    with a_producer(through(memory, cluster)) as producer:
+        pipeline = producer._pipelines.get("t")
+        Defect(producer, 1)
+        called: list[object] = []
+        producer.send("t", b"0").add_callback(called.append)
+        producer.flush(LONG_S)
+        assert len(called) == 1
+        assert producer._buffer.used_bytes == 0
+        assert pipeline.in_flight_count == 0
+        producer.send("t", b"1")
+        producer.flush(LONG_S)
+    assert not producer._buffer._queues
+    assert not any(worker._thread.is_alive() for worker in pipeline._sender._workers)
+    assert values(cluster) == [b"0", b"1"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_commit_that_a_defect_parts_is_told_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = MemoryStore()
+    cluster = a_topic(memory)
+    with a_producer(through(memory, cluster)) as producer:
+        committer = producer._pipelines.get("t")._committer
+        commit = committer._commit
+
+        def fail_once(uploaded: Sequence[UploadResult]) -> list[UploadResult]:
+            monkeypatch.setattr(committer, "_commit", commit)
+            raise RuntimeError("a defect")
+
+        monkeypatch.setattr(committer, "_commit", fail_once)
+        future = producer.send("t", b"0")
+        assert isinstance(error_of(future), CommitStateUnknownError)
+        producer.flush(LONG_S)
+        assert producer._buffer.used_bytes == 0
+        assert producer.send("t", b"1").get(LONG_S).offset == 0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_within_a_transaction_the_thread_that_is_left_stays_for_its_end() -> None:
+    memory = MemoryStore()
+    cluster = a_topic(memory)
+    with a_producer(through(memory, cluster), transactional_id="id") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        sender = producer._pipelines.get("t")._sender
+        with sender._queue.lock:
+            sender._committer.call_soon(a_defect)
+        eventually(lambda: has_threads(sender, 1))
+        producer.send("t", b"0")
+        producer.commit_transaction()
+    assert not producer._buffer._queues
+    assert values(cluster) == [b"0"]
+
+
+def has_threads(sender: TopicSender, count: int) -> bool:
+    return sum(worker._thread.is_alive() for worker in sender._workers) == count
+
+
+def a_defect() -> None:
+    raise RuntimeError("a defect")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_where_no_thread_is_left_what_is_sent_fails() -> None:
+    memory = MemoryStore()
+    cluster = a_topic(memory)
+    with a_producer(through(memory, cluster), linger_ms=3_600_000, batch_size=2**20) as producer:
+        pipeline = producer._pipelines.get("t")
+        future = producer.send("t", b"0")
+        for left in (1, 0):
+            with pipeline.queue.lock:
+                pipeline._committer.call_soon(a_defect)
+            eventually(partial(has_threads, pipeline._sender, left))
+        assert "a defect" in str(error_of(future))
+        with pytest.raises(SparklogError, match="a defect"):
+            producer.send("t", b"1")
+    assert not producer._buffer._queues
+    assert values(cluster) == []
+
+
+def test_one_thread_does_where_a_second_cant_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = MemoryStore()
+    cluster = a_topic(memory)
+    start = Worker.start
+
+    def start_one(worker: Worker) -> None:
+        if worker._thread.name.endswith("-1"):
+            raise RuntimeError("can't start new thread")
+        start(worker)
+
+    monkeypatch.setattr(Worker, "start", start_one)
+    with a_producer(through(memory, cluster), batch_size=0) as producer:
+        futures = [producer.send("t", b"%d" % number) for number in range(5)]
+        assert [future.get(LONG_S).offset for future in futures] == [*range(5)]
+        pipeline = producer._pipelines.get("t")
+    assert not producer._buffer._queues
+    assert len(pipeline._sender._workers) == 1
 
 
 @pytest.mark.parametrize("count", [0, 1, 20])

@@ -327,6 +327,7 @@ class TopicWriter:
             prepare=append.prepare,
             gaps=self._gaps,
             turns=turns if self._group.is_enabled else None,
+            reads_on=append.has_numbered_batches,  # else a batch might be refused that follows one in the log
         )
         self._state = done.state
         if done.commit is not None:

@@ -160,6 +160,11 @@ class Append:
         return bool(self._ordinary)
 
     @property
+    def has_numbered_batches(self) -> bool:
+        """Has it batches that their producers have numbered (rule L15, numbered batches)?"""
+        return any(slot.files[0].batches for slot in self._ordinary)
+
+    @property
     def uses_counter(self) -> bool:
         """Once it is done: was its counter used? Not where every ordinary record was stored before, or is refused."""
         return any(not slot.is_empty for slot in self._ordinary)

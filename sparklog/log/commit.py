@@ -90,6 +90,7 @@ def commit(
     prepare: Callable[[], bool] = lambda: False,
     gaps: ForeignGaps | None = None,
     turns: GroupTurns | None = None,
+    reads_on: bool = False,
 ) -> TopicCommitResult:
     """Commit what ``decide`` wants, at whichever version is free. Never gives up because others were faster.
 
@@ -100,6 +101,8 @@ def commit(
         gaps: whether the entry asks for a gap for foreign writers (rule F5, gaps); without it, it doesn't. Gaps that
             others asked for are waited for in any case.
         turns: group commit; None: this commit takes no part in it.
+        reads_on: after each lost race, decide as of the log's tail: an entry between the winner and the tail may change
+            what ``decide`` says for good.
     Raises:
         KafkaTimeoutError: the deadline passed; nothing was and nothing will be committed.
         CommitStateUnknownError: the deadline passed while an attempt may still be carried out.
@@ -107,7 +110,9 @@ def commit(
             topic's properties, as long as that lasts.
         StoreError: the store refuses for good; and whatever ``decide`` raises.
     """
-    target = _TopicTarget(state, decide, deadline=deadline, sync=sync, prepare=prepare, gaps=gaps, turns=turns)
+    target = _TopicTarget(
+        state, decide, deadline=deadline, sync=sync, prepare=prepare, gaps=gaps, turns=turns, reads_on=reads_on
+    )
     if state.unreadable is not None or state.unwritable is not None:  # does that last?
         try:
             target.retry_until_deadline(partial(target.catch_up, state))
@@ -165,8 +170,10 @@ class _TopicTarget(CommitTarget[TopicState, Commit]):
         prepare: Callable[[], bool],
         gaps: ForeignGaps | None,
         turns: GroupTurns | None,
+        reads_on: bool,
     ) -> None:
         super().__init__(state.log, deadline=deadline)
+        self._reads_on = reads_on
         self._first_state = state
         self._turns = turns
         self._round_trip_ms = 0.0
@@ -222,13 +229,22 @@ class _TopicTarget(CommitTarget[TopicState, Commit]):
         if self._turns is not None and self._is_worth_while(lost_races):
             self._turns.switch_on()
         if self._turns is None or not self._turns.is_on():
-            return super().after_loss(state, winner, lost_races=lost_races, round_trip_ms=round_trip_ms)
+            state = super().after_loss(state, winner, lost_races=lost_races, round_trip_ms=round_trip_ms)
+            return self._read_on(state)
         try:
             state = self.retry_until_deadline(partial(self.apply_winner, state, winner, catches_up=False))
         except PositionLost:
             state = self.retry_until_deadline(self.load)
         self._turns.after_loss(lost_races, round_trip_ms)
-        return state
+        return self._read_on(state)
+
+    def _read_on(self, state: TopicState) -> TopicState:
+        if not self._reads_on:
+            return state
+        try:
+            return self.retry_until_deadline(partial(self.catch_up, state))
+        except PositionLost:
+            return self.retry_until_deadline(self.load)
 
     def settle(self, lost: PositionLost) -> tuple[TopicState, bool]:
         """The next decision finds out whether the commit is in the topic: by a counter, a marker or live files."""

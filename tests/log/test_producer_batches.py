@@ -153,6 +153,17 @@ def test_a_batch_that_two_writers_commit_is_stored_once():
     assert values(log)[2:] == ["7:0", "7:1"]
 
 
+def test_a_writer_that_lost_a_race_refuses_nothing_before_it_has_read_on():
+    """Whoever acknowledged two batches to a client by one writer accepts the next of them by another."""
+    log = a_topic()
+    behind, other = a_writer(log), a_writer(log)
+    append(behind, batch(0, producer=9))  # it has loaded the topic: producer 7 has stored nothing
+    append(other, batch(0, 2))
+    append(other, batch(2, 3))
+    assert append(behind, batch(5)) == [6]
+    assert values(log) == ["9:0", *(f"7:{number}" for number in range(6))]
+
+
 def test_a_topic_of_the_same_name_knows_nothing_of_the_one_before():
     log = a_topic()
     append(a_writer(log), batch(0, 5))

@@ -182,7 +182,7 @@ def one_probe() -> Iterator[None]:
     probed: set[type[ObjectStore]] = set()
 
     def probe(store: RetryingStore, *, clock: Clock) -> None:
-        kind = type(store._store)  # not that of tests, which count calls or fail
+        kind = type(store._store._store)  # not that of tests, which count calls or fail
         if kind not in probed:
             probe_create_only(store, clock=clock)
         if kind in (LocalStore, MemoryStore):

@@ -1,7 +1,8 @@
 """Metrics of producers and consumers for Prometheus, in the process that uses them: a collector for prometheus-client.
 
 Names are those that Micrometer gives Kafka's clients, which dashboards know: ``kafka_producer_record_send_total``,
-``kafka_consumer_fetch_manager_records_lag``, … The extra ``prometheus`` installs prometheus-client.
+``kafka_consumer_fetch_manager_records_lag``, … What Kafka has no name for begins with ``sparklog_``, as the exporter's:
+``sparklog_store_requests_total``, … The extra ``prometheus`` installs prometheus-client.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, count
 from typing import Any
 
@@ -20,7 +21,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from sparklog.errors import InvalidTypeError
-from sparklog.metrics import MetricGroup
+from sparklog.metrics import ClientMetrics, MetricGroup
 
 __all__ = ["collect", "forget"]
 
@@ -37,6 +38,8 @@ _OF_PARTS = frozenset(
 )
 """Names that a consumer and its topics or partitions have: the consumer's own are left out, as a sum would count them
 twice. Source: Micrometer ``KafkaMetrics.checkAndBindMetrics``."""
+_OWN = "sparklog-"
+"""How groups begin of which Kafka has nothing."""
 
 
 def collect(*clients: Any, registry: CollectorRegistry = REGISTRY) -> None:
@@ -101,13 +104,16 @@ class _Clients(Collector):
 
     def collect(self) -> Iterator[Metric]:
         families: dict[str, Metric] = {}
-        for client_id, groups in self._seen():
-            for group in groups:
+        for client_id, metrics in self._seen():
+            for group in metrics.groups:
+                labels = {"client_id": client_id, **group.labels}
+                if group.name.startswith(_OWN):  # of producers and consumers, which may have one id
+                    labels["client"] = metrics.kind
                 for name, value in group.values.items():
-                    _add(families, client_id, group, name, value)
+                    _add(families, labels, group, name, value)
         yield from families.values()
 
-    def _seen(self) -> list[tuple[str, Sequence[MetricGroup]]]:
+    def _seen(self) -> list[tuple[str, ClientMetrics]]:
         """Each client's id, no two alike, and its metrics; what is closed or gone is forgotten."""
         with _CHANGING:
             found = []
@@ -120,7 +126,7 @@ class _Clients(Collector):
                     continue
                 client_id = _free(metrics.client_id or number, {name for kind, name in taken if kind == metrics.kind})
                 taken.add((metrics.kind, client_id))
-                found.append((client_id, metrics.groups))
+                found.append((client_id, metrics))
             self._leave_if_empty()
         return found
 
@@ -140,7 +146,7 @@ def _free(name: str, taken: Collection[str]) -> str:
     return next(each for each in names if each not in taken)
 
 
-def _add(families: dict[str, Metric], client_id: str, group: MetricGroup, name: str, value: float) -> None:
+def _add(families: dict[str, Metric], labels: Mapping[str, str], group: MetricGroup, name: str, value: float) -> None:
     """Add a value to the metric of its name, if it has one. NaN, of which Kafka says "nothing yet", is left out."""
     full = _full_name(group.name, name)
     if math.isnan(value) or (not group.labels and full in _OF_PARTS):
@@ -148,10 +154,14 @@ def _add(families: dict[str, Metric], client_id: str, group: MetricGroup, name: 
     family = families.get(full)
     if family is None:
         kind = CounterMetricFamily if full.endswith("_total") else GaugeMetricFamily
-        labels = ["client_id", *group.labels]
-        family = families[full] = kind(full, f"Kafka's {group.name}, {name}.", labels=labels)
-    family.add_metric([client_id, *group.labels.values()], value)  # type: ignore[attr-defined]
+        family = families[full] = kind(full, _help(group.name, name), labels=[*labels])
+    family.add_metric([*labels.values()], value)  # type: ignore[attr-defined]
 
 
 def _full_name(group: str, name: str) -> str:
-    return "kafka_" + f"{group.removesuffix('-metrics')}_{name}".replace("-", "_")
+    own = f"{group.removesuffix('-metrics')}_{name}".replace("-", "_")
+    return own if group.startswith(_OWN) else f"kafka_{own}"
+
+
+def _help(group: str, name: str) -> str:
+    return f"{group}, {name}." if group.startswith(_OWN) else f"Kafka's {group}, {name}."

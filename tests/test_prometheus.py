@@ -67,6 +67,23 @@ def test_clients_are_shown_under_names_that_dashboards_know(cluster: Cluster) ->
     assert ("kafka_consumer_coordinator_commit_latency_avg", "billing") not in found  # of nothing
 
 
+def test_requests_commits_and_races_are_shown_of_each_client(cluster: Cluster) -> None:
+    registry = CollectorRegistry()
+    with Producer(cluster, client_id="a") as producer, Consumer("t", cluster=cluster, client_id="a") as consumer:
+        collect(producer, consumer, registry=registry)
+        send(producer, 3)
+        found = scraped(registry)
+        families = {family.name: family for family in registry.collect()}
+    assert found["sparklog_producer_commits_total", "producer", "a"] >= 1
+    assert found["sparklog_producer_flushes_total", "producer", "a"] == 1
+    for kind in ("producer", "consumer"):
+        assert found["sparklog_store_requests_total", kind, "a", "create"] >= 1
+        assert found["sparklog_store_races_lost_total", kind, "a"] == 0
+    assert families["sparklog_store_bytes"].type == "counter"
+    assert families["sparklog_store_bytes"].documentation == "sparklog-store-metrics, bytes-total."
+    assert families["sparklog_producer_commit_seconds_max"].type == "gauge"
+
+
 def test_share_consumers_are_shown_beside_consumers(cluster: Cluster) -> None:
     registry = CollectorRegistry()
     settings: dict[str, Any] = {"group_id": "g", "client_id": "billing", "share_auto_offset_reset": "earliest"}
@@ -115,7 +132,8 @@ def test_what_is_closed_or_gone_is_forgotten(cluster: Cluster) -> None:
     producer, consumer = Producer(cluster), Consumer(cluster=cluster)
     collect(producer, consumer, registry=registry)
     consumer.close()
-    assert {name.split("_")[1] for name, *_ in scraped(registry)} == {"producer"}
+    assert {name.split("_")[1] for name, *_ in scraped(registry) if name.startswith("kafka_")} == {"producer"}
+    assert {labels[0] for name, *labels in scraped(registry) if name.startswith("sparklog_")} == {"producer"}
     producer.close()
     assert scraped(registry) == {}
     assert registry._collector_to_names == {}

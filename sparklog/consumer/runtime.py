@@ -381,7 +381,7 @@ class ConsumerRuntime:
             kind="consumer",
             client_id=self.config.client_id,
             is_closed=self.guard.is_closed or self.guard.is_forked,
-            groups=self.metrics.groups(assigned_count=self.assigned.count()),
+            groups=[*self.metrics.groups(assigned_count=self.assigned.count()), *self.cluster.store.counts.groups()],
         )
 
     def close(self, timeout_ms: float, *, auto_commit: bool) -> None:

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 
 from sparklog.exporter.metrics import CLUSTER_METRICS, EXPORTER_METRICS
+from sparklog.exporter.store_metrics import STORE_METRICS
 from sparklog.exporter.text import CONTENT_TYPE, compressed, lines
 from sparklog.observe import ClusterFigures
 from sparklog.observe.watching import Watching, WatchStatus
@@ -67,7 +68,8 @@ class ExporterApp:
 
     def _metrics(self, *, accepts_gzip: bool) -> Response:
         cached = self._cached
-        own = "".join(lines(EXPORTER_METRICS, self._status()))
+        status = self._status()
+        own = "".join([*lines(EXPORTER_METRICS, status), *lines(STORE_METRICS, status.asked)])
         if accepts_gzip:
             body = cached + compressed(iter([own]))
             return Response(status=200, content_type=CONTENT_TYPE, body=body, is_gzip=True)

@@ -18,7 +18,7 @@ from sparklog.observe.topic_figures import CHECKED_STEPS
 from sparklog.observe.watching import WatchStatus
 from sparklog.txn.states import TransactionState
 
-__all__ = ["CLUSTER_METRICS", "EXPORTER_METRICS", "Metric", "Row", "metric_names"]
+__all__ = ["CLUSTER_METRICS", "EXPORTER_METRICS", "Metric", "Row"]
 
 Row = tuple[Sequence[str], float]
 """The values of the labels, and the metric's value."""
@@ -36,11 +36,6 @@ class Metric(Generic[T]):
     rows: Callable[[T], Iterable[Row]]
     kind: str = "gauge"
     """``gauge`` or ``counter``."""
-
-
-def metric_names() -> set[str]:
-    """The names of all metrics that an exporter shows."""
-    return {metric.name for metric in CLUSTER_METRICS} | {metric.name for metric in EXPORTER_METRICS}
 
 
 def _one(value: Callable[[T], float | None]) -> Callable[[T], Iterable[Row]]:

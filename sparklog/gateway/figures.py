@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from sparklog._version import __version__
 from sparklog.errors import SparklogError
-from sparklog.exporter import Metric, Response
+from sparklog.exporter import STORE_METRICS, Metric, Response
 from sparklog.exporter.metrics import Row
 from sparklog.exporter.text import CONTENT_TYPE, lines
 from sparklog.gateway.counts import GatewayFigures
@@ -147,7 +147,8 @@ class GatewayProbe:
             accepts_gzip: of no use for so little.
         """
         if path == "/metrics":
-            body = "".join(lines(GATEWAY_METRICS, self._figures)).encode()
+            asked = lines(STORE_METRICS, self._cluster.store.counts.by_kind())
+            body = "".join([*lines(GATEWAY_METRICS, self._figures), *asked]).encode()
             return Response(status=200, content_type=CONTENT_TYPE, body=body)
         if path == "/healthz":
             stalled_s = time.monotonic() - self._figures.turned_s

@@ -42,6 +42,7 @@ from sparklog.observe.topic_watch import AHEAD_WHEN_CHANGED, TopicWatch, newest_
 from sparklog.observe.transaction_watch import TransactionWatch
 from sparklog.parallel import AT_ONCE, parallel_results
 from sparklog.paths import MAINTENANCE_NOTES, TOPICS_FOLDER
+from sparklog.storage.request_counts import RequestCounts
 from sparklog.storage.retrying import Patience
 
 __all__ = ["ClusterWatch", "Shard"]
@@ -139,6 +140,11 @@ class ClusterWatch:
         )
         self._unreadable: dict[tuple[str, str], _Unreadable] = {}
         self._files_ticks_ms = -_FILES_EVERY_MS
+
+    @property
+    def asked(self) -> RequestCounts:
+        """Requests to the store by everybody who uses this cluster in this process."""
+        return self._cluster.store.counts
 
     def look(self, *, on_part: Callable[[ClusterFigures], object] | None = None) -> ClusterFigures:
         """The cluster as of now. What can't be read is among the problems, beside what was known of it before.

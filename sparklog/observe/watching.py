@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import SparklogError
 from sparklog.interrupts import EventCount
 from sparklog.observe.cluster_watch import ClusterWatch
 from sparklog.observe.figures import ClusterFigures
+from sparklog.storage.request_counts import RequestCount
 from sparklog.workers import Worker
 
 __all__ = ["WatchStatus", "Watching"]
@@ -40,6 +41,8 @@ class WatchStatus:
     failed_count: int
     part: ClusterFigures | None = None
     """Found by the first look, while that is under way; None before, after it, and where nobody asked for it."""
+    asked: Mapping[str, RequestCount] = field(default_factory=dict)
+    """Requests to the store by their kind, of all that use the cluster in this process; empty before the first look."""
 
     @property
     def is_up(self) -> bool:
@@ -125,6 +128,7 @@ class Watching:
             look_count=state.look_count,
             failed_count=state.failed_count,
             part=state.part,
+            asked={} if self._watch is None else self._watch.asked.by_kind(),
         )
 
     def look(self) -> None:

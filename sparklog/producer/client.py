@@ -325,7 +325,7 @@ class Producer:
             kind="producer",
             client_id=self._config.client_id,
             is_closed=self._is_closed or isinstance(self._pipelines.ended, ForkedError),
-            groups=self._metrics.groups(requests_in_flight=in_flight_count),
+            groups=self._metrics.groups(requests_in_flight=in_flight_count, asked=self._cluster.store.counts),
         )
 
     def close(self, timeout: float | None = None) -> None:

@@ -13,6 +13,7 @@ from sparklog.producer.batch import Batch
 from sparklog.producer.observer import ProducerObserver
 from sparklog.producer.outcome import Outcome
 from sparklog.producer.topic_queue import Buffer
+from sparklog.storage.request_counts import RequestCounts
 
 __all__ = ["ProducerMetrics"]
 
@@ -102,8 +103,12 @@ class ProducerMetrics:
         finally:
             self._transaction_ns[call].record((self._clock.ticks_ms() - began) * 1e6)
 
-    def groups(self, *, requests_in_flight: int) -> list[MetricGroup]:
-        """All values: of the producer, and of each topic."""
+    def groups(self, *, requests_in_flight: int, asked: RequestCounts) -> list[MetricGroup]:
+        """All values: of the producer, of its commits, of each topic, and of its store.
+
+        Args:
+            asked: what was asked of the store.
+        """
         topics = list(self._topics.items())
         producer = {
             "record-send-rate": sum(topic.sent.count_rate() for _, topic in topics),
@@ -149,7 +154,23 @@ class ProducerMetrics:
             )
             for name, topic in topics
         ]
-        return [MetricGroup(name="producer-metrics", values=producer), *of_topics]
+        return [
+            MetricGroup(name="producer-metrics", values=producer),
+            MetricGroup(name="sparklog-producer-metrics", values=self._of_commits()),
+            *of_topics,
+            *asked.groups(),
+        ]
+
+    def _of_commits(self) -> dict[str, float]:
+        """How many there were and how long they took, in units and names that Prometheus wants."""
+        return {
+            "commits-total": float(self._request_ms.count),
+            "commit-seconds-total": self._request_ms.total / 1_000,
+            "commit-seconds-max": self._request_ms.maximum() / 1_000,
+            "flushes-total": float(self._flush_ns.count),
+            "flush-seconds-total": self._flush_ns.total / 1e9,
+            "flush-seconds-max": self._flush_ns.maximum() / 1e9,
+        }
 
 
 def _ratio(part: float, whole: float) -> float:

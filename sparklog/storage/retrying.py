@@ -21,6 +21,7 @@ from sparklog.clock import Clock, Deadline
 from sparklog.errors import StoreError
 from sparklog.parallel import parallel_map
 from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
+from sparklog.storage.request_counts import CountedStore, RequestCounts
 
 __all__ = ["DEFAULT_RETRY_MS", "Backoff", "Patience", "RetryingStore", "retry"]
 
@@ -87,9 +88,12 @@ class RetryingStore(ObjectStore):
     ``create`` and ``sync`` aren't."""
 
     def __init__(self, store: ObjectStore, *, clock: Clock, retry_ms: float = DEFAULT_RETRY_MS) -> None:
-        self._store = store
+        counted = CountedStore(store, clock=clock)
+        self._store = counted
         self._clock = clock
         self._retry_ms = retry_ms
+        self.counts: RequestCounts = counted.counts
+        """Requests to the store, each attempt."""
 
     @contextmanager
     def patience(self, patience: Patience) -> Iterator[None]:

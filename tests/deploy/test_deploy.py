@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sparklog.exporter import CLUSTER_METRICS, EXPORTER_METRICS, metric_names
+from sparklog.exporter import CLUSTER_METRICS, EXPORTER_METRICS, STORE_METRICS, Metric, metric_names
 
 REPOSITORY = Path(__file__).parent.parent.parent
 PROMETHEUS = REPOSITORY / "deploy" / "prometheus"
@@ -22,7 +22,10 @@ DASHBOARDS = sorted((REPOSITORY / "deploy" / "grafana").glob("*.json"))
 ALERTS = re.findall(r"- alert: (\w+)", RULES)
 OWN_LABELS = {"job", "instance", "severity", "alertname"}
 """Labels that Prometheus or the rules give."""
-LABELS = OWN_LABELS.union(*(one.labels for one in CLUSTER_METRICS), *(one.labels for one in EXPORTER_METRICS))
+OF_CLIENTS = {"client_id", "client"}
+"""Labels of the same metrics where clients show them (``sparklog.prometheus``)."""
+EXPORTED: tuple[Metric[Any], ...] = (*CLUSTER_METRICS, *EXPORTER_METRICS, *STORE_METRICS)
+LABELS = (OWN_LABELS | OF_CLIENTS).union(*(one.labels for one in EXPORTED))
 METRIC = re.compile(r"\b(?:kafka|sparklog)_[a-z_]+")
 
 

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sparklog import Admin, OffsetAndMetadata, TopicPartition
-from sparklog.exporter import CLUSTER_METRICS, EXPORTER_METRICS, ExporterApp, Metric, metric_names
+from sparklog.exporter import CLUSTER_METRICS, EXPORTER_METRICS, STORE_METRICS, ExporterApp, Metric, metric_names
 from sparklog.exporter.text import compressed, lines
 from sparklog.log import create_topic
 from sparklog.observe import ClusterWatch
@@ -91,6 +91,7 @@ def test_names_of_kafka_exporter_are_there_with_its_labels(here: Watched) -> Non
     assert ours == KAFKA_EXPORTER
     told = [(one.name, one.kind, one.help) for one in CLUSTER_METRICS]
     told += [(one.name, one.kind, one.help) for one in EXPORTER_METRICS]
+    told += [(one.name, one.kind, one.help) for one in STORE_METRICS]
     for name, kind, text in told:
         assert re.fullmatch("(kafka|sparklog)_[a-z_]+", name)
         assert (kind == "counter") == name.endswith("_total")
@@ -114,6 +115,7 @@ def test_figures_are_under_their_names(here: Watched) -> None:
     assert found["sparklog_transactional_ids", ("Ongoing",)] == 1
     assert found["sparklog_up", ()] == 1
     names = {name for name, _ in found}
+    assert found["sparklog_store_requests_total", ("list",)] >= 4
     assert metric_names() - names == {"sparklog_disk_free_bytes", "sparklog_disk_size_bytes"}  # of a folder alone
     assert names <= metric_names()
 
@@ -135,6 +137,11 @@ def test_a_scrape_calls_no_store_and_says_how_old_it_is(here: Watched) -> None:
         here.clock.advance(15_000)
         watching.look()
     found = scraped(app)
+    assert found.pop(("sparklog_store_errors_total", ("list",))) == 2
+    assert (
+        found.pop(("sparklog_store_requests_total", ("list",)))
+        == before["sparklog_store_requests_total", ("list",)] + 2
+    )
     changed = {name: value for (name, _), value in found.items() if before[name, _] != value}
     assert changed == {
         "sparklog_up": 0,

@@ -72,6 +72,8 @@ def test_a_gateway_counts_and_once_stopped_answers_what_it_was_asked(running):
         assert value(text, "sparklog_gateway_fetch_sessions") == 1
         assert value(text, "sparklog_gateway_received_bytes_total") > 20
         assert value(text, "sparklog_gateway_queued_bytes") == 0
+        assert value(text, 'sparklog_store_requests_total{kind="get"}') > 0
+        assert value(text, "sparklog_store_races_lost_total") == 0
         assert get(port, "/healthz") == (200, '{"status": "ok", "error": null}\n')
         assert get(port, "/readyz")[0] == 200
         assert get(port, "/none")[0] == 404

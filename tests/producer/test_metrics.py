@@ -10,7 +10,9 @@ import pytest
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.log import create_topic
 from sparklog.producer.record_memory import RECORD_OVERHEAD_BYTES
-from sparklog.testing import ManualClock
+from sparklog.storage import MemoryStore
+from sparklog.storage.request_counts import KINDS
+from sparklog.testing import CountingStore, ManualClock
 from tests.producer.support import LONG_S, a_producer, a_topic
 
 # Source: Kafka SenderMetricsRegistry, BufferPool, KafkaProducerMetrics
@@ -55,14 +57,20 @@ OF_A_TOPIC = {
     "record-send-rate",
     "record-send-total",
 }
+OURS = {
+    "sparklog-producer-metrics",
+    "sparklog-store-metrics",
+    *(f"sparklog-store-metrics.{kind}" for kind in KINDS),
+}
+"""Of what Kafka has nothing."""
 
 
-def test_names_and_groups_are_kafkas() -> None:
+def test_names_and_groups_are_kafkas_but_for_the_stores() -> None:
     with a_producer(a_topic()) as producer:
-        assert set(producer.metrics()) == {"producer-metrics"}
+        assert set(producer.metrics()) == {"producer-metrics", *OURS}
         producer.partitions_for("t")
         found = producer.metrics()
-        assert set(found) == {"producer-metrics", "producer-topic-metrics.t"}
+        assert set(found) == {"producer-metrics", "producer-topic-metrics.t", *OURS}
         assert set(found["producer-metrics"]) == NAMES
         assert set(found["producer-topic-metrics.t"]) == OF_A_TOPIC
         assert all(isinstance(value, float) for group in found.values() for value in group.values())
@@ -126,3 +134,32 @@ def test_calls_of_transactions_are_counted() -> None:
     for call in ("init", "commit"):
         assert found[f"txn-{call}-time-ns-total"] > 0
     assert found["txn-abort-time-ns-total"] == 0
+
+
+def test_commits_flushes_and_requests_are_counted() -> None:
+    counting = CountingStore(MemoryStore())
+    cluster = a_topic(counting)
+    with a_producer(cluster) as producer:
+        counting.reset()
+        before = producer.metrics()
+        for _ in range(2):
+            producer.send("t", b"v").get(LONG_S)
+        producer.flush(LONG_S)
+        found, asked = producer.metrics(), counting.counts()
+    ours = found["sparklog-producer-metrics"]
+    assert (ours["commits-total"], ours["flushes-total"]) == (2, 1)
+    assert ours["commit-seconds-total"] >= ours["commit-seconds-max"] >= 0
+    assert ours["flush-seconds-total"] == ours["flush-seconds-max"] >= 0
+    for kind in ("get", "put", "create", "list"):
+        group = f"sparklog-store-metrics.{kind}"
+        assert found[group]["requests-total"] - before[group]["requests-total"] == asked.get(kind, 0)
+    assert found["sparklog-store-metrics"]["races-lost-total"] == before["sparklog-store-metrics"]["races-lost-total"]
+
+
+def test_a_race_that_a_producer_lost_is_counted() -> None:
+    cluster = a_topic()
+    with a_producer(cluster) as one, a_producer(cluster) as other:
+        for producer in (one, other, one):  # the second time, one doesn't know of the other's commit
+            producer.send("t", b"v").get(LONG_S)
+        lost = one.metrics()["sparklog-store-metrics"]["races-lost-total"]
+    assert lost >= 1

@@ -203,7 +203,7 @@ class ShareConsumer:
             kind="consumer",
             client_id=self._runtime.config.client_id,
             is_closed=self._guard.is_closed or self._guard.is_forked,
-            groups=self._runtime.metrics.groups(),
+            groups=[*self._runtime.metrics.groups(), *self._runtime.cluster.store.counts.groups()],
         )
 
     def wakeup(self) -> None:

@@ -1,0 +1,259 @@
+"""How often a process has asked a store, how many bytes it has moved and how long it has waited: counted for each
+attempt at a request, by kind of request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar
+
+from sparklog.clock import Clock
+from sparklog.errors import ObjectNotFoundError, StoreError
+from sparklog.metrics import MetricGroup
+from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
+
+__all__ = ["KINDS", "CountedStore", "RequestCount", "RequestCounts"]
+
+T = TypeVar("T")
+
+KINDS = ("get", "put", "create", "list", "delete", "sync")
+"""``create`` is the create-only put, by which commits are made; ``sync`` is a later fsync, which a folder has alone."""
+_PAGE = 1_000
+"""Objects that a LIST tells of, and a bulk delete takes, in one request of an object store."""
+_GROUP = "sparklog-store-metrics"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCount:
+    """Requests of one kind since the start."""
+
+    requests: int = 0
+    """One for each object that is read or written, also where many go together; of listings and deletions one for each
+    1,000 objects. Attempts that failed are among them."""
+    bytes: int = 0
+    """Size of the objects, or parts of objects, that were read or written."""
+    errors: int = 0
+    """Calls that failed. That there is no such object is an answer, no failure."""
+    seconds: float = 0.0
+    """Time that threads have waited; for objects that go together once, and of a listing for its first object and each
+    thousandth after it."""
+    races_lost: int = 0
+    """Creates that found the name taken: in a log, the next entry is another's."""
+
+
+class _Cell:
+    """Sums of a kind of request, of which one thread at a time has the writing."""
+
+    __slots__ = ("bytes", "errors", "races_lost", "requests", "seconds")
+
+    def __init__(self) -> None:
+        self.requests = self.bytes = self.errors = self.races_lost = 0
+        self.seconds = 0.0
+
+
+class RequestCounts:
+    """The counts of one store. For several threads, and without a lock, which an interrupt or a fork could leave held.
+
+    There are as many sets of cells as threads have ever counted at the same time. Who counts takes one that is idle,
+    and so has it alone. One that isn't given back, as an interrupt came, is read all the same.
+    """
+
+    def __init__(self) -> None:
+        self._all: list[dict[str, _Cell]] = []
+        self._idle: list[dict[str, _Cell]] = []
+
+    def add(
+        self,
+        kind: str,
+        requests: int,
+        *,
+        size_bytes: int = 0,
+        errors: int = 0,
+        seconds: float = 0.0,
+        races_lost: int = 0,
+    ) -> None:
+        """Count requests of a kind that have ended."""
+        try:
+            cells = self._idle.pop()
+        except IndexError:
+            cells = {each: _Cell() for each in KINDS}
+            self._all.append(cells)
+        cell = cells[kind]
+        cell.requests += requests
+        cell.bytes += size_bytes
+        cell.errors += errors
+        cell.seconds += seconds
+        cell.races_lost += races_lost
+        self._idle.append(cells)
+
+    def by_kind(self) -> Mapping[str, RequestCount]:
+        """The counts as of now, of each kind."""
+        every = tuple(self._all)
+        return {kind: _sum([cells[kind] for cells in every]) for kind in KINDS}
+
+    def groups(self) -> list[MetricGroup]:
+        """The counts as a client tells them: the races, and a group for each kind."""
+        counts = self.by_kind()
+        lost = float(counts["create"].races_lost)
+        return [
+            MetricGroup(name=_GROUP, values={"races-lost-total": lost}),
+            *(MetricGroup(name=_GROUP, labels={"kind": kind}, values=_values(one)) for kind, one in counts.items()),
+        ]
+
+
+def _sum(cells: Sequence[_Cell]) -> RequestCount:
+    return RequestCount(
+        requests=sum(cell.requests for cell in cells),
+        bytes=sum(cell.bytes for cell in cells),
+        errors=sum(cell.errors for cell in cells),
+        seconds=sum(cell.seconds for cell in cells),
+        races_lost=sum(cell.races_lost for cell in cells),
+    )
+
+
+def _values(count: RequestCount) -> dict[str, float]:
+    return {
+        "requests-total": float(count.requests),
+        "bytes-total": float(count.bytes),
+        "errors-total": float(count.errors),
+        "seconds-total": count.seconds,
+    }
+
+
+class CountedStore(ObjectStore):
+    """Another store, each of whose calls is counted once it has ended.
+
+    What a store's own client repeats within a call isn't seen. Nor is what engines read through
+    :meth:`arrow_filesystem`.
+    """
+
+    def __init__(self, store: ObjectStore, *, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self.counts = RequestCounts()
+
+    @property
+    def uri(self) -> str:
+        return self._store.uri
+
+    @property
+    def may_tear(self) -> bool:
+        return self._store.may_tear
+
+    @property
+    def is_remote(self) -> bool:
+        return self._store.is_remote
+
+    def read(self, path: str) -> bytes:
+        return self._count("get", 1, partial(self._store.read, path), len)
+
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        return self._count("get", 1, partial(self._store.read_range, path, start, end), len)
+
+    def read_many(self, paths: Sequence[str]) -> Sequence[bytes | None]:
+        return self._count("get", len(paths), partial(self._store.read_many, paths), _size_of_all)
+
+    def read_buffers(self, paths: Sequence[str]) -> Sequence[Any]:
+        return self._count("get", len(paths), partial(self._store.read_buffers, paths), _size_of_all)
+
+    def put(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        self._count("put", 1, partial(self._store.put, path, data, sync=sync), lambda _: _size(data))
+
+    def put_many(self, objects: Mapping[str, bytes], *, sync: bool = False) -> None:
+        call = partial(self._store.put_many, objects, sync=sync)
+        self._count("put", len(objects), call, lambda _: _size_of_all(objects.values()))
+
+    def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
+        call = partial(self._store.create, path, data, sync=sync)
+        result = self._count("create", 1, call, lambda found: _size(data) if found is CreateResult.CREATED else 0)
+        if result is CreateResult.EXISTS:
+            self.counts.add("create", 0, races_lost=1)
+        return result
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        listed = _when_asked(partial(self._store.list, prefix, after=after))
+        requests = 1
+        while True:
+            # A clock for each object would cost more than it tells: an object store answers with pages.
+            first = self._count("list", requests, partial(next, listed, None))
+            if first is None:
+                return
+            if not requests:
+                self.counts.add("list", 1)
+            yield first
+            taken = 1
+            try:
+                for found in islice(listed, _PAGE - 1):
+                    taken += 1
+                    yield found
+            except StoreError:
+                self.counts.add("list", 0, errors=1)
+                raise
+            if taken < _PAGE:
+                return
+            requests = 0
+
+    def list_names(self, prefix: str) -> Sequence[str]:
+        names = self._count("list", 1, partial(self._store.list_names, prefix))
+        if len(names) > _PAGE:
+            self.counts.add("list", _pages(len(names)) - 1)
+        return names
+
+    def delete(self, paths: Iterable[str]) -> None:
+        gone = tuple(paths)
+        self._count("delete", _pages(len(gone)), partial(self._store.delete, gone))
+
+    def remove_empty_folders(self, prefix: str, *, changed_before_ms: int) -> None:
+        self._store.remove_empty_folders(prefix, changed_before_ms=changed_before_ms)
+
+    def sync(self, paths: Iterable[str]) -> None:
+        written = tuple(paths)
+        self._count("sync", len(written) if self.may_tear else 0, partial(self._store.sync, written))
+
+    def sync_all(self) -> None:
+        self._count("sync", 1 if self.may_tear else 0, self._store.sync_all)
+
+    def watch(self, folder: str, changed: Callable[[], None]) -> Callable[[], None] | None:
+        return self._store.watch(folder, changed)
+
+    def arrow_filesystem(self) -> Any:
+        return self._store.arrow_filesystem()
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _count(self, kind: str, requests: int, call: Callable[[], T], size_of: Callable[[T], int] | None = None) -> T:
+        """The result of a call, which counts as so many requests.
+
+        Args:
+            size_of: the bytes that were moved, of the result.
+        """
+        began = self._clock.ticks_ms()
+        try:
+            result = call()
+        except StoreError as error:
+            is_answer = isinstance(error, ObjectNotFoundError)
+            self.counts.add(kind, requests, errors=not is_answer, seconds=(self._clock.ticks_ms() - began) / 1_000)
+            raise
+        seconds = (self._clock.ticks_ms() - began) / 1_000
+        self.counts.add(kind, requests, size_bytes=0 if size_of is None else size_of(result), seconds=seconds)
+        return result
+
+
+def _when_asked(call: Callable[[], Iterator[ObjectInfo]]) -> Iterator[ObjectInfo]:
+    """The objects of a listing; the store is asked with the first one."""
+    yield from call()
+
+
+def _pages(objects: int) -> int:
+    return -(-objects // _PAGE)
+
+
+def _size(data: Any) -> int:
+    return data.nbytes if isinstance(data, memoryview) else len(data)
+
+
+def _size_of_all(found: Iterable[Any]) -> int:
+    return sum(_size(data) for data in found if data is not None)

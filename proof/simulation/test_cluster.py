@@ -30,6 +30,7 @@ FIRST_FOUND = {
     "a_new_owner_begins_one_too_late": 0,
     "a_new_owner_goes_on_before_the_records": 28,
     "a_producer_is_fenced_by_an_abort": 21,
+    "an_entry_carries_another_file": 4,
     "announced_uploads_overtake_ordinary_ones": SHARING_SEEDS + 147,
     "compaction_drops_the_newest": 17,
     "decisions_are_not_flushed": 2328,

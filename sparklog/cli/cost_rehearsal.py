@@ -37,6 +37,8 @@ _SHORTEST_MS, _LONGEST_MS = 60_000.0, 600_000.0
 """The simulated time of a rehearsal of the consumer: three commits, if it isn't too long."""
 _BATCH_BYTES = 1_048_576
 """The default of ``batch_size``."""
+_MOST_FILE_BYTES = 65_536
+"""Larger files cost as many requests, and memory of the rehearsal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,11 @@ class Workload:
         if not self.has_keys:
             return 1.0
         return self.partitions * (1.0 - math.pow(1 - 1 / self.partitions, records))
+
+    @property
+    def file_bytes(self) -> int:
+        """The expected size of a file's records."""
+        return math.ceil(self.rate * self.commit_interval_ms / 1_000 / self.files_per_commit * self.record_bytes)
 
 
 def commit_requests(workload: Workload) -> Requests:
@@ -121,6 +128,10 @@ class _CountedStore(MemoryStore):
         self._counting = threading.Lock()
         self.is_counted = True
         self.log = self.files = Requests()
+
+    @property
+    def is_remote(self) -> bool:
+        return True
 
     def begin_count(self) -> None:
         """Count from zero again."""
@@ -192,7 +203,8 @@ class _RehearsedTopic:
         count = max(1, math.floor(self._files_due))
         self._files_due -= count
         first, self._next_partition = self._next_partition, self._next_partition + count
-        records = pa.table({"key": [b"k"], "value": [b"v"], "timestamp": pa.array([self.clock.now_ms()], pa.int64())})
+        value = b"v" * min(self.workload.file_bytes, _MOST_FILE_BYTES)
+        records = pa.table({"key": [b"k"], "value": [value], "timestamp": pa.array([self.clock.now_ms()], pa.int64())})
         files = [((first + number) % self.workload.partitions, records) for number in range(count)]
         self._writer.append(self._writer.upload(files), deadline=self.clock.deadline_in(60_000))
 

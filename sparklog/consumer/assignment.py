@@ -115,6 +115,11 @@ class PartitionState:
         """Were records taken that the caller doesn't have yet?"""
         return not self._positions[2].is_done
 
+    def needs(self, last_offset: int) -> bool:
+        """Are records up to ``last_offset`` to be fetched that weren't yet?"""
+        is_fetched = not (self.paused or self.is_leaving or self.error is not None)
+        return is_fetched and self.fetch_offset is not None and self.fetch_offset <= last_offset
+
     def is_handed_by(self, handover: Handover) -> bool:
         """Are the newest records that were taken those of this handover? Not once the partition was sought or taken
         away."""

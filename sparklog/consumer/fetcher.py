@@ -9,6 +9,7 @@ from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
 from sparklog.consumer.announcements import Announcements
 from sparklog.consumer.assignment import Chunk
+from sparklog.consumer.carried_ahead import CarriedAhead
 from sparklog.consumer.fetch_positions import TimestampSearch, set_fetch_offset
 from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.followed_topics import FollowedTopics, Polled
@@ -57,6 +58,7 @@ class Fetcher:
         )
         self._schedule = PollSchedule(config.fetch_max_wait_ms)
         self._reader = SegmentFetcher(cluster.store, cluster.clock, limits, value_schema_id=config.value_schema_id)
+        self._carried = CarriedAhead(fetch_state, self._reader, max_bytes=config.fetch_max_bytes)
         self._epochs: dict[TopicPartition, int] = {}
         """Epochs of the partitions before this round's look at the topics."""
         self._changed: set[str] = set()
@@ -207,6 +209,7 @@ class Fetcher:
             del self._retry_ticks_ms[topic]
         self._fail_all({**taken.errors, **polled.errors})
         self._fetch_state.note_looks(news.keys())
+        self._carried.hold(polled.entries, self._topics.follower, self._epochs)
         self._topics.meet_foreign_files(news)
         return self._publish() or any(news.values())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -52,6 +52,8 @@ class Polled:
     """Why the others couldn't be looked at."""
     ended: Set[str] = frozenset()
     """The topics whose ends were seen: nothing follows what was found."""
+    entries: Mapping[str, Sequence[Entry]] = field(default_factory=dict)
+    """The entries that were found and applied."""
 
 
 class FollowedTopics:
@@ -213,7 +215,7 @@ class FollowedTopics:
         }
 
     def _applied(self, results: Mapping[str, list[Entry] | Exception]) -> Polled:
-        news, errors, ended = {}, {}, set()
+        news, errors, ended, entries = {}, {}, set(), {}
         for topic, found in results.items():
             if isinstance(found, Exception):
                 errors[topic] = found
@@ -222,10 +224,12 @@ class FollowedTopics:
             else:
                 has_ended = self._followers[topic].caught_up
                 news[topic] = bool(found) or not has_ended
+                if found:
+                    entries[topic] = found
                 if has_ended:
                     ended.add(topic)
                 self._stale.discard(topic)
-        return Polled(news, errors, ended)
+        return Polled(news, errors, ended, entries)
 
     def meet_foreign_files(self, topics: Iterable[str]) -> None:
         """Have offsets given, in the background, to records that other engines wrote without (rule F2, sequencing)."""

@@ -75,12 +75,33 @@ class _Read:
             self._found = {path: found for path, found in zip(self._paths, data, strict=True) if found is not None}
 
 
+class _Given:
+    """The bytes of one file, which the log carried."""
+
+    has_ended = True
+
+    def __init__(self, data: Any) -> None:
+        self._data = data
+
+    def wait(self) -> None:
+        """Return: they are there."""
+
+    def has(self, path: str) -> bool:
+        """Are the bytes of the file there?"""
+        return self._data is not None
+
+    def take(self, path: str) -> Any:
+        """The bytes of the file, which are then forgotten."""
+        data, self._data = self._data, None
+        return data
+
+
 @dataclass(slots=True)
 class _File:
     """A file whose bytes are there, or on their way."""
 
     facts: FileAhead
-    read: _Read
+    read: _Read | _Given
 
 
 class ReadAhead:
@@ -132,6 +153,11 @@ class ReadAhead:
             return
         self._reads.append(read)
         self._files.update((file.path, _File(file, read)) for file in files)
+
+    def hold(self, file: FileAhead, data: Any) -> None:
+        """Hold the bytes of a file, which the log carried."""
+        if file.path not in self._files:
+            self._files[file.path] = _File(file, _Given(data))
 
     def settle(self, path: str) -> None:
         """Wait for a file if it is on its way. If it couldn't be read, it isn't held any more."""

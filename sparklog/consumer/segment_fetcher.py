@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 
@@ -130,6 +131,13 @@ class SegmentFetcher:
             self._open.pop(partition, None)
         self._ahead.forget(partitions)
 
+    def hold(self, file: FileAhead, data: Any) -> bool:
+        """Hold the bytes of a file that a partition will need, as if it was read ahead. False: that is too much."""
+        if self._ahead.held_bytes + file.size_bytes > self._limits.request_bytes:
+            return False
+        self._ahead.hold(file, data)
+        return True
+
     def close(self) -> None:
         """Wait for what is under way in the background."""
         self._ahead.close()
@@ -149,7 +157,7 @@ class SegmentFetcher:
         paths = (path for plan in plans for group in plan.groups for path in group.paths)
         files = PlannedFiles(self._store, self._ahead, paths)
         files.fetch()
-        if self._ahead.is_useful:
+        if self._ahead.is_useful or self._ahead.held:
             self._read_ahead(plans, room_bytes)
         left = room_bytes
         for plan in plans:
@@ -212,7 +220,8 @@ class SegmentFetcher:
                     left -= size
                     files += group.ahead(plan.request)
             self._ahead.keep(plan.request.state.partition, wanted)
-        self._ahead.start(files)
+        if self._ahead.is_useful:
+            self._ahead.start(files)
 
     def _is_ahead(self, group: _Group) -> bool:
         return bool(group.paths) and all(path in self._ahead for path in group.paths)

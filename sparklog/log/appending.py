@@ -16,6 +16,7 @@ from sparklog.log.announced.plan import MOST_FILES, OwnFlush
 from sparklog.log.announced.writing import AnnouncedFlush, FlushState, GroupWriting
 from sparklog.log.append_plan import plan_append
 from sparklog.log.append_slots import Slot, judge_slots, new_batches, rows_of
+from sparklog.log.carried_files import carrying, is_worth_while
 from sparklog.log.commit import Commit, TopicCommitResult
 from sparklog.log.data.data_files import StagedFile, UploadedFile
 from sparklog.log.data.encode import EncodedBatch
@@ -213,7 +214,10 @@ class Append:
         bases = planned.base_offsets
         paths = [slot.newest.path for slot in self._filled]
         self._base_offsets = tuple(bases[path] for path in paths if path in bases)
-        return self._with_batches(planned.commit, bases)
+        commit = self._with_batches(planned.commit, bases)
+        if not is_worth_while(state.log.store):
+            return commit
+        return carrying(commit, [slot.newest for slot in self._filled if slot.newest.path in bases])
 
     @property
     def _filled(self) -> list[Slot]:

@@ -50,9 +50,15 @@ def test_a_quiet_consumer_looks_each_fetch_max_wait_ms():
 
 @pytest.mark.slow
 def test_a_consumer_reads_each_file_once():
-    _, files = reading_requests(a_workload(partitions=2, rate=10.0))
+    _, files = reading_requests(a_workload(partitions=2, rate=10.0, record_bytes=100_000))
     per_second = 1_000 / a_workload(rate=10.0).commit_interval_ms * a_workload(partitions=2, rate=10.0).files_per_commit
     assert files.gets == pytest.approx(per_second, rel=0.1)
+
+
+@pytest.mark.slow
+def test_a_consumer_reads_no_file_that_the_log_carries():
+    _, files = reading_requests(a_workload(partitions=2, rate=10.0))
+    assert files.gets == 0
 
 
 def test_commits_come_after_linger_a_put_a_full_batch_or_a_record():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from binascii import a2b_base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from unittest import mock
 from sparklog.clock import Deadline
 from sparklog.compaction import clean_arrow, rewrite_arrow
 from sparklog.compaction.keys import Counts, LatestOffsets
+from sparklog.consumer import carried_ahead
 from sparklog.consumer.assignment_changes import AssignmentChanges
 from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, ProducerFencedError, StoreUnavailableError
 from sparklog.groups.membership import heartbeat_rounds
@@ -20,10 +22,11 @@ from sparklog.groups.offsets import changes, commit_thread
 from sparklog.groups.offsets.changes import CommitOffsets
 from sparklog.groups.offsets.pending import PendOffsets
 from sparklog.groups.offsets.rows import Stamp
-from sparklog.log import append_plan, commit
+from sparklog.log import append_plan, appending, carried_files, commit
 from sparklog.log.announced import group, plan
 from sparklog.log.announced.writing import GroupWriting
 from sparklog.log.append import TopicWriter
+from sparklog.log.carried_files import CARRIED_INFO
 from sparklog.log.data.data_files import StagedUpload
 from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.publishing import Marker
@@ -347,6 +350,28 @@ def uploads_are_handed_over_as_they_end() -> AbstractContextManager[object]:
     return mock.patch.object(OrderedResults, "end", lambda self, _, result: self._hand_over(result))
 
 
+def an_entry_carries_another_file() -> AbstractContextManager[object]:
+    """Decision 0045: what an entry carries are the bytes of the file that was carried before, and nobody compares its
+    size."""
+    carrying, newest = carried_files.carrying, {"data": ""}
+
+    def carry_another(wanted: Any, files: Any) -> Any:
+        carries = carrying(wanted, files)
+        own = carries.info.get(CARRIED_INFO)
+        if not own:
+            return carries
+        before, newest["data"] = newest["data"], next(iter(own.values()))
+        return replace(carries, info={**carries.info, CARRIED_INFO: dict.fromkeys(own, before)}) if before else carries
+
+    def whatever_its_size(entry: Any, path: str, *, size_bytes: int) -> bytes:
+        return a2b_base64(entry.info[CARRIED_INFO][path])
+
+    stack = ExitStack()
+    stack.enter_context(mock.patch.object(appending, "carrying", carry_another))
+    stack.enter_context(mock.patch.object(carried_ahead, "carried_file", whatever_its_size))
+    return stack
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """What is planted, and what it must show: that a world breaks down in whatever way isn't enough."""
@@ -424,6 +449,7 @@ PLANTED: Mapping[str, Fault] = _faults(
         a_failed_upload_counts_as_not_announced: (_K.ABORTED_READ, _K.CONTRADICTION),
         announced_uploads_overtake_ordinary_ones: (_K.NON_MONOTONIC_SEND,),
         uploads_are_handed_over_as_they_end: (_K.NON_MONOTONIC_SEND,),
+        an_entry_carries_another_file: (_K.INCONSISTENT_OFFSETS, _K.SKIPPED_POLL, _K.PHANTOM),
         the_newest_flush_goes_first: (_K.NON_MONOTONIC_SEND, _K.LOST_WRITE),
     }
 )

@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 from proof.simulation.cluster import group_worlds
+from proof.simulation.cluster.carrying import carries, carrying
 from proof.simulation.cluster.group_promises import Holders
 from proof.simulation.cluster.group_worlds import draw_group_world, is_group_world
 from proof.simulation.cluster.hand_overs import HandOvers
@@ -132,6 +133,7 @@ class Play:
         self.is_group_world = is_group_world(seed)
         if self.is_group_world:
             self.shape, expected = draw_group_world(seed, self.shape, expected)
+        self.seed = seed
         self.is_sharing = is_sharing(seed)
         if self.is_sharing:
             self.shape, expected = draw_sharing(seed, self.shape, expected)
@@ -220,6 +222,8 @@ class Play:
             stack.enter_context(self.hand_overs.watching())
             if self.is_sharing:
                 stack.enter_context(sharing(self.world.counts))
+            if carries(self.seed) and not self.is_group_world:
+                stack.enter_context(carrying(self.world.counts))
             if self.is_group_world:
                 self.watch.on_rows = self.holders.see_rows
                 stack.enter_context(self.holders.watching())

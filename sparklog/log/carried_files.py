@@ -1,0 +1,73 @@
+"""Small data files whose bytes a log entry carries, beside naming them: whoever reads the entry needn't ask the store
+for the file, which is there all the same (decision 0045).
+
+On a store of another machine a request takes milliseconds, and costs as much for a kilobyte as for a megabyte.
+"""
+
+from __future__ import annotations
+
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from sparklog.delta.actions import Entry
+from sparklog.delta.checkpoint import checkpoint_threshold
+from sparklog.log.commit import Commit
+from sparklog.log.data.data_files import StagedFile
+from sparklog.storage import ObjectStore
+
+__all__ = ["CARRIED_INFO", "carried_file", "carried_paths", "carrying", "is_worth_while", "most_carried_bytes"]
+
+CARRIED_INFO = "files"
+"""In ``commitInfo.sparklog``: the bytes of data files that the entry adds, by path, in base64."""
+_MOST_BYTES = 10 * 1024
+"""The most that the files of one entry have together."""
+_MOST_TAIL_BYTES = 4 * 2**20
+"""The most that the files of all entries behind a checkpoint have: whoever opens the topic reads these entries."""
+
+
+def is_worth_while(store: ObjectStore) -> bool:
+    """Does a request to the store take longer than to carry a small file?"""
+    return store.is_remote
+
+
+def most_carried_bytes(live_file_count: int) -> int:
+    """The bytes of files that an entry of a topic may carry: the fewer, the more entries follow a checkpoint until the
+    next one is due."""
+    return min(_MOST_BYTES, _MOST_TAIL_BYTES // checkpoint_threshold(live_file_count))
+
+
+def carrying(commit: Commit, files: Iterable[StagedFile]) -> Commit:
+    """The commit with the bytes of those of its files that are small enough, the smallest first.
+
+    Args:
+        files: uploaded ones, which the commit adds under the paths that they have.
+    """
+    left = most_carried_bytes(commit.head.live_file_count)
+    carried: dict[str, str] = {}
+    for file in sorted(files, key=lambda file: file.facts.size_bytes):
+        left -= file.facts.size_bytes
+        if left < 0:
+            break
+        carried[file.path] = b2a_base64(file.batch.data, newline=False).decode("ascii")
+    return replace(commit, info={**commit.info, CARRIED_INFO: carried}) if carried else commit
+
+
+def carried_paths(entry: Entry) -> Iterable[str]:
+    """The paths of the files that an entry carries; empty where it carries none."""
+    carried = (entry.info or {}).get(CARRIED_INFO)
+    return carried.keys() if isinstance(carried, Mapping) else ()
+
+
+def carried_file(entry: Entry, path: str, *, size_bytes: int) -> bytes | None:
+    """The bytes of a file that an entry carries. None: they make no sense, so the file itself is to be read.
+
+    Args:
+        path: one of :func:`carried_paths`.
+        size_bytes: the size that the log tells of the file.
+    """
+    try:
+        data = a2b_base64((entry.info or {})[CARRIED_INFO][path])
+    except (TypeError, ValueError):
+        return None
+    return data if len(data) == size_bytes else None

@@ -75,6 +75,7 @@ class Sensor:
         self._clock = clock
         self._lock = threading.Lock()
         self._windows = [_Window(clock.ticks_ms())]
+        self._turn_ticks_ms = self._next_turn_ticks_ms()
         self._total = 0.0
         self._count = 0
 
@@ -134,10 +135,18 @@ class Sensor:
 
     def _turn(self) -> None:
         now = self._clock.ticks_ms()
+        if now < self._turn_ticks_ms:
+            return
         if now - self._windows[-1].began_ticks_ms >= _WINDOW_MS:
             self._windows.append(_Window(now))
         oldest = now - _WINDOWS * _WINDOW_MS
         self._windows = [w for w in self._windows if w.began_ticks_ms > oldest] or [_Window(now)]
+        self._turn_ticks_ms = self._next_turn_ticks_ms()
+
+    def _next_turn_ticks_ms(self) -> float:
+        """When the newest window ends, or the oldest one counts no more."""
+        newest, oldest = self._windows[-1].began_ticks_ms, self._windows[0].began_ticks_ms
+        return min(newest + _WINDOW_MS, oldest + _WINDOWS * _WINDOW_MS)
 
     def _span_s(self) -> float:
         """At least one whole window, so that the first moments don't show as a burst (Kafka ``Rate.windowSize``)."""

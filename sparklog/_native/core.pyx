@@ -13,13 +13,13 @@ is, and an interpreter that is built without one therefore turns it on as it imp
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from cpython.object cimport PyTypeObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
 cdef extern from *:
     """
@@ -152,9 +152,9 @@ cdef class _View:
     cdef char *address
     cdef Py_ssize_t size
 
-    def __cinit__(self, given):
+    def __cinit__(self, given, bint is_writable=False):
         if given is not None:
-            PyObject_GetBuffer(given, &self.buffer, PyBUF_SIMPLE)
+            PyObject_GetBuffer(given, &self.buffer, PyBUF_WRITABLE if is_writable else PyBUF_SIMPLE)
             self.is_held = True
             self.address = <char *>self.buffer.buf
             self.size = self.buffer.len
@@ -881,4 +881,5 @@ cdef tuple _make_records(
 
 
 include "plain_files.pxi"
+include "plain_reading.pxi"
 include "record_batches.pxi"

@@ -7,13 +7,27 @@ compact protocol.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparklog._version import __version__
 
-__all__ = ["COLUMNS", "MAGIC", "Chunk", "bounds", "data_page", "dictionary_page", "footer", "run", "varint", "zigzag"]
+__all__ = [
+    "COLUMNS",
+    "MAGIC",
+    "Chunk",
+    "bounds",
+    "data_page",
+    "dictionary_page",
+    "footer",
+    "footer_pattern",
+    "run",
+    "unzigzag",
+    "varint",
+    "zigzag",
+]
 
 _INT32, _INT64, _BYTE_ARRAY = 1, 2, 6
 """Parquet's physical types."""
@@ -38,6 +52,8 @@ _END = b"\x00"
 """The end of a Thrift struct. A field begins with a byte of the distance from the field before it, and its type:
 ``\\x15`` is a 32-bit integer, ``\\x16`` one of 64 bits, ``\\x18`` a string, ``\\x19`` a list, ``\\x1c`` a struct."""
 MAGIC = b"PAR1"
+_BOUNDS_BEGIN, _BOUNDS_LOW = b"\x36\x00\x28", b"\x18"
+"""The marks of a column's statistics: no nulls, before the greatest number; and before the least one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +84,14 @@ def zigzag(number: int) -> bytes:
     return varint(number << 1)
 
 
+def unzigzag(data: bytes) -> int:
+    """The number of which :func:`zigzag` made these bytes."""
+    found = 0
+    for byte in reversed(data):
+        found = found << 7 | byte & 0x7F
+    return found >> 1
+
+
 def run(count: int, level: int) -> bytes:
     """Equal levels, or places in a dictionary, of one bit each."""
     return varint(count << 1) + bytes([level])
@@ -93,7 +117,7 @@ def bounds(kind: str, low: int, high: int) -> bytes:
         kind: of the numbers, as ``struct`` has it.
     """
     size = bytes([struct.calcsize(kind)])
-    return b"\x36\x00\x28" + size + struct.pack(kind, high) + b"\x18" + size + struct.pack(kind, low) + _END
+    return _BOUNDS_BEGIN + size + struct.pack(kind, high) + _BOUNDS_LOW + size + struct.pack(kind, low) + _END
 
 
 def footer(row_count: int, chunks: Sequence[Chunk]) -> bytes:
@@ -103,18 +127,52 @@ def footer(row_count: int, chunks: Sequence[Chunk]) -> bytes:
     found, at = [], len(MAGIC)
     for (begin, end), chunk in zip(_CHUNK_MARKS, chunks, strict=True):
         whole = zigzag(chunk.size_bytes)
-        encodings = bytes([len(chunk.encodings) << 4 | _I32]) + b"".join(map(zigzag, chunk.encodings))
         where, next_field = b"\x26" + zigzag(at + chunk.dictionary_bytes), 12 - 9
         if chunk.dictionary_bytes:
             where, next_field = where + b"\x26" + zigzag(at), 12 - 11
         statistics = bytes([next_field << 4 | _STRUCT]) + chunk.bounds if chunk.bounds else b""
         sizes = number + b"\x16" + whole + b"\x16" + whole
-        found.append(begin + encodings + end + sizes + where + statistics + _END + _END)
+        found.append(begin + _encodings(chunk) + end + sizes + where + statistics + _END + _END)
         at += chunk.size_bytes
     total = zigzag(at - len(MAGIC))
     row_group = b"".join(found) + b"\x16" + total + b"\x16" + number + b"\x26\x08\x16" + total + b"\x14\x00" + _END
     whole_footer = _FOOTER_BEGIN + number + _ROW_GROUP_BEGIN + row_group + _FOOTER_END
     return whole_footer + struct.pack("<I", len(whole_footer)) + MAGIC
+
+
+def footer_pattern(chunks: Sequence[Chunk]) -> re.Pattern[bytes]:
+    """The pattern of all that :func:`footer` makes of such columns, up to the writer's name.
+
+    Groups: ``rows``, the number of rows; of each column by its name the size of its pages, and by its name and ``_at``
+    where its data begins, each as of :func:`zigzag`.
+
+    Args:
+        chunks: with any sizes and bounds; 1 where there is a dictionary.
+    """
+    number = rb"[\x80-\xff]*[\x00-\x7f]"
+    found = []
+    for name, (begin, end), chunk in zip(COLUMNS, _CHUNK_MARKS, chunks, strict=True):
+        group = name.encode()
+        sizes = rb"(?P=rows)\x16(?P<%b>%b)\x16(?P=%b)" % (group, number, group)
+        where, next_field = rb"\x26(?P<%b_at>%b)" % (group, number), 12 - 9
+        if chunk.dictionary_bytes:
+            where, next_field = where + rb"\x26" + number, 12 - 11
+        statistics = b""
+        if chunk.bounds:
+            width = (len(chunk.bounds) - len(bounds("<b", 0, 0))) // 2 + 1
+            before, between = (re.escape(mark + bytes([width])) for mark in (_BOUNDS_BEGIN, _BOUNDS_LOW))
+            any_number = b".{%d}" % width
+            statistics = re.escape(bytes([next_field << 4 | _STRUCT])) + before + any_number + between + any_number
+            statistics += re.escape(_END)
+        marks = re.escape(begin + _encodings(chunk) + end)
+        found.append(marks + sizes + where + statistics + re.escape(_END + _END))
+    of_group = rb"\x16(?P<total>%b)\x16(?P=rows)\x26\x08\x16(?P=total)\x14\x00\x00" % number
+    rows = re.escape(_FOOTER_BEGIN) + b"(?P<rows>%b)" % number + re.escape(_ROW_GROUP_BEGIN)
+    return re.compile(rows + b"".join(found) + of_group, re.DOTALL)
+
+
+def _encodings(chunk: Chunk) -> bytes:
+    return bytes([len(chunk.encodings) << 4 | _I32]) + b"".join(map(zigzag, chunk.encodings))
 
 
 def _string(text: str) -> bytes:

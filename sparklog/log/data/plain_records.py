@@ -23,7 +23,7 @@ from sparklog.log.data.parquet_bytes import (
     zigzag,
 )
 
-__all__ = ["encode_plain_records"]
+__all__ = ["ascending_page", "encode_plain_records"]
 
 _PAGE_BYTES = 1_048_576
 """The size of a page, as Arrow has it; a single larger value is a page."""
@@ -74,12 +74,17 @@ def encode_plain_records(
 
 def _ascending(first: int, count: int, of_column: bytes) -> tuple[list[Any], Chunk]:
     """Numbers of which each is one more than the one before it."""
+    page = ascending_page(first, count)
+    return [page], Chunk(len(page), of_column, (DELTA_BINARY_PACKED, RLE))
+
+
+def ascending_page(first: int, count: int) -> bytes:
+    """The page of so many numbers of which each is one more than the one before it."""
     blocks = -(-(count - 1) // _BLOCK)
     values = _DELTA_BEGIN + varint(count) + zigzag(first) + _BLOCK_OF_ONES * blocks
     levels = _all_there(count)
     header = data_page(count, len(levels) + len(values), DELTA_BINARY_PACKED)
-    page = header + levels + values
-    return [page], Chunk(len(page), of_column, (DELTA_BINARY_PACKED, RLE))
+    return header + levels + values
 
 
 def _constant(kind: str, number: int, count: int, of_column: bytes) -> tuple[list[Any], Chunk]:

@@ -15,6 +15,7 @@ from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptRecordError, ObjectNotFoundError
 from sparklog.log.data.encode import open_parquet
 from sparklog.log.data.object_paths import object_path
+from sparklog.log.data.plain_reading import read_plain_columns
 from sparklog.log.data.range_file import AHEAD_BYTES, WHOLE_FILE_BYTES, RangeFile
 from sparklog.log.data.record_reading import conform
 from sparklog.log.data.schema import DATA_SCHEMA, HEADERS
@@ -121,6 +122,10 @@ def _open_file(
     schema: pa.Schema,
 ) -> OpenSegments:
     path = object_path(log.table, segment.path)
+    if data is not None and schema is RECORD_SCHEMA and segment.record_count is not None:
+        plain = read_plain_columns(data, segment.record_count, _WHOLE_PIECES * piece_bytes)
+        if plain is not None:
+            return _whole(_from(_numbered(segment.base_offset or 0, plain), start_offset))
     file = RangeFile(log.store, path, segment.size_bytes) if by_ranges else None
     source: Any = pa.BufferReader(_present(path, data)) if file is None else pa.PythonFile(file, mode="r")
     parquet = _open_parquet(path, source, buffer_bytes=_BUFFER_BYTES if by_ranges else 0)
@@ -146,6 +151,20 @@ def _open_file(
 
 def _whole(batch: pa.RecordBatch) -> OpenSegments:
     return OpenSegments(iter([batch] if batch.num_rows else []), 0)
+
+
+def _numbered(first: int, columns: Sequence[pa.Array]) -> pa.RecordBatch:
+    """Timestamps, keys and values as records, from an offset on."""
+    count = len(columns[0])
+    offsets = pa.array(np.arange(first, first + count))
+    return pa.RecordBatch.from_arrays([offsets, *columns, pa.nulls(count, HEADERS)], schema=RECORD_SCHEMA)
+
+
+def _from(batch: pa.RecordBatch, start_offset: int) -> pa.RecordBatch:
+    """The records of a batch, whose offsets ascend one by one, from ``start_offset`` on."""
+    if not batch.num_rows:
+        return batch
+    return batch.slice(min(batch.num_rows, max(0, start_offset - batch.column(0)[0].as_py())))
 
 
 def _parts(path: str, table: pa.Table, segment: Segment, schema: pa.Schema) -> list[pa.RecordBatch]:

@@ -13,7 +13,20 @@ from dataclasses import dataclass
 
 from sparklog._version import __version__
 
-__all__ = ["COLUMNS", "MAGIC", "Chunk", "bounds", "data_page", "dictionary_page", "footer", "run", "varint", "zigzag"]
+__all__ = [
+    "COLUMNS",
+    "MAGIC",
+    "WRITER",
+    "Chunk",
+    "bounds",
+    "data_page",
+    "dictionary_page",
+    "footer",
+    "footer_begin",
+    "run",
+    "varint",
+    "zigzag",
+]
 
 _INT32, _INT64, _BYTE_ARRAY = 1, 2, 6
 """Parquet's physical types."""
@@ -38,6 +51,8 @@ _END = b"\x00"
 """The end of a Thrift struct. A field begins with a byte of the distance from the field before it, and its type:
 ``\\x15`` is a 32-bit integer, ``\\x16`` one of 64 bits, ``\\x18`` a string, ``\\x19`` a list, ``\\x1c`` a struct."""
 MAGIC = b"PAR1"
+WRITER = b"sparklog version "
+"""The name by which a footer's writer begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +128,13 @@ def footer(row_count: int, chunks: Sequence[Chunk]) -> bytes:
         at += chunk.size_bytes
     total = zigzag(at - len(MAGIC))
     row_group = b"".join(found) + b"\x16" + total + b"\x16" + number + b"\x26\x08\x16" + total + b"\x14\x00" + _END
-    whole_footer = _FOOTER_BEGIN + number + _ROW_GROUP_BEGIN + row_group + _FOOTER_END
+    whole_footer = b"".join((*footer_begin(row_count), row_group, _FOOTER_END))
     return whole_footer + struct.pack("<I", len(whole_footer)) + MAGIC
+
+
+def footer_begin(row_count: int) -> tuple[bytes, bytes, bytes]:
+    """The beginning of a footer: its columns; the number of rows; and that there is one row group of these columns."""
+    return _FOOTER_BEGIN, zigzag(row_count), _ROW_GROUP_BEGIN
 
 
 def _string(text: str) -> bytes:
@@ -141,7 +161,7 @@ _FOOTER_BEGIN = b"\x15\x04\x19" + bytes([(len(COLUMNS) + 1) << 4 | _STRUCT]) + _
 _ROW_GROUP_BEGIN = b"\x19\x1c\x19" + bytes([len(COLUMNS) << 4 | _STRUCT])
 _FOOTER_END = (
     b"\x28"
-    + _string(f"sparklog version {__version__}")
+    + _string(WRITER.decode() + __version__)
     + b"\x19"
     + bytes([len(COLUMNS) << 4 | _STRUCT])
     + b"\x1c\x00\x00" * len(COLUMNS)

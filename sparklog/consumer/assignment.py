@@ -7,10 +7,9 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
-import pyarrow as pa
-
 from sparklog.config.consumer import ResetPolicy
 from sparklog.errors import SparklogError
+from sparklog.log.data.few_rows import Rows, offset_at
 from sparklog.model import TopicPartition
 
 __all__ = ["HANDED_OVER", "Assignment", "Chunk", "Handover", "PartitionState"]
@@ -20,9 +19,8 @@ __all__ = ["HANDED_OVER", "Assignment", "Chunk", "Handover", "PartitionState"]
 class Chunk:
     """Records of a partition that were fetched together."""
 
-    batch: pa.RecordBatch
-    """A batch of :data:`~sparklog.log.data.record_streaming.RECORD_SCHEMA`; empty only where no records are left up to
-    ``next_offset``."""
+    batch: Rows
+    """Empty only where no records are left up to ``next_offset``."""
     next_offset: int
     """The position once all of it is taken."""
     size_bytes: int
@@ -34,7 +32,7 @@ class Chunk:
         """The number of its records that weren't taken yet."""
         return int(self.batch.num_rows) - self.taken_count
 
-    def next_records(self, count: int) -> pa.RecordBatch:
+    def next_records(self, count: int) -> Rows:
         """Up to ``count`` of the records that weren't taken yet; they stay here."""
         return self.batch.slice(self.taken_count, count)
 
@@ -273,7 +271,7 @@ class Assignment:
             self.buffered_bytes -= chunk.size_bytes
         if handover is not None:
             is_empty = chunk.left_count == 0
-            reached = chunk.next_offset if is_empty else chunk.batch[0][chunk.taken_count - 1].as_py() + 1
+            reached = chunk.next_offset if is_empty else offset_at(chunk.batch, chunk.taken_count - 1) + 1
             state.move(reached, handover)
         if state.chunks:
             self.put_last(state)  # the others come first now

@@ -25,6 +25,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log import Cluster
+from sparklog.log.data.few_rows import offset_at
 from sparklog.model import OffsetAndTimestamp, TopicPartition
 from sparklog.parallel import parallel_map
 
@@ -108,7 +109,7 @@ class Fetcher:
                 self._search(self._set_fetch_offsets())
                 with fetch_state.lock:
                     requests = self._read_requests()
-            return self._read(requests) or found
+            return self._read(requests) or (found and not requests)
         except Exception:
             with fetch_state.lock:
                 fetch_state.is_update_requested = True  # what was wanted still is
@@ -277,9 +278,10 @@ class Fetcher:
 
     def _set_fetch_offsets(self) -> list[TimestampSearch]:
         fetch_state = self._fetch_state
-        searches = []
+        searches, is_any_set = [], False
         with fetch_state.lock:
             for state in fetch_state.assignment:
+                before = state.fetch_offset, state.error
                 view = fetch_state.views.get(state.partition.topic)
                 # A partition that was sought since the topics were looked at: its offset may lie beyond their views.
                 if view is None or self._epochs.get(state.partition) != state.epoch:
@@ -288,7 +290,9 @@ class Fetcher:
                 self._epochs[state.partition] = state.epoch
                 if search is not None:
                     searches.append(search)
-            fetch_state.notify()
+                is_any_set |= (state.fetch_offset, state.error) != before
+            if is_any_set:  # else the consumer is woken once, by what is read
+                fetch_state.notify()
         return searches
 
     def _search(self, searches: Sequence[TimestampSearch]) -> None:
@@ -332,6 +336,7 @@ class Fetcher:
             fetch_state.notify()
 
     def _read(self, requests: list[ReadRequest]) -> bool:
+        """True: there is more to read, as far as is known."""
         with self._fetch_state.lock:
             room = self._config.fetch_max_bytes - self._fetch_state.assignment.buffered_bytes
             self._forget_open(room)
@@ -354,11 +359,12 @@ class Fetcher:
             record_count += sum(batch.num_rows for batch in fetched.batches)
         if record_count:
             self._metrics.fetched(self._clock.ticks_ms() - began, size_bytes, record_count)
-        if self._reader.is_behind:
-            self._reader.is_behind = False
+        is_behind, self._reader.is_behind = self._reader.is_behind, False
+        if is_behind:
             self._topics.look_anew()
             self._look_ticks_ms = 0.0
-        return True
+        with self._fetch_state.lock:  # a round that finds nothing costs half as much as one that reads a record
+            return is_behind or self._fetch_state.is_update_requested or bool(self._read_requests())
 
     def _forget_open(self, room: int) -> None:
         """Drop the segments of partitions that were sought or taken away; those of paused ones where room is short."""
@@ -422,7 +428,7 @@ class Fetcher:
                 return
             now = self._clock.ticks_ms()
             for batch in fetched.batches:
-                last_offset = batch.column(0)[-1].as_py()
+                last_offset = offset_at(batch, -1)
                 chunk = Chunk(
                     batch=batch, next_offset=last_offset + 1, size_bytes=int(batch.nbytes), fetched_ticks_ms=now
                 )

@@ -15,6 +15,7 @@ from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.metrics import ConsumerMetrics
 from sparklog.consumer.records import RecordMaker
 from sparklog.errors import RecordDeserializationError
+from sparklog.log.data.few_rows import as_batch, offset_at
 from sparklog.model import CREATE_TIME, ConsumerRecord, TopicPartition
 
 __all__ = ["GivesBack", "Only", "RecordBuffer", "RecordIterator", "Records"]
@@ -109,7 +110,7 @@ class RecordBuffer:
                 count = chunk.left_count if left is None else min(left, chunk.left_count)
                 self._take(state, chunk, count, handover)
                 view = self._fetch_state.views.get(state.partition.topic)
-            batch = chunk.batch.slice(chunk.taken_count - count, count)
+            batch = as_batch(chunk.batch.slice(chunk.taken_count - count, count))
             found[state.partition] = batch if view is None or view.values is None else view.values.as_structs(batch)
             left = None if left is None else left - count
         return found
@@ -188,7 +189,7 @@ class RecordBuffer:
         if count == 0 or view is None or state.partition.partition >= view.partition_count:
             return True
         size_bytes = chunk.size_bytes * count // max(1, chunk.batch.num_rows)
-        reached = chunk.batch.column(0)[chunk.taken_count - 1].as_py() + 1
+        reached = offset_at(chunk.batch, chunk.taken_count - 1) + 1
         start, end = (offsets[state.partition.partition] for offsets in (view.log_start_offsets, view.log_end_offsets))
         self._metrics.consumed(
             state.partition, count, size_bytes, lag=max(0, end - reached), lead=max(0, reached - start)

@@ -16,6 +16,7 @@ from sparklog.config.clients import OfData
 from sparklog.config.consumer import Deserialize
 from sparklog.errors import RecordDeserializationError
 from sparklog.log.data.arrow_buffers import binary_lengths, buffer_numbers, is_valid
+from sparklog.log.data.few_rows import FewRows, Rows, as_batch
 from sparklog.log.data.value_sizes import value_sizes
 from sparklog.log.typed_records import ValueReading, values_left_out
 from sparklog.model import NO_HEADERS, ConsumerRecord, Headers, TopicPartition
@@ -42,10 +43,10 @@ class RecordMaker:
         self._value, self._is_value_alone = _unwrapped(value)
 
     def make(
-        self, batch: pa.RecordBatch, partition: TopicPartition, timestamp_type: int, values: ValueReading | None = None
+        self, rows: Rows, partition: TopicPartition, timestamp_type: int, values: ValueReading | None = None
     ) -> Made:
-        """The rows of a batch of :data:`sparklog.log.data.record_streaming.RECORD_SCHEMA`, in their order; of a typed
-        topic with ``data``.
+        """The rows of a batch of :data:`sparklog.log.data.schema.RECORD_SCHEMA`, in their order; of a typed topic with
+        ``data``.
 
         A null stays None: the function isn't called (as in Java, not in kafka-python).
 
@@ -53,6 +54,9 @@ class RecordMaker:
             timestamp_type: of all of them, see :class:`~sparklog.model.ConsumerRecord`.
             values: how a typed topic's values are read.
         """
+        if values is None and isinstance(rows, FewRows):
+            return self._make_few(rows, partition, timestamp_type)
+        batch = as_batch(rows)
         if values is not None and self._wants_python:
             return self._make_typed(batch, partition, timestamp_type, values)
         failure = None
@@ -65,6 +69,29 @@ class RecordMaker:
         make = self.make_pure if CORE is None else self.make_native
         made, failed = make(batch, partition, timestamp_type)
         return made, failed or failure
+
+    def _make_few(self, rows: FewRows, partition: TopicPartition, timestamp_type: int) -> Made:
+        topic, number = partition
+        key_objects, value_objects = rows.keys, rows.values
+        failure = None
+        if self._key is not None or self._value is not None:
+            key_objects, value_objects = [*key_objects], [*value_objects]
+            failed = self._deserialize(key_objects, value_objects, repeat(NO_HEADERS), topic)
+            if failed is not None:
+                at, name, error = failed
+                failure = _failure(name, partition, rows.offsets[at], error)
+                key_objects, value_objects = key_objects[:at], value_objects[:at]
+        columns = (rows.offsets, rows.timestamps_us, key_objects, value_objects, rows.keys, rows.values)
+        made = [
+            _RECORD(
+                (
+                    *(topic, number, -1, offset, time_us // _MICROSECONDS, timestamp_type, key, value, NO_HEADERS),
+                    *(None, -1 if key_data is None else len(key_data), -1 if data is None else len(data), -1),
+                )
+            )
+            for offset, time_us, key, value, key_data, data in zip(*columns, strict=False)
+        ]
+        return made, failure
 
     def make_native(self, batch: pa.RecordBatch, partition: TopicPartition, timestamp_type: int) -> Made:
         """Does the same as :meth:`make`, by the compiled core."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from sparklog.consumer.assignment import PartitionState
 from sparklog.consumer.read_ahead import FileAhead, PlannedFiles, ReadAhead
 from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log import TopicFollower
+from sparklog.log.data.few_rows import FEW_RECORDS, FewRows, Rows, as_batch, decode_few_records
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.record_streaming import (
     RECORD_SCHEMA,
@@ -63,7 +64,7 @@ class ReadResult:
     """The result of a read for one partition."""
 
     request: ReadRequest
-    batches: list[pa.RecordBatch]
+    batches: list[Rows]
     error: SparklogError | None = None
     """Why nothing more can be read after the batches."""
 
@@ -248,7 +249,7 @@ class SegmentFetcher:
     ) -> ReadResult:
         partition = request.state.partition
         room = min(request.room_bytes, room_bytes)
-        batches: list[pa.RecordBatch] = []
+        batches: list[Rows] = []
         try:
             if partition in self._open:
                 room = self._read_on(request, batches, room)
@@ -257,10 +258,17 @@ class SegmentFetcher:
                     break
                 group.check()
                 reading = ValueReading.of(follower.head, self._value_schema_id)
+                data = [files.take(path) for path in group.paths] if group.paths else None
+                few = _few_rows(group, data, request.offset) if reading is None else None
+                if few is not None:
+                    batches += [few] if few.num_rows else []
+                    room -= few.nbytes
+                    request.offset = max(request.offset, group.next_offset)
+                    continue
                 opened = open_segments(
                     follower.log,
                     group.segments,
-                    [files.take(path) for path in group.paths] if group.paths else None,
+                    data,
                     start_offset=request.offset,
                     piece_bytes=self._limits.piece_bytes,
                     values=None if reading is None else reading.type,
@@ -288,7 +296,7 @@ class SegmentFetcher:
             raise
         return ReadResult(request=request, batches=self._together(batches))
 
-    def _read_on(self, request: ReadRequest, batches: list[pa.RecordBatch], room: int) -> int:
+    def _read_on(self, request: ReadRequest, batches: list[Rows], room: int) -> int:
         opened = self._open[request.state.partition]
         for batch in opened.segments.pieces:
             batches.append(batch)
@@ -302,13 +310,15 @@ class SegmentFetcher:
         request.offset = max(request.offset, opened.next_offset)
         return room
 
-    def _together(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    def _together(self, batches: list[Rows]) -> list[Rows]:
         """The same records with small batches put together."""
-        found: list[pa.RecordBatch] = []
-        few: list[pa.RecordBatch] = []
+        if len(batches) == 1:
+            return batches
+        found: list[Rows] = []
+        few: list[Rows] = []
         size = 0
         for batch in batches:
-            is_other = bool(few) and batch.schema != few[0].schema  # its topic has a new schema since
+            is_other = bool(few) and not _alike(batch, few[0])  # its topic has a new schema since
             if few and (is_other or size + batch.nbytes > self._limits.piece_bytes):
                 found.append(_concat(few))
                 few, size = [], 0
@@ -363,8 +373,32 @@ class _Group:
             raise self.error
 
 
-def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+def _few_rows(group: _Group, data: Sequence[Any] | None, start_offset: int) -> FewRows | None:
+    """The records of a file of a few, from an offset on; None: Arrow reads it, or says what is wrong with it."""
+    if data is None or len(data) != 1 or not isinstance(data[0], bytes):
+        return None
+    rows = decode_few_records(data[0], group.segments[0].base_offset or 0)
+    if rows is None or rows.offsets[0] >= start_offset:
+        return rows
+    return rows.slice(min(start_offset - rows.offsets[0], rows.num_rows))
+
+
+def _alike(batch: Rows, other: Rows) -> bool:
+    """Can these be one batch? All that is a few plain records is of one schema."""
+    schemas = [RECORD_SCHEMA if isinstance(each, FewRows) else each.schema for each in (batch, other)]
+    return schemas[0] is schemas[1] or bool(schemas[0] == schemas[1])
+
+
+def _concat(batches: list[Rows]) -> Rows:
+    """Batches as one. Of many records, those of a consumer that is behind, Arrow makes Python's more quickly."""
+    together: list[Rows] = []
+    for are_few, same in groupby(batches, lambda batch: isinstance(batch, FewRows)):
+        parts = [*same]
+        together += [FewRows.together([part for part in parts if isinstance(part, FewRows)])] if are_few else parts
+    if len(together) == 1:
+        rows = together[0]
+        return as_batch(rows) if rows.num_rows > FEW_RECORDS else rows
+    return pa.concat_batches([as_batch(each) for each in together])
 
 
 def empty_batch() -> pa.RecordBatch:

@@ -17,10 +17,11 @@ from sparklog.errors import CorruptRecordError, InvalidArgumentError
 from sparklog.log.data.arrow_buffers import buffer_numbers, one_array
 from sparklog.log.data.carried_stats import footer_entry
 from sparklog.log.data.few_records import encode_few_records
+from sparklog.log.data.few_rows import FEW_RECORDS
 from sparklog.log.data.plain_records import encode_plain_records
 from sparklog.log.data.producer_stamp import SEQUENCE_MODULUS, ProducerStamp, next_sequence
-from sparklog.log.data.schema import DATA_SCHEMA, HEADERS, TIMESTAMP, data_schema
-from sparklog.log.data.sorted_rows import PLAIN_RECORDS, Records, SomeRows, SortedRows, as_table
+from sparklog.log.data.schema import DATA_SCHEMA, HEADERS, PLAIN_RECORDS, TIMESTAMP, data_schema
+from sparklog.log.data.sorted_rows import Records, SomeRows, SortedRows, as_table
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID, Leaf, has_values, leaf_column, leaves_of
 from sparklog.log.data.value_stats import value_stats
 
@@ -39,9 +40,6 @@ __all__ = [
 
 MAX_TIMESTAMP_MS = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z, the last moment that every reader of the table can show."""
-
-FEW_RECORDS = 16
-"""So many are encoded one by one: of more, the compiled core is faster, and Arrow where there is none."""
 
 _MAX_MULTIPLIED = 2**63 // 1000 - 1
 _WITH_HEADERS = DATA_SCHEMA

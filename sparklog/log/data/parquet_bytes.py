@@ -17,11 +17,13 @@ from sparklog._version import __version__
 __all__ = [
     "COLUMNS",
     "MAGIC",
+    "WRITER",
     "Chunk",
     "bounds",
     "data_page",
     "dictionary_page",
     "footer",
+    "footer_begin",
     "footer_pattern",
     "run",
     "unzigzag",
@@ -54,6 +56,8 @@ _END = b"\x00"
 MAGIC = b"PAR1"
 _BOUNDS_BEGIN, _BOUNDS_LOW = b"\x36\x00\x28", b"\x18"
 """The marks of a column's statistics: no nulls, before the greatest number; and before the least one."""
+WRITER = b"sparklog version "
+"""The name by which a footer's writer begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +140,13 @@ def footer(row_count: int, chunks: Sequence[Chunk]) -> bytes:
         at += chunk.size_bytes
     total = zigzag(at - len(MAGIC))
     row_group = b"".join(found) + b"\x16" + total + b"\x16" + number + b"\x26\x08\x16" + total + b"\x14\x00" + _END
-    whole_footer = _FOOTER_BEGIN + number + _ROW_GROUP_BEGIN + row_group + _FOOTER_END
+    whole_footer = b"".join((*footer_begin(row_count), row_group, _FOOTER_END))
     return whole_footer + struct.pack("<I", len(whole_footer)) + MAGIC
+
+
+def footer_begin(row_count: int) -> tuple[bytes, bytes, bytes]:
+    """The beginning of a footer: its columns; the number of rows; and that there is one row group of these columns."""
+    return _FOOTER_BEGIN, zigzag(row_count), _ROW_GROUP_BEGIN
 
 
 def footer_pattern(chunks: Sequence[Chunk]) -> re.Pattern[bytes]:
@@ -199,7 +208,7 @@ _FOOTER_BEGIN = b"\x15\x04\x19" + bytes([(len(COLUMNS) + 1) << 4 | _STRUCT]) + _
 _ROW_GROUP_BEGIN = b"\x19\x1c\x19" + bytes([len(COLUMNS) << 4 | _STRUCT])
 _FOOTER_END = (
     b"\x28"
-    + _string(f"sparklog version {__version__}")
+    + _string(WRITER.decode() + __version__)
     + b"\x19"
     + bytes([len(COLUMNS) << 4 | _STRUCT])
     + b"\x1c\x00\x00" * len(COLUMNS)

@@ -18,7 +18,7 @@ from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.plain_reading import read_plain_columns
 from sparklog.log.data.range_file import AHEAD_BYTES, WHOLE_FILE_BYTES, RangeFile
 from sparklog.log.data.record_reading import conform
-from sparklog.log.data.schema import DATA_SCHEMA, HEADERS
+from sparklog.log.data.schema import DATA_SCHEMA, HEADERS, RECORD_SCHEMA
 from sparklog.log.data.segments import Segment
 from sparklog.log.data.value_columns import DATA
 
@@ -31,11 +31,6 @@ __all__ = [
     "open_segments",
     "record_schema",
 ]
-
-RECORD_SCHEMA = pa.schema(
-    [pa.field("offset", pa.int64()), *(DATA_SCHEMA.field(name) for name in ("timestamp", "key", "value", "headers"))]
-)
-"""The columns that a consumer reads of a record."""
 
 
 def record_schema(values: pa.StructType | None) -> pa.Schema:

@@ -9,6 +9,8 @@ from sparklog.log.data.value_columns import DATA, SCHEMA_ID
 __all__ = [
     "DATA_SCHEMA",
     "HEADERS",
+    "PLAIN_RECORDS",
+    "RECORD_SCHEMA",
     "TIMESTAMP",
     "data_schema",
 ]
@@ -30,6 +32,12 @@ DATA_SCHEMA = pa.schema(
     ]
 )
 """The columns of a data file; ``partition`` and ``base_offset`` come from the log."""
+PLAIN_RECORDS = pa.schema([("timestamp", TIMESTAMP), ("key", pa.binary()), ("value", pa.binary())])
+"""The columns that producers make of records of an untyped topic without headers."""
+RECORD_SCHEMA = pa.schema(
+    [pa.field("offset", pa.int64()), *(DATA_SCHEMA.field(name) for name in ("timestamp", "key", "value", "headers"))]
+)
+"""The columns that a consumer reads of a record."""
 
 
 def data_schema(values: pa.StructType | None) -> pa.Schema:

@@ -11,12 +11,10 @@ import pyarrow as pa
 
 from sparklog._native import CORE
 from sparklog.log.data.arrow_buffers import one_array
-from sparklog.log.data.schema import TIMESTAMP
+from sparklog.log.data.few_rows import FewRows
+from sparklog.log.data.schema import PLAIN_RECORDS
 
 __all__ = ["PLAIN_RECORDS", "Records", "SomeRows", "SortedRows", "as_table"]
-
-PLAIN_RECORDS = pa.schema([("timestamp", TIMESTAMP), ("key", pa.binary()), ("value", pa.binary())])
-"""The columns that producers make of records of an untyped topic without headers."""
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +71,7 @@ class SomeRows:
         return self.rows.table().slice(self.start, self.num_rows)
 
 
-Records: TypeAlias = "pa.Table | pa.RecordBatch | SomeRows"
+Records: TypeAlias = "pa.Table | pa.RecordBatch | SomeRows | FewRows"
 """Records of one partition, as a data file is made of them."""
 
 
@@ -81,6 +79,8 @@ def as_table(records: Records) -> pa.Table:
     """Records as a table, whatever they come as."""
     if isinstance(records, SomeRows):
         return records.table()
+    if isinstance(records, FewRows):
+        return records.to_table()
     return pa.Table.from_batches([records]) if isinstance(records, pa.RecordBatch) else records
 
 

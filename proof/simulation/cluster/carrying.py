@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from binascii import a2b_base64
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+from sparklog.consumer import carried_ahead
 from sparklog.consumer.segment_fetcher import SegmentFetcher
-from sparklog.log import appending
+from sparklog.log import appending, carried_files
+from sparklog.log.carried_files import CARRIED_INFO
 
-__all__ = ["carries", "carrying"]
+__all__ = ["an_entry_carries_another_file", "carries", "carrying"]
 
 
 def carries(seed: int) -> bool:
@@ -33,3 +37,25 @@ def carrying(counts: Counter[str]) -> Iterator[None]:
         stack.enter_context(mock.patch.object(appending, "is_worth_while", return_value=True))
         stack.enter_context(mock.patch.object(SegmentFetcher, "hold", hold_and_count))
         yield
+
+
+def an_entry_carries_another_file() -> AbstractContextManager[object]:
+    """Decision 0045: what an entry carries are the bytes of the file that was carried before, and nobody compares its
+    size."""
+    carrying, newest = carried_files.carrying, {"data": ""}
+
+    def carry_another(wanted: Any, files: Any) -> Any:
+        carries = carrying(wanted, files)
+        own = carries.info.get(CARRIED_INFO)
+        if not own:
+            return carries
+        before, newest["data"] = newest["data"], next(iter(own.values()))
+        return replace(carries, info={**carries.info, CARRIED_INFO: dict.fromkeys(own, before)}) if before else carries
+
+    def whatever_its_size(entry: Any, path: str, *, size_bytes: int) -> bytes:
+        return a2b_base64(entry.info[CARRIED_INFO][path])
+
+    stack = ExitStack()
+    stack.enter_context(mock.patch.object(appending, "carrying", carry_another))
+    stack.enter_context(mock.patch.object(carried_ahead, "carried_file", whatever_its_size))
+    return stack

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from binascii import a2b_base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
+from proof.simulation.cluster.carrying import an_entry_carries_another_file
 from sparklog.clock import Deadline
 from sparklog.compaction import clean_arrow, rewrite_arrow
 from sparklog.compaction.keys import Counts, LatestOffsets
-from sparklog.consumer import carried_ahead
 from sparklog.consumer.assignment_changes import AssignmentChanges
 from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, ProducerFencedError, StoreUnavailableError
 from sparklog.groups.membership import heartbeat_rounds
@@ -22,11 +21,10 @@ from sparklog.groups.offsets import changes, commit_thread
 from sparklog.groups.offsets.changes import CommitOffsets
 from sparklog.groups.offsets.pending import PendOffsets
 from sparklog.groups.offsets.rows import Stamp
-from sparklog.log import append_plan, appending, carried_files, commit
+from sparklog.log import append_plan, commit
 from sparklog.log.announced import group, plan
 from sparklog.log.announced.writing import GroupWriting
 from sparklog.log.append import TopicWriter
-from sparklog.log.carried_files import CARRIED_INFO
 from sparklog.log.data.data_files import StagedUpload
 from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.publishing import Marker
@@ -348,28 +346,6 @@ def the_newest_flush_goes_first() -> AbstractContextManager[object]:
 def uploads_are_handed_over_as_they_end() -> AbstractContextManager[object]:
     """Uploads that overlap are committed in the order in which they end, not in that of sending."""
     return mock.patch.object(OrderedResults, "end", lambda self, _, result: self._hand_over(result))
-
-
-def an_entry_carries_another_file() -> AbstractContextManager[object]:
-    """Decision 0045: what an entry carries are the bytes of the file that was carried before, and nobody compares its
-    size."""
-    carrying, newest = carried_files.carrying, {"data": ""}
-
-    def carry_another(wanted: Any, files: Any) -> Any:
-        carries = carrying(wanted, files)
-        own = carries.info.get(CARRIED_INFO)
-        if not own:
-            return carries
-        before, newest["data"] = newest["data"], next(iter(own.values()))
-        return replace(carries, info={**carries.info, CARRIED_INFO: dict.fromkeys(own, before)}) if before else carries
-
-    def whatever_its_size(entry: Any, path: str, *, size_bytes: int) -> bytes:
-        return a2b_base64(entry.info[CARRIED_INFO][path])
-
-    stack = ExitStack()
-    stack.enter_context(mock.patch.object(appending, "carrying", carry_another))
-    stack.enter_context(mock.patch.object(carried_ahead, "carried_file", whatever_its_size))
-    return stack
 
 
 @dataclass(frozen=True, slots=True)

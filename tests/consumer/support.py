@@ -110,9 +110,13 @@ class Rounds:
             self.fetch_state.request_update()
 
     def run(self) -> None:
-        """Rounds until there is nothing to do, and nothing being opened."""
-        while self.fetcher.round() or self._has_opened():
-            pass
+        """Rounds until there is nothing to do, nothing being opened, and the newest round has read nothing."""
+        reached = None
+        while self.fetcher.round() or self._has_opened() or reached != self._reached():
+            reached = self._reached()
+
+    def _reached(self) -> list[tuple[int | None, int]]:
+        return [(state.fetch_offset, state.buffered_bytes) for state in self.fetch_state.assignment]
 
     def _has_opened(self) -> bool:
         """Wait until one of the topics that are being opened is open. False: there is none."""

@@ -111,7 +111,7 @@ class Rounds:
 
     def run(self) -> None:
         """Rounds until there is nothing to do, nothing being opened, and the newest round has read nothing."""
-        reached = None
+        reached = self._reached()
         while self.fetcher.round() or self._has_opened() or reached != self._reached():
             reached = self._reached()
 

@@ -1,6 +1,7 @@
 """A few plain records, prepared without Arrow: files and outcomes are those of records that Arrow prepares."""
 
 import random
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -120,7 +121,7 @@ def test_what_was_dropped_meanwhile_is_left_as_it_is():
 
 
 def test_several_batches_and_others_than_records_are_left_as_they_are():
-    how = {"partition_count": 1, "sticky": a_sticky(), "now_ms": NOW_MS}
+    how: dict[str, Any] = {"partition_count": 1, "sticky": a_sticky(), "now_ms": NOW_MS}
     two = [a_batch([(b"k", b"v", 0)]) for _ in range(2)]
     table = batches.TableBatch("t", pa.table({"value": [b"v"]}), created_ticks_ms=0.0, size_bytes=1)
     assert prepare_few(two, TopicConfig({}), **how) is None

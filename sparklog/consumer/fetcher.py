@@ -383,11 +383,8 @@ class Fetcher:
         Under the lock.
         """
         fetch_state, config = self._fetch_state, self._config
-        buffered_bytes, max_bytes, only = (
-            fetch_state.assignment.buffered_bytes,
-            config.fetch_max_bytes,
-            fetch_state.only,
-        )
+        buffered_bytes = fetch_state.assignment.buffered_bytes
+        max_bytes, only = config.fetch_max_bytes, fetch_state.only
         topics_with_room: set[str] = set()
         is_limited = False
         requests = []

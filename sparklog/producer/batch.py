@@ -20,7 +20,7 @@ from sparklog.interrupts import EventCount
 from sparklog.log.data.schema import HEADERS
 from sparklog.log.data.value_columns import DATA
 from sparklog.model import Headers
-from sparklog.producer.accumulator import Accumulator, take_columns
+from sparklog.producer.accumulator import Accumulator, Few, columns_of, few_of
 from sparklog.producer.outcome import I32, I64, Outcome, Piece, Written
 
 if TYPE_CHECKING:
@@ -192,6 +192,8 @@ class RecordBatch(Batch):
     def __init__(self, topic: str, *, created_ticks_ms: float) -> None:
         self.records = Accumulator()
         super().__init__(topic, created_ticks_ms=created_ticks_ms)
+        self._taken: Any = None
+        """The records once :meth:`few_records` has taken them."""
         self._header_sizes: dict[int, int] = {}
         self._values: dict[int, Any] = {}
 
@@ -220,10 +222,17 @@ class RecordBatch(Batch):
     def take_table(self) -> pa.Table:
         return pa.table(self.take_columns())
 
+    def few_records(self) -> Few | None:
+        """The records, of which there are a few; None: they are more than keys and values. They are left to
+        :meth:`take_columns`, or until they are dropped."""
+        self._taken = taken = self.records.take()
+        return few_of(taken)
+
     def take_columns(self) -> dict[str, pa.Array]:
         """The columns of :meth:`take_table`, once: of a few records a table costs more than all that is done with
         it."""
-        timestamps, keys, values, given, typed = take_columns(self.records)
+        taken, self._taken = self._taken, None
+        timestamps, keys, values, given, typed = columns_of(self.records.take() if taken is None else taken)
         self._header_sizes = {index: size for index, (_, _, size, _, _) in given.items() if size >= 0}
         count = len(keys)
         headers = {index: headers for index, (_, headers, _, _, _) in given.items()}
@@ -244,6 +253,7 @@ class RecordBatch(Batch):
 
     def drop_records(self) -> None:
         self.records.drop()
+        self._taken = None
         self._values = {}
 
     def header_size(self, index: int) -> int:

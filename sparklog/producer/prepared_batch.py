@@ -17,6 +17,7 @@ from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRecordError, InvalidTimestampError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log.data.arrow_buffers import binary_lengths, is_valid, one_array
 from sparklog.log.data.encode import MAX_TIMESTAMP_MS
+from sparklog.log.data.few_rows import FewRows
 from sparklog.log.data.producer_batch import FileRows, PlacedBatch
 from sparklog.log.data.schema import TIMESTAMP
 from sparklog.log.data.sorted_rows import SomeRows, SortedRows
@@ -37,7 +38,7 @@ class PreparedBatch:
 
     counts: Sequence[int]
     """Records of each batch."""
-    parts: Sequence[tuple[int, SomeRows]]
+    parts: Sequence[tuple[int, SomeRows | FewRows]]
     """Partition and its records, in the order of sending; each partition once, none empty. Nothing once uploaded."""
     part_counts: Sequence[int]
     """Records of each part."""

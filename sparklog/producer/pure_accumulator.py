@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["Accumulator", "FutureBase", "Gatherer", "take_columns"]
+__all__ = ["Accumulator", "FutureBase", "Gatherer", "columns_of", "few_of", "take_columns"]
 
 _ROW_WIDTH = 4
 """Values of a record in :attr:`Accumulator.rows`: key, value, when it was sent (ns), details or None."""
@@ -135,12 +135,25 @@ class Gatherer:
 def take_columns(
     records: Accumulator,
 ) -> tuple[pa.Array, pa.Array, pa.Array, Mapping[int, Any], pa.StructArray | None]:
-    """The records: timestamps (int64 ms), keys and values (binary), the details of those that have some, by place; and
-    the values that the compiled core has packed, null for all others: None here."""
-    rows = records.take()
-    keys, values, times_ns, details = (rows[at::_ROW_WIDTH] for at in range(_ROW_WIDTH))
+    """The result of :func:`columns_of` of records, which are taken."""
+    return columns_of(records.take())
+
+
+def columns_of(taken: list[Any]) -> tuple[pa.Array, pa.Array, pa.Array, Mapping[int, Any], pa.StructArray | None]:
+    """Records that were taken: timestamps (int64 ms), keys and values (binary), the details of those that have some, by
+    place; and the values that the compiled core has packed, null for all others: None here."""
+    keys, values, times_ns, details = (taken[at::_ROW_WIDTH] for at in range(_ROW_WIDTH))
     given: dict[int, Any] = {}
     if details.count(None) < len(details):
         given = {index: detail for index, detail in enumerate(details) if detail is not None}
     times = pa.array(np.array(times_ns, np.int64) // 1_000_000)
     return times, pa.array(keys, pa.binary()), pa.array(values, pa.binary()), given, None
+
+
+def few_of(taken: list[Any]) -> tuple[list[int], list[bytes | None], list[bytes | None]] | None:
+    """Records that were taken, a few: timestamps (ms), keys and values; None where there are none, or one is more than
+    these."""
+    keys, values, times_ns, details = (taken[at::_ROW_WIDTH] for at in range(_ROW_WIDTH))
+    if not keys or details.count(None) < len(details):
+        return None
+    return [time_ns // 1_000_000 for time_ns in times_ns], keys, values

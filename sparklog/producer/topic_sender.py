@@ -6,12 +6,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sparklog.clock import Clock, Deadline
 from sparklog.config import ProducerConfig
 from sparklog.errors import KafkaTimeoutError, SparklogError, StoreError, UnknownTopicOrPartitionError
 from sparklog.log import StagedFile, StagedUpload
 from sparklog.producer.batch import Batch
+from sparklog.producer.few_records import prepare_few
 from sparklog.producer.in_flight import InFlightBatches, UploadResult
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.ordered_results import OrderedResults
@@ -238,21 +240,21 @@ class TopicSender:
                 raise UnknownTopicOrPartitionError(f"topic {self._topic.name!r} was deleted")
             if deadline.has_passed:
                 raise self._too_late(batches, "it waited for the batches before it")
-            head = self._topic.head
-            prepared = prepare(
-                batches,
-                head.config,
-                partition_count=head.partition_count,
-                sticky=self._sticky,
-                now_ms=self._clock.now_ms(),
-                encoding=ValueEncoding.of(self._topic.name, head),
-                renew=lambda: self._topic.newest_encoding(deadline),
-            )
+            prepared = self._prepare(batches, deadline)
             staged = self._topic.stage_parts(prepared.parts, prepared.part_batches) if prepared.parts else None
             self._queue.note_encoded(batches, 0 if staged is None else staged.size_bytes)
             return replace(upload, prepared=prepared.without_records(), staged=staged)
         except BaseException as error:
             return replace(upload, error=self._failure(error))
+
+    def _prepare(self, batches: Sequence[Batch], deadline: Deadline) -> PreparedBatch:
+        head, now_ms = self._topic.head, self._clock.now_ms()
+        into: dict[str, Any] = {"partition_count": head.partition_count, "sticky": self._sticky, "now_ms": now_ms}
+        encoding = ValueEncoding.of(self._topic.name, head)
+        few = prepare_few(batches, head.config, **into) if encoding is None else None
+        return few or prepare(
+            batches, head.config, **into, encoding=encoding, renew=lambda: self._topic.newest_encoding(deadline)
+        )
 
     def _put(self, upload: _Upload) -> UploadResult:
         """Send what was staged; an error is part of the result."""

@@ -14,7 +14,7 @@ from sparklog.interrupts import bounded_s, uninterrupted
 from sparklog.log import AppendResult, Cluster, Marker, StagedFile, StagedUpload, TopicWriter, UploadedFile
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.producer_batch import PlacedBatch
-from sparklog.log.data.sorted_rows import SomeRows
+from sparklog.log.data.sorted_rows import Records
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Sequencing
@@ -162,7 +162,7 @@ class WritableTopic:
         self._update_queue()
 
     def stage_parts(
-        self, parts: Sequence[tuple[int, SomeRows]], part_batches: Sequence[tuple[PlacedBatch, ...]] = ()
+        self, parts: Sequence[tuple[int, Records]], part_batches: Sequence[tuple[PlacedBatch, ...]] = ()
     ) -> StagedUpload:
         """Encode, number and name the records of some partitions. For the sender, one thread at a time.
 

@@ -65,8 +65,7 @@ class LocalStore(ObjectStore):
     def read(self, path: str) -> bytes:
         target = self._target(path)
         try:
-            with open(target, "rb", buffering=0) as file:
-                return file.readall()
+            return _read_whole(target)
         except OSError as error:
             raise failed.reading(error, target) from error
 
@@ -78,11 +77,11 @@ class LocalStore(ObjectStore):
         takes longer than to read and to decode."""
         target = self._target(path)
         try:
+            size_bytes = os.stat(target).st_size
+            if size_bytes < _LEAST_BUFFER_BYTES:
+                return _read_whole(target)
             with open(target, "rb", buffering=0) as file:
-                size_bytes = os.fstat(file.fileno()).st_size
-                if size_bytes < _LEAST_BUFFER_BYTES:
-                    return file.readall()
-                return _read_buffer(file, size_bytes)
+                return _read_buffer(file, os.fstat(file.fileno()).st_size)
         except OSError as error:
             failure = failed.reading(error, target)
             if isinstance(failure, ObjectNotFoundError):
@@ -315,6 +314,22 @@ class LocalStore(ObjectStore):
                     modified_ms=stat.st_mtime_ns // 1_000_000,
                     etag=f"{stat.st_ino:x}-{stat.st_mtime_ns:x}-{stat.st_size:x}",
                 )
+
+
+def _read_whole(target: str) -> bytes:
+    """A file's bytes. Of a small one Python's own files ask the system for twice as much."""
+    descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size_bytes = os.fstat(descriptor).st_size
+        data = os.read(descriptor, size_bytes)
+        if len(data) == size_bytes > 0:
+            return data
+        parts = [data]
+        while part := os.read(descriptor, _LEAST_BUFFER_BYTES):  # it isn't whole yet, or has another size by now
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
 
 
 def _read_buffer(file: FileIO, size_bytes: int) -> Any:

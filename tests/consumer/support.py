@@ -18,6 +18,7 @@ from sparklog.consumer.metrics import ConsumerMetrics
 from sparklog.consumer.segment_fetcher import ReadLimits
 from sparklog.errors import IllegalStateError
 from sparklog.log import Cluster, create_topic
+from sparklog.log.data.few_rows import as_batch
 from sparklog.model import ConsumerRecord, TopicPartition
 from sparklog.storage import MemoryStore, ObjectStore
 from sparklog.storage.retrying import RetryingStore
@@ -133,7 +134,7 @@ class Rounds:
         found = []
         while state.chunks:
             batch = state.chunks[0].next_records(state.chunks[0].left_count)
-            found += [(r["offset"], r["value"].decode()) for r in batch.to_pylist()]
+            found += [(r["offset"], r["value"].decode()) for r in as_batch(batch).to_pylist()]
             with self.fetch_state.lock:
                 self.fetch_state.assignment.take(state, batch.num_rows)
                 self.fetch_state.notify_room()

@@ -1,5 +1,7 @@
 """Records that were sent one by one, which no Arrow is needed for: a consumer gives what it gives otherwise."""
 
+from typing import Any
+
 import pytest
 
 from sparklog.consumer import segment_fetcher
@@ -68,7 +70,7 @@ def test_they_are_polled_as_batches_too(cluster, offset):
     with a_consumer(cluster) as consumer:
         consumer.assign([tp()])
         consumer.seek(tp(), offset)
-        found = []
+        found: list[Any] = []
         while len(found) < 45 - offset:
             batches = consumer.poll_batches(timeout_ms=LONG_MS, max_records=2)
             found += [row for batch in batches.values() for row in batch.to_pylist()]

@@ -26,7 +26,7 @@ def rows_of(records, base_offset=0) -> FewRows:
     return FewRows(range(base_offset, base_offset + len(records)), times, keys, values)
 
 
-def by_arrow(data: bytes, base_offset: int) -> list[dict]:
+def by_arrow(data: bytes, base_offset: int) -> list[dict[str, object]]:
     table = open_parquet(pa.BufferReader(data)).read(["offset_delta", "timestamp", "key", "value"])
     table = table.set_column(1, "timestamp", table["timestamp"].cast(pa.int64()))
     return [{**row, "offset_delta": row["offset_delta"] + base_offset} for row in table.to_pylist()]

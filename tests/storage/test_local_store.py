@@ -393,6 +393,7 @@ def test_reads_that_fail_are_no_missing_objects(store, monkeypatch, code, expect
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr("builtins.open", failing)
+    monkeypatch.setattr(os, "open", failing)
     monkeypatch.setattr(os, "scandir", failing)
     reads = (
         lambda: store.read("a/b"),

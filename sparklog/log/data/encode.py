@@ -17,7 +17,7 @@ from sparklog.errors import CorruptRecordError, InvalidArgumentError
 from sparklog.log.data.arrow_buffers import buffer_numbers, one_array
 from sparklog.log.data.carried_stats import footer_entry
 from sparklog.log.data.few_records import encode_few_records
-from sparklog.log.data.few_rows import FEW_RECORDS
+from sparklog.log.data.few_rows import FEW_RECORDS, FewRows
 from sparklog.log.data.plain_records import encode_plain_records
 from sparklog.log.data.producer_stamp import SEQUENCE_MODULUS, ProducerStamp, next_sequence
 from sparklog.log.data.schema import DATA_SCHEMA, HEADERS, PLAIN_RECORDS, TIMESTAMP, data_schema
@@ -104,7 +104,12 @@ def encode_batch(
         raise InvalidArgumentError("a batch holds at least one record")
     if compression not in _CODECS:
         raise InvalidArgumentError(f"compression {compression!r}: expected one of {', '.join(_CODECS)}")
-    if _CODECS[compression] is None and records.schema == PLAIN_RECORDS:
+    if isinstance(records, FewRows):
+        plain = _encode_rows(records, stamp) if _CODECS[compression] is None else None
+        if plain is not None:
+            return plain
+        records = records.to_table()
+    elif _CODECS[compression] is None and records.schema == PLAIN_RECORDS:
         plain = _encode_few(records, stamp) if count <= FEW_RECORDS else _encode_many(records, stamp, room)
         if plain is not None:
             return plain
@@ -163,14 +168,19 @@ def _encode_few(records: Records, stamp: ProducerStamp) -> EncodedBatch | None:
     if timestamps.null_count:
         return None
     timestamps_us = buffer_numbers(timestamps, 1, np.int64).tolist()
-    low_us, high_us = min(timestamps_us), max(timestamps_us)
+    return _encode_rows(FewRows(range(len(timestamps)), timestamps_us, keys.to_pylist(), values.to_pylist()), stamp)
+
+
+def _encode_rows(rows: FewRows, stamp: ProducerStamp) -> EncodedBatch | None:
+    """The same of rows that are no Arrow."""
+    low_us, high_us = min(rows.timestamps_us), max(rows.timestamps_us)
     if not _may_be_written(low_us, high_us):
         return None
-    count = len(timestamps_us)
+    count = rows.num_rows
     data = encode_few_records(
-        timestamps_us=timestamps_us,
-        keys=keys.to_pylist(),
-        values=values.to_pylist(),
+        timestamps_us=rows.timestamps_us,
+        keys=rows.keys,
+        values=rows.values,
         producer_id=stamp.producer_id,
         producer_epoch=stamp.producer_epoch,
         sequences=[next_sequence(stamp.base_sequence, place) for place in range(count)],

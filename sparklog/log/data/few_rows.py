@@ -134,7 +134,7 @@ class _Shape:
     levels: bytes
     """The definition levels of a column without nulls."""
     no_levels: bytes
-    """Those of a column of nothing but nulls."""
+    """The definition levels of a column of nothing but nulls."""
     begin: bytes
     """All before the timestamps."""
     of_producers: bytes

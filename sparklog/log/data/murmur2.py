@@ -5,6 +5,9 @@ Computed for whole columns; :func:`murmur2` of a single key is the same function
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,7 @@ import pyarrow as pa
 from sparklog._native import CORE
 from sparklog.log.data.arrow_buffers import buffer_numbers
 
-__all__ = ["key_partitions", "murmur2", "murmur2_column", "murmur2_numpy"]
+__all__ = ["few_key_partitions", "key_partitions", "murmur2", "murmur2_column", "murmur2_numpy"]
 
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
@@ -40,6 +43,15 @@ def key_partitions(keys: pa.Array, partition_count: int) -> npt.NDArray[np.int32
         np.int32
     )
     return partitions
+
+
+def few_key_partitions(keys: Sequence[bytes], partition_count: int) -> list[int]:
+    """The same of a few keys, by the compiled core without Arrow."""
+    if CORE is None:
+        return [int(each) for each in key_partitions(pa.array(keys, pa.binary()), partition_count)]
+    offsets = struct.pack(f"<{len(keys) + 1}i", *accumulate(map(len, keys), initial=0))
+    hashes = memoryview(CORE.murmur2_hashes(offsets, b"".join(keys), 0, len(keys))).cast("I").tolist()
+    return [(each & int(_POSITIVE)) % partition_count for each in hashes]
 
 
 def murmur2_column(keys: pa.Array) -> U32:

@@ -29,6 +29,7 @@ from sparklog.log.append import AppendResult, StagedFile, TopicWriter, UploadedF
 from sparklog.log.commit import GROUP_COMMIT_INFO, GROUP_COMMIT_TOOK_INFO, Commit, commit
 from sparklog.log.data.carried_stats import STATS_KEY
 from sparklog.log.data.encode import EncodedBatch
+from sparklog.log.maintenance import Checkpoints
 from sparklog.log.state import TopicState, open_state
 from sparklog.log.topic import create_topic, delete_topic
 from sparklog.schemas import ValueSchema, value_schema
@@ -52,6 +53,7 @@ from tests.support import (
 
 T = TypeVar("T")
 MINUTE_MS = 60_000
+CHECKPOINT_DUE = 99
 
 
 class AlwaysOn:
@@ -195,6 +197,26 @@ def test_announcing_costs_a_put_and_including_a_listing_a_look_and_a_footer_once
     assert counts[0] == {"list": 1, "get": 2, "create": 1}
     assert counts[1] == {"list": 1, "get": 1, "create": 1}
     assert group.values() == ["A", "a", "B", "b"]
+
+
+def test_of_all_whose_flushes_an_entry_publishes_its_creator_alone_starts_the_checkpoint() -> None:
+    group = Group()
+    first = group.writer()
+    while open_state(group.log).position.version < CHECKPOINT_DUE - 2:
+        append(first, "x")
+    starts: list[list[Callable[[], None]]] = [[], [], []]
+    writers = [
+        TopicWriter(group.log, "t", group_commit=True, checkpoints=Checkpoints(run=each.append), sync=False)
+        for each in starts
+    ]
+    group.writers = writers
+    ask_for_group_commit(group.log)
+    for writer in writers:
+        writer.refresh()
+    files = [announce(writer, "a") for writer in writers]
+    versions = {publish(writer, mine).delta_version for writer, mine in zip(writers, files, strict=True)}
+    assert versions == {CHECKPOINT_DUE}
+    assert [len(each) for each in starts] == [1, 0, 0]
 
 
 def test_a_writer_is_alone_until_an_entry_asks_for_group_commit() -> None:

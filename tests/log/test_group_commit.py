@@ -23,7 +23,9 @@ from sparklog.errors import (
     StorePermissionError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.log.announced import inbox
 from sparklog.log.announced.group import announced_files
+from sparklog.log.announced.names import Announcement, parse_name
 from sparklog.log.announced.writing import Claim
 from sparklog.log.append import AppendResult, StagedFile, TopicWriter, UploadedFile
 from sparklog.log.commit import GROUP_COMMIT_INFO, GROUP_COMMIT_TOOK_INFO, Commit, commit
@@ -217,6 +219,25 @@ def test_of_all_whose_flushes_an_entry_publishes_its_creator_alone_starts_the_ch
     versions = {publish(writer, mine).delta_version for writer, mine in zip(writers, files, strict=True)}
     assert versions == {CHECKPOINT_DUE}
     assert [len(each) for each in starts] == [1, 0, 0]
+
+
+def test_of_a_listing_only_what_isnt_settled_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group(plain, plain)
+    owner, includer = group.writers
+    for value in ("a", "b", "c"):
+        publish(owner, announce(owner, value))
+    includer.refresh()
+    parsed: list[str] = []
+
+    def parse(path: str) -> Announcement | None:
+        parsed.append(path)
+        return parse_name(path)
+
+    monkeypatch.setattr(inbox, "parse_name", parse)
+    theirs = announce(owner, "d")
+    publish(includer, announce(includer, "e"))
+    assert parsed == [file.path for file in theirs]
+    assert group.values() == ["a", "b", "c", "e", "d"]
 
 
 def test_a_writer_is_alone_until_an_entry_asks_for_group_commit() -> None:

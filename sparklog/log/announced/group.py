@@ -302,7 +302,15 @@ class Participation:
             return self._wait_for_version(state)
         calls: Sequence[Callable[[], _Answer]] = (
             lambda: state.log.look(state.position),
-            partial(list_announced, state.log, version, own_paths, group.store_clock, is_wide=is_wide),
+            partial(
+                list_announced,
+                state.log,
+                version,
+                own_paths,
+                group.store_clock,
+                settled=state.settled,
+                is_wide=is_wide,
+            ),
         )
         look, listing = parallel_results(lambda call: call(), calls)
         self._listing_took_ms = self._clock.ticks_ms() - now

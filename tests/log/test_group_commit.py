@@ -24,7 +24,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.announced import inbox
-from sparklog.log.announced.group import announced_files
+from sparklog.log.announced.group import Participation, announced_files
 from sparklog.log.announced.names import Announcement, parse_name
 from sparklog.log.announced.writing import Claim
 from sparklog.log.append import AppendResult, StagedFile, TopicWriter, UploadedFile
@@ -537,6 +537,25 @@ def requests_behind(
     owner._state.log = owner._log = a_log(counting, group.clock)
     publish(owner, theirs)
     return counting.counts().get("create", 0), counting.counts().get("list", 0)
+
+
+@pytest.mark.parametrize(("create_ms", "bound_ms"), [(60.0, 1_500.0), (400.0, 3_000.0)])
+def test_a_turn_is_put_off_for_a_second_and_a_half_or_three_paces_at_most(create_ms: float, bound_ms: float) -> None:
+    group = Group(plain)
+    [writer] = group.writers
+    knowledge, began = writer._group, group.clock.ticks_ms()
+    turns = Participation(knowledge, deadline=within(writer, 120_000))
+    knowledge.turns._random = lambda: 0.999
+    knowledge.turns.note_took(40.0, create_ms)
+    others = [f"announced:{number}" for number in range(1, 100)]
+    drawn = []
+    for version in range(40):
+        now = group.clock.ticks_ms()
+        knowledge.turns.observe(others, now, version=version)
+        drawn.append(turns._draw(replace(writer._state, position=replace(writer._state.position, version=version))))
+        group.clock.sleep_ms(90)
+    assert max(drawn[1:]) <= began + bound_ms
+    assert drawn[-1] < group.clock.ticks_ms() - 90
 
 
 def test_what_nobody_else_publishes_is_created_right_behind_the_newest_version() -> None:

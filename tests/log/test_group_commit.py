@@ -201,7 +201,7 @@ def test_announcing_costs_a_put_and_including_a_listing_a_look_and_a_footer_once
     assert group.values() == ["A", "a", "B", "b"]
 
 
-def test_of_all_whose_flushes_an_entry_publishes_its_creator_alone_starts_the_checkpoint() -> None:
+def test_the_creator_of_an_entry_alone_starts_the_checkpoint() -> None:
     group = Group()
     first = group.writer()
     while open_state(group.log).position.version < CHECKPOINT_DUE - 2:

@@ -82,8 +82,8 @@ def test_where_none_is_due_nothing_is_started_and_no_store_is_asked(memory, cloc
     assert store.counts() == {}
 
 
-def test_whose_records_an_entry_of_another_published_starts_no_checkpoint_but_writes_one_when_closing(log):
-    started = []
+def test_whose_records_another_published_starts_no_checkpoint(log):
+    started: list[Callable[[], None]] = []
     checkpoints = Checkpoints(run=started.append)
     checkpoints.after_commit(committed(log, 99), created=False)
     checkpoints.after_commit(committed(log, 149), created=False)

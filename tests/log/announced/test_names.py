@@ -93,7 +93,7 @@ def test_announcer_and_number_are_read_without_the_rest(announcement):
 
 
 @given(st.text())
-def test_of_garbage_neither_announcer_nor_number_is_known_or_parsing_passes_it_over(text):
+def test_garbage_states_no_announcer_or_is_passed_over_later(text):
     assert announcer_and_number(text) is None or parse_name(text) is None
 
 

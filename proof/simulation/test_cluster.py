@@ -159,8 +159,8 @@ def test_many_producers_that_share_a_topic_keep_every_promise(player, record_pro
     counts = sum((one.counts for one in played), Counter[str]())
     assert counts["flushes of others"] >= 4 * len(seeds)
     assert counts["withdrawn flushes"] >= len(seeds) / 20
-    assert counts["paced turns"] >= 4 * len(seeds)
-    assert counts["turns that may be put off"] >= len(seeds)
+    assert counts["paced turns"] >= 2 * len(seeds)
+    assert counts["turns put off"] >= len(seeds) / 4
 
 
 def test_no_seeds_at_all_and_what_befell_too_few_of_them_are_failures():

@@ -82,10 +82,10 @@ def sharing(seed: int, counts: Counter[str]) -> Iterator[None]:
 
     Args:
         counts: gets how many flushes others were about to publish, how many were withdrawn, and how many turns came at
-            a pace or were put off.
+            a pace, and were put off.
     """
     take, withdraw = vars(group)["takeable"], TopicWriter.withdraw  # a planted fault may have put another there
-    rank, put_off_ms = turns.Turns._rank, turns.Turns.put_off_ms
+    rank, draw = turns.Turns._rank, group.Participation._draw
 
     def takeable(*given: Any, **kwargs: Any) -> Any:
         taken = take(*given, **kwargs)
@@ -101,16 +101,17 @@ def sharing(seed: int, counts: Counter[str]) -> Iterator[None]:
         counts["paced turns"] += 1
         return rank(self, *given)
 
-    def put_off_and_count(self: Any, *given: Any, **kwargs: Any) -> float:
-        for_ms = put_off_ms(self, *given, **kwargs)
-        counts["turns that may be put off"] += for_ms > 0
-        return for_ms
+    def draw_and_count(self: Any, *given: Any) -> float:
+        before = self._turn_at
+        turn_at: float = draw(self, *given)
+        counts["turns put off"] += before is not None and before < turn_at
+        return turn_at
 
     with ExitStack() as stack:
         if is_paced(seed):
             stack.enter_context(mock.patch.object(turns, "_PACED_FROM", 1))
         stack.enter_context(mock.patch.object(turns.Turns, "_rank", rank_and_count))
-        stack.enter_context(mock.patch.object(turns.Turns, "put_off_ms", put_off_and_count))
+        stack.enter_context(mock.patch.object(group.Participation, "_draw", draw_and_count))
         stack.enter_context(mock.patch.object(group, "is_on", lambda _, now: now % (3 * _SPELL_MS) < 2 * _SPELL_MS))
         stack.enter_context(mock.patch.object(group, "takeable", takeable))
         stack.enter_context(

@@ -23,7 +23,7 @@ from tests.support import SUMMARY_LINE
 
 FIRST_FOUND = {
     "a_commit_is_told_before_it_is_made": 6,
-    "a_failed_upload_counts_as_not_announced": SHARING_SEEDS + 120,
+    "a_failed_upload_counts_as_not_announced": SHARING_SEEDS + 44,
     "a_fenced_producer_decides_once_more": 23,
     "a_merged_file_lacks_its_last_record": 17,
     "a_new_owner_begins_anew": 13,
@@ -31,7 +31,7 @@ FIRST_FOUND = {
     "a_new_owner_goes_on_before_the_records": 28,
     "a_producer_is_fenced_by_an_abort": 21,
     "an_entry_carries_another_file": 4,
-    "announced_uploads_overtake_ordinary_ones": SHARING_SEEDS + 147,
+    "announced_uploads_overtake_ordinary_ones": SHARING_SEEDS + 13,
     "compaction_drops_the_newest": 17,
     "decisions_are_not_flushed": 2328,
     "nobody_finishes_what_was_left": 82,
@@ -48,12 +48,13 @@ FIRST_FOUND = {
     "stamps_are_not_compared": GROUP_SEEDS + 11,
     "stamps_are_not_compared_in_transactions": 357,
     "stamps_count_before_the_application_knows": GROUP_SEEDS + 6,
-    "the_newest_flush_goes_first": SHARING_SEEDS + 7,
+    "the_newest_flush_goes_first": SHARING_SEEDS + 9,
     "transactions_are_published_again": 9,
     "trust_never_ends": 21,
     "unknown_is_told_as_failed": 59,
     "uploads_are_handed_over_as_they_end": 73,
-    "what_is_given_up_counts_as_withdrawn": SHARING_SEEDS + 1,
+    "what_is_given_up_counts_as_withdrawn": SHARING_SEEDS + 10,
+    "who_waits_for_a_turn_decides_no_more": SHARING_SEEDS,
     "whoever_is_slow_is_timed_out": 0,
     "whoever_opened_late_takes_what_it_lists": SHARING_SEEDS,
     "whoever_takes_a_partition_has_it": GROUP_SEEDS + 20,
@@ -158,6 +159,8 @@ def test_many_producers_that_share_a_topic_keep_every_promise(player, record_pro
     counts = sum((one.counts for one in played), Counter[str]())
     assert counts["flushes of others"] >= 4 * len(seeds)
     assert counts["withdrawn flushes"] >= len(seeds) / 20
+    assert counts["paced turns"] >= 2 * len(seeds)
+    assert counts["turns put off"] >= len(seeds) / 4
 
 
 def test_no_seeds_at_all_and_what_befell_too_few_of_them_are_failures():

@@ -398,7 +398,7 @@ class TopicWriter:
             self._state.forget_others(self.producer_id)
         ticks_ms = self._log.clock.ticks_ms()
         self._pause_until_ticks_ms = ticks_ms + done.round_trip_ms if done.lost_races else 0.0
-        self._checkpoints.after_commit(self._state)
+        self._checkpoints.after_commit(self._state, created=done.commit is not None)
         if self._gaps is not None:
             self._gaps.after_commit(self._state)
         self._start_sequencing_if_needed()

@@ -91,8 +91,13 @@ class Checkpoints:
         self._woken = threading.Event()
         """Ends the rest."""
 
-    def after_commit(self, state: TopicState) -> None:
-        """Start a checkpoint if this process's newest commit made one due. Costs no store call when it didn't."""
+    def after_commit(self, state: TopicState, *, created: bool = True) -> None:
+        """Start a checkpoint if this process's newest commit made one due. Costs no store call when it didn't.
+
+        Args:
+            created: did this process create the entry? Off: another one did, which published what this one had
+                announced or decided, and the checkpoint is for that one.
+        """
         newest = self._newest = _Committed(
             log=state.log,
             version=state.position.version,
@@ -106,7 +111,7 @@ class Checkpoints:
         if is_urgent:
             self._woken.set()
         is_resting = newest.log.clock.ticks_ms() < self._rest_until_ticks_ms
-        if self._stays or is_urgent or not is_resting:  # who stays is at it until the rest is over
+        if created and (self._stays or is_urgent or not is_resting):  # who stays is at it until the rest is over
             self._background.start(lambda: self._work(newest), f"checkpoint of {newest.log.table}")
 
     def close(self, timeout_ms: float = 60_000) -> None:

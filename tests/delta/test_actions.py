@@ -240,6 +240,22 @@ def test_the_token_of_a_foreign_entry_is_its_content() -> None:
     assert entry.token == same.token != other.token
 
 
+def test_lines_that_begin_with_spaces_or_a_mark_of_their_encoding_are_read_as_ever() -> None:
+    line = b'{"txn":{"appId":"a","version":1}}'
+    plain = decode_entry(1, "p", line).actions
+    assert len(plain) == 1
+    for odd in (b"  " + line + b"\r", b"\xef\xbb\xbf" + line):
+        assert decode_entry(1, "p", odd).actions == plain
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"txn":{"appId":"a","version":1}} {}', b'{"txn":{}}]', b'{"add":{"stats":"{} {}"}}']
+)
+def test_more_than_one_value_in_a_line_is_corrupt(line: bytes) -> None:
+    with pytest.raises(CorruptLogError, match="line 1"):
+        decode_entry(1, "p", line)
+
+
 @pytest.mark.parametrize("data", [b"", b"\n", b" \n\n", b"{}"])
 def test_an_entry_without_any_action_is_corrupt(data: bytes) -> None:
     with pytest.raises(CorruptLogError, match=PATH):

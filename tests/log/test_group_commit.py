@@ -23,12 +23,15 @@ from sparklog.errors import (
     StorePermissionError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.log.announced.group import announced_files
+from sparklog.log.announced import inbox
+from sparklog.log.announced.group import Participation, announced_files
+from sparklog.log.announced.names import Announcement, parse_name
 from sparklog.log.announced.writing import Claim
 from sparklog.log.append import AppendResult, StagedFile, TopicWriter, UploadedFile
 from sparklog.log.commit import GROUP_COMMIT_INFO, GROUP_COMMIT_TOOK_INFO, Commit, commit
 from sparklog.log.data.carried_stats import STATS_KEY
 from sparklog.log.data.encode import EncodedBatch
+from sparklog.log.maintenance import Checkpoints
 from sparklog.log.state import TopicState, open_state
 from sparklog.log.topic import create_topic, delete_topic
 from sparklog.schemas import ValueSchema, value_schema
@@ -52,6 +55,7 @@ from tests.support import (
 
 T = TypeVar("T")
 MINUTE_MS = 60_000
+CHECKPOINT_DUE = 99
 
 
 class AlwaysOn:
@@ -195,6 +199,45 @@ def test_announcing_costs_a_put_and_including_a_listing_a_look_and_a_footer_once
     assert counts[0] == {"list": 1, "get": 2, "create": 1}
     assert counts[1] == {"list": 1, "get": 1, "create": 1}
     assert group.values() == ["A", "a", "B", "b"]
+
+
+def test_the_creator_of_an_entry_alone_starts_the_checkpoint() -> None:
+    group = Group()
+    first = group.writer()
+    while open_state(group.log).position.version < CHECKPOINT_DUE - 2:
+        append(first, "x")
+    starts: list[list[Callable[[], None]]] = [[], [], []]
+    writers = [
+        TopicWriter(group.log, "t", group_commit=True, checkpoints=Checkpoints(run=each.append), sync=False)
+        for each in starts
+    ]
+    group.writers = writers
+    ask_for_group_commit(group.log)
+    for writer in writers:
+        writer.refresh()
+    files = [announce(writer, "a") for writer in writers]
+    versions = {publish(writer, mine).delta_version for writer, mine in zip(writers, files, strict=True)}
+    assert versions == {CHECKPOINT_DUE}
+    assert [len(each) for each in starts] == [1, 0, 0]
+
+
+def test_of_a_listing_only_what_isnt_settled_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group(plain, plain)
+    owner, includer = group.writers
+    for value in ("a", "b", "c"):
+        publish(owner, announce(owner, value))
+    includer.refresh()
+    parsed: list[str] = []
+
+    def parse(path: str) -> Announcement | None:
+        parsed.append(path)
+        return parse_name(path)
+
+    monkeypatch.setattr(inbox, "parse_name", parse)
+    theirs = announce(owner, "d")
+    publish(includer, announce(includer, "e"))
+    assert parsed == [file.path for file in theirs]
+    assert group.values() == ["a", "b", "c", "e", "d"]
 
 
 def test_a_writer_is_alone_until_an_entry_asks_for_group_commit() -> None:
@@ -494,6 +537,25 @@ def requests_behind(
     owner._state.log = owner._log = a_log(counting, group.clock)
     publish(owner, theirs)
     return counting.counts().get("create", 0), counting.counts().get("list", 0)
+
+
+@pytest.mark.parametrize(("create_ms", "bound_ms"), [(60.0, 1_500.0), (400.0, 3_000.0)])
+def test_a_turn_is_put_off_for_a_second_and_a_half_or_three_paces_at_most(create_ms: float, bound_ms: float) -> None:
+    group = Group(plain)
+    [writer] = group.writers
+    knowledge, began = writer._group, group.clock.ticks_ms()
+    turns = Participation(knowledge, deadline=within(writer, 120_000))
+    knowledge.turns._random = lambda: 0.999
+    knowledge.turns.note_took(40.0, create_ms)
+    others = [f"announced:{number}" for number in range(1, 100)]
+    drawn = []
+    for version in range(40):
+        now = group.clock.ticks_ms()
+        knowledge.turns.observe(others, now, version=version)
+        drawn.append(turns._draw(replace(writer._state, position=replace(writer._state.position, version=version))))
+        group.clock.sleep_ms(90)
+    assert max(drawn[1:]) <= began + bound_ms
+    assert drawn[-1] < group.clock.ticks_ms() - 90
 
 
 def test_what_nobody_else_publishes_is_created_right_behind_the_newest_version() -> None:

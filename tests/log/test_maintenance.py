@@ -82,6 +82,16 @@ def test_where_none_is_due_nothing_is_started_and_no_store_is_asked(memory, cloc
     assert store.counts() == {}
 
 
+def test_whose_records_another_published_starts_no_checkpoint(log):
+    started: list[Callable[[], None]] = []
+    checkpoints = Checkpoints(run=started.append)
+    checkpoints.after_commit(committed(log, 99), created=False)
+    checkpoints.after_commit(committed(log, 149), created=False)
+    assert started == []
+    checkpoints.close()
+    assert len(started) == 1
+
+
 def test_what_another_wrote_meanwhile_is_not_written_again_and_not_looked_for_again(memory, clock, log):
     inline_checkpoints().after_commit(committed(log, 99))
     store = CountingStore(memory)

@@ -343,6 +343,17 @@ def the_newest_flush_goes_first() -> AbstractContextManager[object]:
     return mock.patch.object(GroupWriting, "unsettled", lambda self, **kwargs: unsettled(self, **kwargs)[-1:])
 
 
+def who_waits_for_a_turn_decides_no_more() -> AbstractContextManager[object]:
+    """Rule L4: what was applied while a writer waited for its turn changes nothing of what it has decided."""
+    prepare = group.Participation.prepare
+
+    def wait_for_it(self: Any, *given: Any, **kwargs: Any) -> bool:
+        prepare(self, *given, **kwargs)
+        return False
+
+    return mock.patch.object(group.Participation, "prepare", wait_for_it)
+
+
 def uploads_are_handed_over_as_they_end() -> AbstractContextManager[object]:
     """Uploads that overlap are committed in the order in which they end, not in that of sending."""
     return mock.patch.object(OrderedResults, "end", lambda self, _, result: self._hand_over(result))
@@ -426,6 +437,7 @@ PLANTED: Mapping[str, Fault] = _faults(
         announced_uploads_overtake_ordinary_ones: (_K.NON_MONOTONIC_SEND,),
         uploads_are_handed_over_as_they_end: (_K.NON_MONOTONIC_SEND,),
         an_entry_carries_another_file: (_K.INCONSISTENT_OFFSETS, _K.SKIPPED_POLL, _K.PHANTOM),
+        who_waits_for_a_turn_decides_no_more: (_K.INCONSISTENT_OFFSETS, _K.LOST_WRITE, _K.DUPLICATE),
         the_newest_flush_goes_first: (_K.NON_MONOTONIC_SEND, _K.LOST_WRITE),
     }
 )

@@ -221,7 +221,7 @@ class Play:
             stack.enter_context(self.watch.watching())
             stack.enter_context(self.hand_overs.watching())
             if self.is_sharing:
-                stack.enter_context(sharing(self.world.counts))
+                stack.enter_context(sharing(self.seed, self.world.counts))
             if carries(self.seed) and not self.is_group_world:
                 stack.enter_context(carrying(self.world.counts))
             if self.is_group_world:

@@ -13,11 +13,11 @@ from unittest import mock
 
 from proof.simulation.cluster.shape import LOG_RETENTION_MS, JobPlan, Shape, TopicPlan, about_one_thing
 from proof.simulation.cluster.weather import Forecast
-from sparklog.log.announced import group
+from sparklog.log.announced import group, turns
 from sparklog.log.append import TopicWriter
 from sparklog.producer import writable_topic
 
-__all__ = ["SHARING_SEEDS", "draw_sharing", "is_sharing", "sharing"]
+__all__ = ["SHARING_SEEDS", "draw_sharing", "is_paced", "is_sharing", "sharing"]
 
 SHARING_SEEDS = 2 * 10**12
 """The first seed of these worlds; all from there on are."""
@@ -70,14 +70,22 @@ def draw_sharing(seed: int, shape: Shape, expected: Forecast) -> tuple[Shape, Fo
     return about_one_thing(shape, topics, jobs, kills=draw.choice([0.0, 0.01])), trouble
 
 
+def is_paced(seed: int) -> bool:
+    """Do versions come at a pace in this seed's world, as soon as there is one other writer? Elsewhere that takes four,
+    who seldom meet here."""
+    return random.Random(f"paced {seed}").random() < 0.5
+
+
 @contextmanager
-def sharing(counts: Counter[str]) -> Iterator[None]:
+def sharing(seed: int, counts: Counter[str]) -> Iterator[None]:
     """Writers announce and include for two of three spells of some seconds, whether any has lost a race or not.
 
     Args:
-        counts: gets how many flushes others were about to publish, and how many were withdrawn.
+        counts: gets how many flushes others were about to publish, how many were withdrawn, and how many turns came at
+            a pace, and were put off.
     """
     take, withdraw = vars(group)["takeable"], TopicWriter.withdraw  # a planted fault may have put another there
+    rank, draw = turns.Turns._rank, group.Participation._draw
 
     def takeable(*given: Any, **kwargs: Any) -> Any:
         taken = take(*given, **kwargs)
@@ -89,7 +97,21 @@ def sharing(counts: Counter[str]) -> Iterator[None]:
         counts["withdrawn flushes"] += result is None
         return result
 
+    def rank_and_count(self: Any, *given: Any) -> Any:
+        counts["paced turns"] += 1
+        return rank(self, *given)
+
+    def draw_and_count(self: Any, *given: Any) -> float:
+        before = self._turn_at
+        turn_at: float = draw(self, *given)
+        counts["turns put off"] += before is not None and before < turn_at
+        return turn_at
+
     with ExitStack() as stack:
+        if is_paced(seed):
+            stack.enter_context(mock.patch.object(turns, "_PACED_FROM", 1))
+        stack.enter_context(mock.patch.object(turns.Turns, "_rank", rank_and_count))
+        stack.enter_context(mock.patch.object(group.Participation, "_draw", draw_and_count))
         stack.enter_context(mock.patch.object(group, "is_on", lambda _, now: now % (3 * _SPELL_MS) < 2 * _SPELL_MS))
         stack.enter_context(mock.patch.object(group, "takeable", takeable))
         stack.enter_context(

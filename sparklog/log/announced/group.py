@@ -20,7 +20,7 @@ from sparklog.errors import StoreError
 from sparklog.log.announced.inbox import CarriedStats, TrustedAnnouncers, list_announced
 from sparklog.log.announced.names import Announcement, encode_name, new_salt, topic_tag
 from sparklog.log.announced.plan import MOST_FILES, Listed, Listing, StoreClock, takeable
-from sparklog.log.announced.turns import LEAST_ROUND_TRIP_MS, Turns, is_on
+from sparklog.log.announced.turns import LEAST_ROUND_TRIP_MS, LONGEST_WAIT_MS, Turns, is_on
 from sparklog.log.announced.writing import Claim, GroupWriting
 from sparklog.log.catch_up import apply_look, catch_up, catch_up_to_tail
 from sparklog.log.commit import GROUP_COMMIT_INFO, GROUP_COMMIT_TOOK_INFO
@@ -248,8 +248,13 @@ class Participation:
             own = self._group.own_app_ids
             is_creator = state.position.version == self._group.created_version
             drawn = turns.draw(now, is_creator=is_creator, left_ms=left_ms, own=own)
-            is_put_off = now - self._began_ticks_ms < turns.put_off_ms(own, left_ms=left_ms)
-            self._turn_at = drawn if self._turn_at is None or is_put_off else min(self._turn_at, drawn)
+            put_off_ms = turns.put_off_ms(own, left_ms=left_ms)
+            if self._turn_at is None:
+                self._turn_at = drawn
+            elif now - self._began_ticks_ms < put_off_ms:
+                self._turn_at = min(drawn, self._began_ticks_ms + max(LONGEST_WAIT_MS, put_off_ms))
+            else:
+                self._turn_at = min(self._turn_at, drawn)
             self._drawn_version = state.position.version
         return self._turn_at
 
@@ -302,7 +307,15 @@ class Participation:
             return self._wait_for_version(state)
         calls: Sequence[Callable[[], _Answer]] = (
             lambda: state.log.look(state.position),
-            partial(list_announced, state.log, version, own_paths, group.store_clock, is_wide=is_wide),
+            partial(
+                list_announced,
+                state.log,
+                version,
+                own_paths,
+                group.store_clock,
+                settled=state.settled,
+                is_wide=is_wide,
+            ),
         )
         look, listing = parallel_results(lambda call: call(), calls)
         self._listing_took_ms = self._clock.ticks_ms() - now

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import chain, islice
 from typing import Any
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import StoreError
-from sparklog.log.announced.names import Announcement, folders_to_list, parse_name
+from sparklog.log.announced.names import Announcement, announcer_and_number, folders_to_list, parse_name
 from sparklog.log.announced.plan import Listed, Listing, StoreClock
 from sparklog.log.data.carried_stats import carried_stats
 from sparklog.log.data.producer_stamp import next_sequence
@@ -41,7 +41,13 @@ _END_BYTES = 8
 
 
 def list_announced(
-    log: DeltaLog, version: int, own_paths: Mapping[str, float], clock: StoreClock, *, is_wide: bool = False
+    log: DeltaLog,
+    version: int,
+    own_paths: Mapping[str, float],
+    clock: StoreClock,
+    *,
+    settled: Callable[[int], int | None],
+    is_wide: bool = False,
 ) -> Listing | None:
     """List what was announced by those who knew one of the newest versions: one LIST, at a block's beginning two side
     by side.
@@ -51,6 +57,7 @@ def list_announced(
         own_paths: the includer's own announced files, relative to the table's folder, and when the upload of each
             began, by its ticks.
         clock: gets to know the store's time.
+        settled: the newest settled number of an announcer, None where none is known: what is settled is left out.
         is_wide: of more versions: up to three LISTs side by side.
     Returns:
         None: the store's time isn't known, so nobody's age is.
@@ -59,14 +66,18 @@ def list_announced(
     """
     patience = Patience(deadline=log.clock.deadline_in(_LISTING_MS), retries=0)
     with log.store.patience(patience) if isinstance(log.store, RetryingStore) else nullcontext():
-        files = _list(log, folders_to_list(version, is_wide=is_wide), own_paths, clock)
+        files = _list(log, folders_to_list(version, is_wide=is_wide), own_paths, clock, settled)
     now = log.clock.ticks_ms()
     store_ms = clock.store_ms(now)
     return None if store_ms is None else Listing(files=files, store_ms=store_ms, at_ticks_ms=now)
 
 
 def _list(
-    log: DeltaLog, folders: Iterable[tuple[str, str]], own_paths: Mapping[str, float], clock: StoreClock
+    log: DeltaLog,
+    folders: Iterable[tuple[str, str]],
+    own_paths: Mapping[str, float],
+    clock: StoreClock,
+    settled: Callable[[int], int | None],
 ) -> tuple[Listed, ...]:
     files: list[Listed] = []
     prefix = f"{log.table}/"
@@ -80,9 +91,19 @@ def _list(
         if path in own_paths:
             now = log.clock.ticks_ms()
             clock.observe(found.modified_ms, began_ticks_ms=own_paths[path], now_ticks_ms=now)
-        elif (announcement := parse_name(path)) is not None:
+        elif not _is_settled(path, settled) and (announcement := parse_name(path)) is not None:
             files.append(Listed(announcement=announcement, modified_ms=found.modified_ms, size_bytes=found.size_bytes))
     return tuple(files)
+
+
+def _is_settled(path: str, settled: Callable[[int], int | None]) -> bool:
+    """Is a file, if its name announces one, of a number that is settled? So are most that a listing shows."""
+    stated = announcer_and_number(path)
+    if stated is None:
+        return False
+    announcer, number = stated
+    newest = settled(announcer)
+    return newest is not None and number <= newest
 
 
 class TrustedAnnouncers:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from statistics import median_low
 
-__all__ = ["LEAST_ROUND_TRIP_MS", "Turns", "is_on"]
+__all__ = ["LEAST_ROUND_TRIP_MS", "LONGEST_WAIT_MS", "Turns", "is_on"]
 
 LEAST_ROUND_TRIP_MS = 4.0
 """Group commit is worth while where a create takes as long: where a round trip is shorter, races are cheap."""
@@ -25,7 +25,8 @@ _RECENT_MS = 1_000
 _LEAST_TOOK_MS, _LONGEST_TOOK_MS = 1.0, 1_000.0
 _FIRST_LISTING_MS, _FIRST_CREATE_MS = 20.0, 50.0
 _SAMPLES = 15
-_LONGEST_WAIT_MS = 1_500.0
+LONGEST_WAIT_MS = 1_500.0
+"""The longest wait that is drawn; and from its beginning on no append is put off for longer, unless three paces are."""
 _LOOKS_PER_CYCLE = 0.35
 _MOST_AHEAD = 8
 _MOST_LOSSES = 8
@@ -131,7 +132,7 @@ class Turns:
         """
         self._forget(now_ticks_ms)
         others = len(self._others(own))
-        latest = now_ticks_ms + max(0.0, min(_LONGEST_WAIT_MS, left_ms / 4))
+        latest = now_ticks_ms + max(0.0, min(LONGEST_WAIT_MS, left_ms / 4))
         wait_ms = self._random() * others * self.cycle_ms / 3
         if others < _PACED_FROM:
             return now_ticks_ms if is_creator else min(now_ticks_ms + wait_ms, latest)
@@ -145,7 +146,7 @@ class Turns:
     def draw_after_loss(self, now_ticks_ms: float, *, lost_races: int, left_ms: float) -> float:
         """The same for a writer that lost a create."""
         wait_ms = self._random() * min(lost_races, _MOST_LOSSES) * self.cycle_ms
-        return now_ticks_ms + max(0.0, min(wait_ms, _LONGEST_WAIT_MS, left_ms / 4))
+        return now_ticks_ms + max(0.0, min(wait_ms, LONGEST_WAIT_MS, left_ms / 4))
 
     def put_off_ms(self, own: Collection[str], *, left_ms: float) -> float:
         """For how long after an append's beginning an entry of another may put its turn off; 0: none may."""

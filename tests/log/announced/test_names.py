@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.log.announced.names import Announcement, encode_name, folders_to_list, parse_name, topic_tag
+from sparklog.log.announced.names import (
+    Announcement,
+    announcer_and_number,
+    encode_name,
+    folders_to_list,
+    parse_name,
+    topic_tag,
+)
 from sparklog.log.data.encode import MAX_TIMESTAMP_MS
 from sparklog.log.data.producer_stamp import ProducerStamp
 from sparklog.storage import LocalStore
@@ -78,6 +85,16 @@ def test_a_name_states_all_facts(announcement):
     assert parse_name(name) == announcement
     assert announcement.to_uploaded().path == name
     assert announcement.to_uploaded().topic_version == announcement.known
+
+
+@given(announcements)
+def test_announcer_and_number_are_read_without_the_rest(announcement):
+    assert announcer_and_number(name_of(announcement)) == (announcement.announcer, announcement.number)
+
+
+@given(st.text())
+def test_garbage_states_no_announcer_or_is_passed_over_later(text):
+    assert announcer_and_number(text) is None or parse_name(text) is None
 
 
 @pytest.mark.slow

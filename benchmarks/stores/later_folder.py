@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import Usage
-from benchmarks.produce import send_batch_sparklog, send_sparklog
+from benchmarks.stores.sustained import send_batch_sustained, send_sustained
 
 if TYPE_CHECKING:
     from sparklog.log import Cluster
@@ -20,12 +20,12 @@ __all__ = ["send_batch_later", "send_later"]
 
 def send_later(root: str, *, get_ms: float, put_ms: float, **arguments: Any) -> Usage:
     """``Producer.send`` to a folder that answers later."""
-    return send_sparklog(_later(root, get_ms, put_ms), **arguments)
+    return send_sustained(_later(root, get_ms, put_ms), **arguments)
 
 
 def send_batch_later(root: str, *, get_ms: float, put_ms: float, **arguments: Any) -> Usage:
     """``Producer.send_batch`` to a folder that answers later."""
-    return send_batch_sparklog(_later(root, get_ms, put_ms), **arguments)
+    return send_batch_sustained(_later(root, get_ms, put_ms), **arguments)
 
 
 def _later(root: str, get_ms: float, put_ms: float) -> Cluster:

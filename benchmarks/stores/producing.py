@@ -14,18 +14,19 @@ from typing import Any
 from benchmarks.extent import Extent
 from benchmarks.harness import ROUNDS, Running, Usage, median, percentile, print_table, progress, run, used
 from benchmarks.peers import PARTITIONS, expect, records, sparklog_count, sparklog_topic
-from benchmarks.produce import BATCH, TOPIC, send_batch_sparklog, send_sparklog
+from benchmarks.produce import BATCH, TOPIC
 from benchmarks.stores.delayed_s3 import EXPRESS_5, INSTANT, PROFILES, STANDARD_20_50, DelayedS3, Profile
 from benchmarks.stores.figures import COST_HEADING, cost_cells
 from benchmarks.stores.latency_proxy import control
 from benchmarks.stores.later_folder import send_batch_later, send_later
+from benchmarks.stores.sustained import ALL_SENT, send_batch_sustained, send_sustained
 
 __all__ = ["one_producer", "shared_topic", "small_commits"]
 
 VALUE_SIZE = 100
 SEND_BATCH_TIMES = 3
-"""So many times the records of ``send`` go by ``send_batch``: the wait at its end, for an upload and a commit, would be
-a fifth of the time of fewer."""
+"""So many times the records of ``send`` go by ``send_batch``: both then take seconds, in which there are some dozens of
+commits."""
 FOLDER = Profile(name="folder", get_ms=0, put_ms=0)
 LATER_FOLDER = Profile(name="folder, 20/50 ms later", get_ms=20, put_ms=50)
 """Without a server and a proxy that take CPU of the same machine."""
@@ -41,12 +42,12 @@ OPEN_S = 300
 
 
 def one_producer(s3: DelayedS3, extent: Extent) -> Mapping[str, float]:
-    """Records of 100 bytes, one by one and in tables, to a folder and to each profile."""
-    count = extent.of(200_000, 1_000_000, 1_000_000)
+    """Records of 100 bytes, one by one and in tables, to a folder and to each profile, in the midst of more of them."""
+    count = extent.of(200_000, 1_500_000, 1_500_000)
     counts = {"send": count, "send_batch": SEND_BATCH_TIMES * count}
     works: Mapping[str, tuple[Callable[..., Usage], Callable[..., Usage], dict[str, Any]]] = {
-        "send": (send_sparklog, send_later, {"count": count}),
-        "send_batch": (send_batch_sparklog, send_batch_later, {"batches": counts["send_batch"] // BATCH}),
+        "send": (send_sustained, send_later, {"count": count}),
+        "send_batch": (send_batch_sustained, send_batch_later, {"batches": counts["send_batch"] // BATCH}),
     }
     profiles = (*FOLDERS, *PROFILES) if extent.is_full else (*FOLDERS, INSTANT, STANDARD_20_50)
     usages: dict[tuple[str, str], list[Usage]] = {}
@@ -64,7 +65,7 @@ def one_producer(s3: DelayedS3, extent: Extent) -> Mapping[str, float]:
     progress("")
     print(
         f"One producer, {count:,} records of {VALUE_SIZE} bytes by send, {counts['send_batch']:,} by send_batch, "
-        f"{PARTITIONS} partitions; requests of a million records"
+        f"{PARTITIONS} partitions, with more sent before and after them; requests of a million records"
     )
     rows, figures = [], {}
     for name in works:
@@ -75,7 +76,8 @@ def one_producer(s3: DelayedS3, extent: Extent) -> Mapping[str, float]:
             cost = cost_cells(None if profile in FOLDERS else usage.requests, counts[name] / 1_000_000, profile.prices)
             speed = [f"{100 * share:.0f} %", f"{100 * usage.per_second / instant.per_second:.0f} %"]
             cells = [f"{usage.cpu_s_per_million:.2f}", f"{cpu:.2f}"]
-            cells.append("" if profile in FOLDERS else f"{of_store[name, profile.name] * 1_000_000 / counts[name]:.2f}")
+            store_cpu_s = of_store[name, profile.name] / (ALL_SENT * counts[name]) * 1_000_000
+            cells.append("" if profile in FOLDERS else f"{store_cpu_s:.2f}")
             rows.append([f"{name}, {profile.name}", f"{usage.per_second:,.0f}", *speed, *cells, *cost])
             figures[f"{profile.name}: {name}, share of the folder's rate"] = 100 * share
             figures[f"{profile.name}: CPU of {name} to the folder's"] = cpu

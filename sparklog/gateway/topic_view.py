@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from sparklog.errors import InvalidRecordError, ObjectNotFoundError, UnknownTopicOrPartitionError
 from sparklog.gateway.records import encode_batches
+from sparklog.log.carried_files import CarriedLately
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.record_reading import milliseconds
@@ -98,6 +99,7 @@ class TopicView:
         self._follower = TopicFollower(cluster.topic_log(topic), topic)
         self._cache = cache
         self._lock = threading.Lock()
+        self._carried = CarriedLately()
 
     @property
     def version(self) -> int:
@@ -116,7 +118,7 @@ class TopicView:
         """
         with self._lock:
             for _ in range(_MAX_POLLS):
-                self._follower.poll()
+                self._carried.add(self._follower.poll())
                 if self._follower.caught_up:
                     break
 
@@ -218,7 +220,11 @@ class TopicView:
             paths = frozenset(segment.path for segment in group)
             data = None
             if is_read_whole(group):
-                data = [log.store.read(object_path(log.table, segment.path)) for segment in group]
+                data = [
+                    self._carried.take(segment.path, size_bytes=segment.size_bytes)
+                    or log.store.read(object_path(log.table, segment.path))
+                    for segment in group
+                ]
             values = None if reading is None else reading.type
             opened = open_segments(log, group, data, start_offset=offset, piece_bytes=_PIECE_BYTES, values=values)
             for piece in opened.pieces:

@@ -16,7 +16,15 @@ from sparklog.log.commit import Commit
 from sparklog.log.data.data_files import StagedFile
 from sparklog.storage import ObjectStore
 
-__all__ = ["CARRIED_INFO", "carried_file", "carried_paths", "carrying", "is_worth_while", "most_carried_bytes"]
+__all__ = [
+    "CARRIED_INFO",
+    "CarriedLately",
+    "carried_file",
+    "carried_paths",
+    "carrying",
+    "is_worth_while",
+    "most_carried_bytes",
+]
 
 CARRIED_INFO = "files"
 """In ``commitInfo.sparklog``: the bytes of data files that the entry adds, by path, in base64."""
@@ -24,6 +32,8 @@ _MOST_BYTES = 10 * 1024
 """The most that the files of one entry have together."""
 _MOST_TAIL_BYTES = 4 * 2**20
 """The most that the files of all entries behind a checkpoint have: whoever opens the topic reads these entries."""
+_MOST_LATELY_BYTES = 16 * 1024
+"""The most that :class:`CarriedLately` keeps: what the newest entry carries, and some of what came before."""
 
 
 def is_worth_while(store: ObjectStore) -> bool:
@@ -71,3 +81,31 @@ def carried_file(entry: Entry, path: str, *, size_bytes: int) -> bytes | None:
     except (TypeError, ValueError):
         return None
     return data if len(data) == size_bytes else None
+
+
+class CarriedLately:
+    """The files that a topic's newest entries carry, until they are taken. Owned by one thread, or guarded."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        """By path, the newest last."""
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """Keep what entries carry, which were applied in this order; forget what came long before."""
+        for entry in entries:
+            self._entries.update(dict.fromkeys(carried_paths(entry), entry))
+        left = _MOST_LATELY_BYTES
+        for path, entry in reversed([*self._entries.items()]):
+            left -= len(str((entry.info or {})[CARRIED_INFO][path])) * 3 // 4
+            if left < 0:
+                del self._entries[path]
+
+    def take(self, path: str, *, size_bytes: int) -> bytes | None:
+        """The bytes of a live file, once. None: they aren't here.
+
+        Args:
+            path: as the log has it.
+            size_bytes: the size that the log tells of the file.
+        """
+        entry = self._entries.pop(path, None)
+        return None if entry is None else carried_file(entry, path, size_bytes=size_bytes)

@@ -38,9 +38,9 @@ __all__ = [
 
 _LOGGER = logging.getLogger("sparklog.producer")
 
-_ENCODED_RECORD_BYTES = 40
+_ENCODED_RECORD_BYTES = 24
 """Memory of a record whose batch is encoded, beside its part of the file: its partition, its place in the file, its
-timestamp, the sizes of its key and value, its offset."""
+timestamp, the sizes of its key and value. Its offset comes as its file goes."""
 
 Details = tuple["int | None", "Headers | None", int, "int | None", Any]
 """A record beside its key and value, as ``send`` was given it: timestamp in ms (None: when it was sent), headers (None

@@ -44,7 +44,7 @@ class PreparedBatch:
     """Records of each part."""
     partitions: I32
     """The partition of each record, in the order of sending, over all batches; -1 for one that is refused."""
-    order: I64
+    order: I64 | I32
     """Which record (by its place) each row of the parts is, one part after the other."""
     timestamps_ms: I64
     key_sizes: I32
@@ -60,9 +60,9 @@ class PreparedBatch:
         return len(self.order)
 
     def without_records(self) -> PreparedBatch:
-        """The same without the tables, once these are uploaded: what waits for its commit takes memory for its files
-        alone."""
-        return replace(self, parts=())
+        """The same without the tables, once these are encoded: what waits for its commit takes memory for its files,
+        and as little as can be for each record."""
+        return replace(self, parts=(), order=self.order.astype(np.int32))
 
     def outcomes(self, base_offsets: Sequence[int] | None, part_rows: Sequence[FileRows | None] = ()) -> list[Outcome]:
         """How each batch ends once the parts are in the log at these offsets.

@@ -26,6 +26,9 @@ __all__ = ["MAX_BATCH_BYTES", "Buffer", "TopicQueue"]
 
 MAX_BATCH_BYTES = 6_291_456
 """A batch that is larger isn't added to, so that encoding it takes a small part of ``buffer_memory``."""
+_WHOLE_BATCHES = 10
+"""So many batches that are worth an upload of their own have room in the buffer. With larger ones more of it is left
+over, for one that isn't large enough yet: where uploads take long, a buffer that is full bounds how much is sent."""
 _ROOM_BYTES = 65_536
 """Part of the buffer that a batch takes at a time where much is left: to ask for each record would cost too much."""
 
@@ -143,7 +146,7 @@ class TopicQueue:
         self._max_batch_bytes = max(batch_size, MAX_BATCH_BYTES)
         if gathers:  # a part of the buffer, so that others find room in it meanwhile
             self._max_batch_bytes = max(batch_size, min(MAX_BATCH_BYTES, buffer.limit_bytes // 4))
-        self._whole_batch_bytes = min(self._max_batch_bytes, max(1, buffer.limit_bytes // 4))
+        self._whole_batch_bytes = min(self._max_batch_bytes, max(1, buffer.limit_bytes // _WHOLE_BATCHES))
         self._batch_size = self._max_batch_bytes if gathers else batch_size
         self._linger_ms = linger_ms
         self._max_block_ms = max_block_ms
@@ -314,8 +317,7 @@ class TopicQueue:
 
     @property
     def has_whole_batch(self) -> bool:
-        """Does as much wait as one upload is to hold, so that waiting longer wouldn't make a larger file? The lock is
-        held."""
+        """Does as much wait as is worth an upload, whatever else is on its way? The lock is held."""
         return sum(batch.size_bytes for batch in self._waiting) >= self._whole_batch_bytes
 
     def note_encoded(self, batches: Sequence[Batch], file_bytes: int) -> None:

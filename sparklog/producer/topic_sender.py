@@ -211,8 +211,8 @@ class TopicSender:
         """May one more upload begin? The lock is held.
 
         As many batches as requests may be in flight may be on their way to the log. Batches beyond these gather until
-        they are as large as they become, and then wait for none of the commits, which take as long as an upload: while
-        memory (``buffer_memory``) lasts, uploads alone bound how much is sent.
+        they are worth an upload, and then wait for none of the commits, which take as long as an upload: while memory
+        (``buffer_memory``) lasts, uploads alone bound how much is sent.
         """
         if self._is_staging or self._uploading_count >= self._most_uploading:
             return False

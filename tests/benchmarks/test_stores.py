@@ -11,12 +11,15 @@ import pytest
 
 from benchmarks.extent import Extent
 from benchmarks.harness import PROXY_VARIABLE, Running, used
+from benchmarks.peers import sparklog_count, sparklog_topic
+from benchmarks.produce import BATCH, TOPIC
 from benchmarks.report import Report
 from benchmarks.stores import delayed_s3, suite
 from benchmarks.stores.figures import TARGETS, add_targets, cost_cells
 from benchmarks.stores.http_messages import answer_size, message_size, operation_of
 from benchmarks.stores.latency_proxy import LatencyProxy, control, serve
 from benchmarks.stores.prices import EXPRESS, STANDARD, Prices, dollars, prices_of
+from benchmarks.stores.sustained import send_batch_sustained, send_sustained
 from tests.scripted_server import HANG_UP, Reply, ScriptedServer, scripted_server
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n0\r\n\r\n"
@@ -171,3 +174,17 @@ def test_without_versitygw_there_is_one_line(capsys, monkeypatch):
     monkeypatch.setattr(delayed_s3, "find_versitygw", lambda: None)
     suite.stores(Extent.QUICK)
     assert capsys.readouterr().out.startswith("Object stores are left out: there is no versitygw: go install ")
+
+
+@pytest.mark.slow
+def test_a_sustained_rate_is_of_the_records_in_the_middle(tmp_path):
+    for name, work, size, count in (
+        ("send", send_sustained, {"count": 2_000}, 2_000),
+        ("send_batch", send_batch_sustained, {"batches": 2}, 2 * BATCH),
+    ):
+        root = str(tmp_path / name)
+        sparklog_topic(root, TOPIC)
+        usage = work(root, value_size=10, **size)
+        assert (usage.records, usage.requests) == (count, None)
+        assert usage.wall_s >= 0
+        assert sparklog_count(root, TOPIC) > count

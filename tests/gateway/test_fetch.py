@@ -22,6 +22,8 @@ from sparklog.gateway.topic_view import BatchCache, TopicView
 from sparklog.gateway.wire import message
 from sparklog.log.cluster import open_cluster
 from sparklog.storage import MemoryStore
+from tests.consumer.remote_store import RemoteStore
+from tests.consumer.support import a_cluster, send, with_topic
 from tests.gateway.test_groups import AwayStore
 from tests.gateway.test_server import Wire, batch, ends, fetched, fetching, produce, produced, values
 
@@ -328,3 +330,17 @@ def test_reading_ahead_of_what_is_gone_ends_quietly(cluster):
         await backend.close()
 
     asyncio.run(play())
+
+
+def test_a_fetch_asks_for_no_file_that_the_log_carried():
+    store = RemoteStore()
+    cluster = with_topic(a_cluster(store), "old")
+    view = TopicView(cluster, "t", BatchCache(1 << 20))
+    send(cluster, "ab", "c")
+    view.poll()
+    found = view.fetch(0, 3, 1 << 20, least_one=True)
+    assert values(b"".join(found.records)) == [b"a", b"b", b"c"]
+    assert store.read_at_turn == []
+    first = view.fetch(0, 0, 1 << 20, least_one=True)
+    assert values(b"".join(first.records)) == [b"o", b"l", b"d", b"a", b"b", b"c"]
+    assert len(store.read_at_turn) == 3  # what was taken is read again

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from binascii import b2a_base64
+from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.delta.actions import AddFile, Entry, decode_entry
 from sparklog.delta.checkpoint import checkpoint_threshold
 from sparklog.delta.log import DeltaLog
-from sparklog.log.carried_files import CARRIED_INFO, carried_file, carried_paths, most_carried_bytes
+from sparklog.log.carried_files import CARRIED_INFO, CarriedLately, carried_file, carried_paths, most_carried_bytes
 from sparklog.log.data.object_paths import object_path
+from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore
 from tests.consumer.remote_store import RemoteStore
 from tests.consumer.support import a_cluster, with_topic
@@ -113,3 +116,28 @@ def test_bytes_come_back_as_they_were(data: bytes) -> None:
     entry = Entry(version=1, token="t", actions=(), info=info)
     assert carried_file(entry, "p", size_bytes=len(data)) == data
     assert carried_file(entry, "p", size_bytes=len(data) + 1) is None
+
+
+def test_what_came_lately_is_given_once_and_what_came_long_before_is_forgotten() -> None:
+    log = with_topic(a_cluster(RemoteStore()), *("abcdefghijklmnopqrstuvwxyz")).topic_log("t")
+    found = entries(log)
+    paths = [path for entry in found for path in carried_paths(entry)]
+    sizes = {path: size for entry in found for path, size in carried(log, entry).items()}
+    lately = CarriedLately()
+    for entry in found:
+        lately.add([entry])
+    kept = [path for path in paths if lately.take(path, size_bytes=sizes[path]) is not None]
+    assert kept == paths[-len(kept) :]
+    assert 16 * 1024 - max(sizes.values()) < sum(sizes[path] for path in kept) <= 16 * 1024
+    assert [lately.take(path, size_bytes=sizes[path]) for path in paths] == [None] * len(paths)
+
+
+def test_an_engine_that_knows_nothing_of_it_reads_the_table(tmp_path: Path) -> None:
+    store = MemoryStore()
+    with_topic(a_cluster(RemoteStore(store)), "ab", "c")
+    for one in store.list(""):
+        (tmp_path / one.path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / one.path).write_bytes(store.read(one.path))
+    table = DeltaTable(str(tmp_path / "topics/t"))
+    assert sorted(table.to_pyarrow_table()["value"].to_pylist()) == [b"a", b"b", b"c"]
+    assert [entry["operation"] for entry in table.history()] == ["WRITE", "WRITE", "CREATE TOPIC"]

@@ -106,8 +106,8 @@ class AQueue:
     [
         pytest.param([], True, id="beginning a batch"),
         pytest.param([b"1"], False, id="in a batch"),
-        pytest.param([b"1" * 800], True, id="filling a batch"),
-        pytest.param([b"1" * 1_900], True, id="behind a batch that takes no more"),
+        pytest.param([b"1" * (990 - RECORD_OVERHEAD_BYTES)], True, id="filling a batch"),
+        pytest.param([b"1" * (2_012 - RECORD_OVERHEAD_BYTES)], True, id="behind a batch that takes no more"),
     ],
 )
 @pytest.mark.parametrize("is_plain", [True, False])

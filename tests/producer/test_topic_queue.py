@@ -113,8 +113,8 @@ def test_closed_batches_are_taken_together_up_to_one_batchs_most() -> None:
     assert [take(queue) for _ in range(4)] == [[1, 1], [1, 1], [1], []]
 
 
-def test_a_whole_batch_is_as_much_as_an_upload_is_to_hold() -> None:
-    queue, _ = a_queue(batch_size=100)
+def test_a_whole_batch_is_as_much_as_an_upload_is_to_hold_or_a_tenth_of_the_buffer() -> None:
+    queue, _ = a_queue(batch_size=100, limit_bytes=20 * MAX_BATCH_BYTES)
     queue.add(None, b"", MAX_BATCH_BYTES - 1)
     assert not queue.has_whole_batch
     queue.add(None, b"", 1)
@@ -122,7 +122,9 @@ def test_a_whole_batch_is_as_much_as_an_upload_is_to_hold() -> None:
     take(queue)
     assert not queue.has_whole_batch
     small, _ = a_queue(limit_bytes=4_000)
-    small.add(None, b"", 1_000)
+    small.add(None, b"", 399)
+    assert not small.has_whole_batch
+    small.add(None, b"", 1)
     assert small.has_whole_batch
 
 
@@ -135,7 +137,7 @@ def test_an_encoded_batch_takes_what_its_files_and_futures_need() -> None:
     batches = queue.take_batches()
     assert buffer.used_bytes == 9_000
     queue.note_encoded(batches, 900)
-    assert [batch.held_bytes for batch in batches] == [300 + 40, 600 + 40]
+    assert [batch.held_bytes for batch in batches] == [300 + 24, 600 + 24]
     assert [batch.size_bytes for batch in batches] == [3_000, 6_000]  # what metrics tell
     queue.add(None, b"", 9_000)
     queue.note_encoded(batches, 90_000)

@@ -102,7 +102,7 @@ def encode_rows(rows: Rows) -> bytes:
     ordered = sorted(rows.items())
     offsets = [row.committed for _, row in ordered]
     pending = [row.pending for _, row in ordered]
-    columns = [
+    columns: list[list[Any]] = [
         [partition.topic for partition, _ in ordered],
         [row.topic_id for _, row in ordered],
         [partition.partition for partition, _ in ordered],

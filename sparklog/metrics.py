@@ -81,14 +81,16 @@ class Sensor:
 
     def record(self, value: float, *, count: int = 1, greatest: float | None = None) -> None:
         """Add a value, or the sum of ``count`` values of which ``greatest`` was the greatest."""
+        top = value if greatest is None else greatest
         with self._lock:
             self._turn()
             window = self._windows[-1]
             window.sum += value
             window.count += count
-            top = value if greatest is None else greatest
-            window.greatest = top if window.greatest is None else max(window.greatest, top)
-            window.least = value if window.least is None else min(window.least, value)
+            if window.greatest is None or top > window.greatest:
+                window.greatest = top
+            if window.least is None or value < window.least:
+                window.least = value
             self._total += value
             self._count += count
 

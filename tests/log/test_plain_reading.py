@@ -1,5 +1,6 @@
 """Files of many plain records, which the compiled core reads without Arrow."""
 
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -20,6 +21,7 @@ from tests.support import a_log
 
 pytestmark = pytest.mark.skipif(CORE is None, reason="the native core isn't compiled")
 
+core: Any = CORE
 COLUMNS = ["timestamp", "key", "value"]
 MOST = 2**22
 LOG = a_log()
@@ -144,12 +146,12 @@ def test_a_value_longer_than_its_page_is_not_read():
 )
 def test_places_that_make_no_sense_are_refused(count, places, parts):
     with pytest.raises(ValueError, match=r"rows|bytes|part"):
-        CORE.read_plain(bytes(100), count, places, bytearray(200), parts)
+        core.read_plain(bytes(100), count, places, bytearray(200), parts)
 
 
 def test_nothing_is_written_to_what_cannot_be_written_to():
     with pytest.raises(BufferError):
-        CORE.read_plain(bytes(100), 1, ((0, 8),) * 3, bytes(200), (0,) * 7)
+        core.read_plain(bytes(100), 1, ((0, 8),) * 3, bytes(200), (0,) * 7)
 
 
 def test_many_pages_of_each_column_are_read():

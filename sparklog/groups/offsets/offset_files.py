@@ -17,13 +17,16 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
 from sparklog.arrow import is_arrow_loaded, pa, pq
 from sparklog.delta.flat_parquet import NotFlatError, read_flat
+from sparklog.delta.flat_writing import write_flat
 from sparklog.errors import CorruptLogError
 from sparklog.groups.offsets.rows import Decider, OffsetRow, Pending, Rows, Stamp
 from sparklog.model import OffsetAndMetadata, TopicPartition
@@ -66,6 +69,8 @@ _COLUMNS = {
     "pending_leader_epoch": "integer",
 }
 """The columns, with their types as Delta names them."""
+_FEW_ROWS = 32
+"""So many are written by hand, in a tenth of the time that Arrow takes; of more, Arrow makes smaller files."""
 _REQUIRED = ("topic", "partition", "commit_timestamp")
 """The columns that a row can't do without; any other that a foreign engine left out has a default."""
 
@@ -97,7 +102,7 @@ def encode_rows(rows: Rows) -> bytes:
     ordered = sorted(rows.items())
     offsets = [row.committed for _, row in ordered]
     pending = [row.pending for _, row in ordered]
-    columns = [
+    columns: list[list[Any]] = [
         [partition.topic for partition, _ in ordered],
         [row.topic_id for _, row in ordered],
         [partition.partition for partition, _ in ordered],
@@ -114,6 +119,9 @@ def encode_rows(rows: Rows) -> bytes:
         [offset.committed.metadata if offset else None for offset in pending],
         [offset.committed.leader_epoch if offset else None for offset in pending],
     ]
+    if 0 < len(ordered) <= _FEW_ROWS:
+        with suppress(struct.error):  # a number is out of range, as Arrow says in the same way for more of them
+            return write_flat(_COLUMNS, columns)
     schema = _schema()
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     sink = pa.BufferOutputStream()

@@ -13,10 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparklog._version import __version__
+from sparklog.delta.parquet_pages import MAGIC, PLAIN, RLE, data_page, run, thrift_string, unzigzag, varint, zigzag
 
 __all__ = [
     "COLUMNS",
+    "DELTA_BINARY_PACKED",
     "MAGIC",
+    "PLAIN",
+    "RLE",
+    "RLE_DICTIONARY",
     "WRITER",
     "Chunk",
     "bounds",
@@ -43,8 +48,8 @@ COLUMNS = {
     "sequence": _INT32,
 }
 """Physical types by the columns of :data:`~sparklog.log.data.schema.DATA_SCHEMA`, in its order, without ``headers``."""
-PLAIN, RLE, DELTA_BINARY_PACKED, RLE_DICTIONARY = 0, 3, 5, 8
-"""Parquet's encodings."""
+DELTA_BINARY_PACKED, RLE_DICTIONARY = 5, 8
+"""Parquet's encodings beside the plain ones."""
 _MICROSECONDS_IN_UTC = b"\x25\x14\x4c\x8c\x11\x1c\x2c\x00\x00\x00\x00"
 """The part of a schema element with the converted type TIMESTAMP_MICROS and the logical type TIMESTAMP."""
 _SIGNED_16_BITS = b"\x25\x20\x4c\xac\x13\x10\x11\x00\x00"
@@ -53,7 +58,6 @@ _MEANINGS = {"timestamp": _MICROSECONDS_IN_UTC, "producer_epoch": _SIGNED_16_BIT
 _END = b"\x00"
 """The end of a Thrift struct. A field begins with a byte of the distance from the field before it, and its type:
 ``\\x15`` is a 32-bit integer, ``\\x16`` one of 64 bits, ``\\x18`` a string, ``\\x19`` a list, ``\\x1c`` a struct."""
-MAGIC = b"PAR1"
 _BOUNDS_BEGIN, _BOUNDS_LOW = b"\x36\x00\x28", b"\x18"
 """The marks of a column's statistics: no nulls, before the greatest number; and before the least one."""
 WRITER = b"sparklog version "
@@ -71,41 +75,6 @@ class Chunk:
     encodings: tuple[int, ...] = (PLAIN, RLE)
     dictionary_bytes: int = 0
     """Bytes of the dictionary's page with its header; 0: there is none."""
-
-
-def varint(number: int) -> bytes:
-    """A number that isn't negative: seven bits a byte, the lowest first."""
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
-
-
-def zigzag(number: int) -> bytes:
-    """A number that isn't negative, as Thrift has integers and Parquet has differences."""
-    return varint(number << 1)
-
-
-def unzigzag(data: bytes) -> int:
-    """The number of which :func:`zigzag` made these bytes."""
-    found = 0
-    for byte in reversed(data):
-        found = found << 7 | byte & 0x7F
-    return found >> 1
-
-
-def run(count: int, level: int) -> bytes:
-    """Equal levels, or places in a dictionary, of one bit each."""
-    return varint(count << 1) + bytes([level])
-
-
-def data_page(row_count: int, size_bytes: int, encoding: int = PLAIN) -> bytes:
-    """The header of a page: its levels and values take so many bytes."""
-    size = zigzag(size_bytes)
-    of_page = b"\x2c\x15" + zigzag(row_count) + b"\x15" + zigzag(encoding) + b"\x15\x06\x15\x06\x00\x00"
-    return b"\x15\x00\x15" + size + b"\x15" + size + of_page
 
 
 def dictionary_page(value: bytes) -> bytes:
@@ -184,22 +153,17 @@ def _encodings(chunk: Chunk) -> bytes:
     return bytes([len(chunk.encodings) << 4 | _I32]) + b"".join(map(zigzag, chunk.encodings))
 
 
-def _string(text: str) -> bytes:
-    data = text.encode()
-    return varint(len(data)) + data
-
-
 def _schema() -> bytes:
-    root = b"\x35\x00\x18" + _string("schema") + b"\x15" + zigzag(len(COLUMNS)) + _END
+    root = b"\x35\x00\x18" + thrift_string("schema") + b"\x15" + zigzag(len(COLUMNS)) + _END
     return root + b"".join(
-        b"\x15" + zigzag(kind) + b"\x25\x02\x18" + _string(name) + _MEANINGS.get(name, b"") + _END
+        b"\x15" + zigzag(kind) + b"\x25\x02\x18" + thrift_string(name) + _MEANINGS.get(name, b"") + _END
         for name, kind in COLUMNS.items()
     )
 
 
 _I32, _STRUCT = 5, 12
 _CHUNK_MARKS = tuple(
-    (b"\x26\x00\x1c\x15" + zigzag(kind) + b"\x19", b"\x19\x18" + _string(name) + b"\x15\x00\x16")
+    (b"\x26\x00\x1c\x15" + zigzag(kind) + b"\x19", b"\x19\x18" + thrift_string(name) + b"\x15\x00\x16")
     for name, kind in COLUMNS.items()
 )
 """The metadata of each column: what lies before its encodings, its type; and what lies between them and the number of
@@ -208,7 +172,7 @@ _FOOTER_BEGIN = b"\x15\x04\x19" + bytes([(len(COLUMNS) + 1) << 4 | _STRUCT]) + _
 _ROW_GROUP_BEGIN = b"\x19\x1c\x19" + bytes([len(COLUMNS) << 4 | _STRUCT])
 _FOOTER_END = (
     b"\x28"
-    + _string(WRITER.decode() + __version__)
+    + thrift_string(WRITER.decode() + __version__)
     + b"\x19"
     + bytes([len(COLUMNS) << 4 | _STRUCT])
     + b"\x1c\x00\x00" * len(COLUMNS)

@@ -118,6 +118,22 @@ def test_rows_survive_the_way_through_a_file() -> None:
     assert decode_rows("x", encode_rows({})) == {}
 
 
+@pytest.mark.parametrize("count", [1, 32, 33])
+def test_few_rows_and_many_are_written_alike(count: int) -> None:
+    rows = {TopicPartition("t", number): a_row(number, metadata="é" * (number % 3)) for number in range(count)}
+    data = encode_rows(rows)
+    assert decode_rows("x", data) == rows
+    by_hand = pq.read_metadata(pa.BufferReader(data)).created_by.startswith("sparklog")
+    assert by_hand == (count <= 32)
+
+
+@pytest.mark.parametrize("count", [1, 33])
+def test_a_number_out_of_range_is_refused_by_arrow(count: int) -> None:
+    rows = {TopicPartition("t", number): a_row(2**63) for number in range(count)}
+    with pytest.raises((OverflowError, pa.ArrowInvalid)):
+        encode_rows(rows)
+
+
 def test_several_changes_are_one_commit_and_one_refused_hinders_no_other(
     memory: MemoryStore, clock: ManualClock
 ) -> None:

@@ -1,0 +1,53 @@
+"""The parts of Parquet files that are put together by hand: numbers, levels, pages.
+
+Source: parquet-format, ``parquet.thrift``, by Thrift's compact protocol.
+"""
+
+from __future__ import annotations
+
+__all__ = ["MAGIC", "PLAIN", "RLE", "data_page", "run", "thrift_string", "unzigzag", "varint", "zigzag"]
+
+PLAIN, RLE = 0, 3
+"""Parquet's encodings of values, and of levels."""
+MAGIC = b"PAR1"
+
+
+def varint(number: int) -> bytes:
+    """A number that isn't negative: seven bits a byte, the lowest first."""
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+def zigzag(number: int) -> bytes:
+    """A number that isn't negative, as Thrift has integers and Parquet has differences."""
+    return varint(number << 1)
+
+
+def unzigzag(data: bytes) -> int:
+    """The number of which :func:`zigzag` made these bytes."""
+    found = 0
+    for byte in reversed(data):
+        found = found << 7 | byte & 0x7F
+    return found >> 1
+
+
+def thrift_string(text: str) -> bytes:
+    """A text, with its length."""
+    data = text.encode()
+    return varint(len(data)) + data
+
+
+def run(count: int, level: int) -> bytes:
+    """Equal levels, or places in a dictionary, of one bit each."""
+    return varint(count << 1) + bytes([level])
+
+
+def data_page(row_count: int, size_bytes: int, encoding: int = PLAIN) -> bytes:
+    """The header of a page: its levels and values take so many bytes."""
+    size = zigzag(size_bytes)
+    of_page = b"\x2c\x15" + zigzag(row_count) + b"\x15" + zigzag(encoding) + b"\x15\x06\x15\x06\x00\x00"
+    return b"\x15\x00\x15" + size + b"\x15" + size + of_page

@@ -108,7 +108,8 @@ class Fetching:
         while not looking.done():
             if any(known.view.has_kept(one["partition"], one["fetch_offset"]) for one in wanted):
                 return known.view
-            await asyncio.wait([looking, self._news], return_when=asyncio.FIRST_COMPLETED)
+            either: list[asyncio.Future[Any]] = [looking, self._news]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         return looking.result()
 
     def _looking(self, topic: str) -> asyncio.Future[TopicView]:
@@ -283,7 +284,7 @@ async def _partition(
         found = view.kept(index, offset, most, least_one=least_one) or view.at_end(index, offset)
         if found is None:
             found = await backend.run_look(lambda: view.fetch(index, offset, most, least_one=least_one))
-        if found.next_offset is not None:
+        if found.next_offset is not None and not view.has_sent(index, found.next_offset):
             fetching_of(backend).ahead.add(view, index, found.next_offset)
         return found
 

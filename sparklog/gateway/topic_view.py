@@ -145,9 +145,15 @@ class TopicView:
         """Is there something that :meth:`kept` would return? Never blocks."""
         return self._kept(self._follower.head, partition, offset) is not None
 
+    def has_sent(self, partition: int, offset: int) -> bool:
+        """Is there a batch for an offset as it was sent? Then what follows is mostly there, too. Never blocks."""
+        found = self._kept(self._follower.head, partition, offset)
+        return found is not None and found.is_sent
+
     def kept(self, partition: int, offset: int, max_bytes: int, *, least_one: bool) -> Fetched | None:
         """Take what is kept from an offset on, which may be more than the newest version that is known has: what was
-        produced here has its offset from the log, too. None: nothing, or there is no room for it. Never blocks.
+        produced here has its offset from the log, too. None: nothing, or less than there is room for, and files have
+        more; or there is no room. Never blocks.
 
         Args:
             max_bytes: as in :meth:`fetch`.
@@ -157,6 +163,8 @@ class TopicView:
         left, at = max_bytes, offset
         while left > 0 or (least_one and not taken):
             batch = self._kept(head, partition, at)
+            if batch is None and taken and at < head.log_end_offsets[partition]:
+                return None
             if batch is None or (len(batch.data) > left and (taken or not least_one)):
                 break
             taken.append(batch.data)

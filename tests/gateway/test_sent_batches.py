@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog import Admin, NewTopic, Producer, TopicPartition
-from sparklog._native import CORE
+from sparklog import Admin, NewTopic, Producer, TopicPartition, _native
 from sparklog.compaction.maintenance import Step, maintain
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.fetch import fetch, fetching_of
@@ -33,6 +32,7 @@ from tests.gateway.test_produce_rounds import answers, body, frame, numbered
 from tests.gateway.test_refused_records import records as keyed
 from tests.gateway.test_server import batch, fetched, fetching, values
 
+CORE: Any = _native.CORE
 pytestmark = pytest.mark.skipif(CORE is None, reason="without a compiled core nothing is kept as it was sent")
 A_MINUTE_MS = 60_000
 
@@ -371,6 +371,22 @@ def test_nothing_is_kept_where_nobody_fetches(cluster):
         assert len(gateway.fetching._cache._batches) == 0
 
     play(cluster, script)
+
+
+def test_a_fetch_has_what_lies_in_files_behind_what_is_kept(cluster, reads):
+    created(cluster)
+
+    async def script(gateway):
+        await gateway.fetch(0)
+        await gateway.produce(batch(b"a"))
+        with Producer(cluster) as producer:
+            await asyncio.to_thread(lambda: producer.send("jobs", b"b").get(20))
+        await gateway.produce(batch(b"c"))
+        await gateway.fetching.view("jobs")
+        assert (await gateway.fetch(0, max_wait_ms=A_MINUTE_MS))["values"] == [b"a", b"b", b"c"]
+
+    play(cluster, script)
+    assert reads == [1]
 
 
 def test_what_is_kept_is_bounded(cluster, reads):

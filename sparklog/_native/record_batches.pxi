@@ -493,3 +493,40 @@ def produce_request(frame):
     if not _no_tags(data, &at, end, is_flexible):
         return None
     return version, <int32_t>_number_at(data + 4, 4), acks, topics
+
+
+def sent_batch(batch, int64_t base_offset):
+    """A record batch that was sent, as readers get it once its first record has an offset: a copy of its bytes as a
+    bytearray; None: that might not be what encoding its records would make.
+
+    So it isn't compressed, has the times of its producer, and records without headers and gaps, whose numbers take as
+    few bytes as they can: what one client can read, all can. Its checksum, which spans none of what is changed, is right
+    already.
+    """
+    cdef _View view = _View(batch)
+    cdef const uint8_t *data = <const uint8_t *>view.address
+    cdef int64_t end = view.size, at = 61, begin, least, base_time, latest = INT64_MIN, count, row
+    cdef _Place found
+    if end < 61 or data[16] != 2 or <int64_t>_number_at(data + 8, 4) != end - 12 or _number_at(data + 21, 2) != 0:
+        return None
+    count, base_time = <int32_t>_number_at(data + 57, 4), <int64_t>_number_at(data + 27, 8)
+    if count < 1 or <int32_t>_number_at(data + 23, 4) != count - 1:
+        return None
+    for row in range(count):
+        begin = at
+        if not _record(data, &at, end, &found) or found.delta != row or found.header_count or (row == 0 and found.time):
+            return None
+        least = 2 + _varint_size(found.time) + _varint_size(row)  # with a byte of attributes, and that of no headers
+        least += _varint_size(found.key_size) + max(0, found.key_size)
+        least += _varint_size(found.value_size) + max(0, found.value_size)
+        if at - begin != least + _varint_size(least) or data[at - least] != 0:
+            return None
+        latest = max(latest, base_time + found.time)
+    if at != end or latest != <int64_t>_number_at(data + 35, 8):
+        return None
+    cdef bytearray made = PyByteArray_FromStringAndSize(<const char *>data, end)
+    cdef uint8_t *out = <uint8_t *>PyByteArray_AS_STRING(made)
+    for row in range(8):
+        out[row] = <uint8_t>(<uint64_t>base_offset >> (56 - 8 * row) & 255)
+    memset(out + 12, 0, 4)  # the epoch of the partition's leader, which is in no checksum either
+    return made

@@ -23,6 +23,31 @@ _SOON_S = 0.002
 _LONG_S = 1.0
 """After so long a look that has found something reads no further partitions: clients ask for those first next time."""
 _MANY_TOPICS = 1_000
+_MANY_VERSIONS = 1_000
+
+
+class _Followed:
+    """A topic that is fetched from, and what this gateway itself has committed to it."""
+
+    __slots__ = ("is_ours", "looked_s", "own_versions", "view")
+
+    def __init__(self, view: TopicView, looked_s: float) -> None:
+        self.view = view
+        self.looked_s = looked_s
+        """When the newest look began."""
+        self.own_versions: set[int] = set()
+        """This gateway's commits that no look has found yet."""
+        self.is_ours = False
+        """Did the newest look that has found something find commits of this gateway alone?"""
+
+    def poll(self) -> TopicView:
+        """Look; may block."""
+        own = self.own_versions.copy()
+        found = self.view.poll(sum(version > self.view.version for version in own))
+        if found:
+            self.is_ours = own.issuperset(found)
+        self.own_versions.difference_update(own)
+        return self.view
 
 
 class Fetching:
@@ -31,52 +56,89 @@ class Fetching:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._cache = BatchCache(backend.settings.cache_bytes)
-        self._views: dict[str, TopicView] = {}
-        self._polling: dict[str, asyncio.Task[TopicView]] = {}
-        self._news = asyncio.Event()
+        self._topics: dict[str, _Followed] = {}
+        self._polling: dict[str, asyncio.Future[TopicView]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._news: asyncio.Future[None] = self._loop.create_future()
+        self._poll_s = backend.settings.fetch_poll_ms / 1_000
         self.sessions = FetchSessions(backend.settings.max_fetch_sessions)
         self.ahead = ReadAhead(backend)
 
     def notify(self) -> None:
         """Something was produced here: whoever waits looks at once."""
-        self._news.set()
-        self._news = asyncio.Event()
+        self._news.set_result(None)
+        self._news = self._loop.create_future()
+
+    def note_commit(self, topic: str, topic_id: str, version: int) -> None:
+        """This gateway has committed a version of a topic."""
+        found = self._topics.get(topic)
+        if found is not None and version > found.view.version and uuid.UUID(topic_id) == found.view.topic_id:
+            if len(found.own_versions) >= _MANY_VERSIONS:
+                found.own_versions.clear()
+            found.own_versions.add(version)
+
+    def keep_sent(self, topic_id: str, partition: int, offset: int, data: bytearray, path: str) -> None:
+        """Keep a batch as it was sent, for readers: it was stored in a file of that path."""
+        self._cache.keep_sent(topic_id, partition, offset, data, path)
 
     @property
-    def news(self) -> asyncio.Event:
-        """The event that is set once something was produced here, from now on."""
+    def news(self) -> asyncio.Future[None]:
+        """Done once something was produced here, from now on."""
         return self._news
 
-    async def wait(self, news: asyncio.Event, timeout_s: float) -> None:
+    async def wait(self, news: asyncio.Future[None], timeout_s: float) -> None:
         """Wait until something may be new since ``news`` were asked for: before the last look, else what came during
         that look would be waited for in vain."""
-        try:
-            await asyncio.wait_for(news.wait(), min(timeout_s, self._backend.settings.fetch_poll_ms / 1_000))
-        except asyncio.TimeoutError:  # only since Python 3.11 the built-in one
-            return
+        await asyncio.wait([news], timeout=min(timeout_s, self._poll_s))
 
-    async def view(self, topic: str) -> TopicView:
-        """A topic as of now, at most one look of it at a time. Raises what opening or polling a topic raises."""
+    async def view(self, topic: str, wanted: Sequence[Mapping[str, Any]] | None = None) -> TopicView:
+        """A topic as of now, at most one look of it at a time. Raises what opening or polling a topic raises.
+
+        Args:
+            wanted: partitions of a Fetch that looks again later. It gets the topic as it is known where something is
+                kept for it, and where only this gateway has written to it: of that it is told. Others' commits are
+                looked for all the same, twice while it waits.
+        """
+        known = self._topics.get(topic)
+        if known is None or wanted is None:
+            return await asyncio.shield(self._looking(topic))
+        if known.is_ours and self._loop.time() < known.looked_s + self._poll_s / 2:
+            return known.view
+        looking = self._looking(topic)
+        while not looking.done():
+            if any(known.view.has_kept(one["partition"], one["fetch_offset"]) for one in wanted):
+                return known.view
+            either: list[asyncio.Future[Any]] = [looking, self._news]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        return looking.result()
+
+    def _looking(self, topic: str) -> asyncio.Future[TopicView]:
+        """The look at a topic that is under way, or a new one."""
         polling = self._polling.get(topic)
         if polling is None:
             polling = asyncio.ensure_future(self._poll(topic))
             self._polling[topic] = polling
-            polling.add_done_callback(lambda _: self._polling.pop(topic, None))
-        return await asyncio.shield(polling)
+            polling.add_done_callback(partial(self._looked, topic))
+        return polling
+
+    def _looked(self, topic: str, polling: asyncio.Future[TopicView]) -> None:
+        self._polling.pop(topic, None)
+        if not polling.cancelled():
+            polling.exception()  # perhaps nobody waits for it any more
 
     async def _poll(self, topic: str) -> TopicView:
-        known = self._views.get(topic)
+        known, began_s = self._topics.get(topic), self._loop.time()
         try:
             if known is not None:
-                await self._backend.run_look(known.poll)
-                return known  # which may be among the views no more: others came meanwhile
+                known.looked_s = began_s
+                return await self._backend.run_look(known.poll)  # others may have come in its place meanwhile
             view = await self._backend.run_look(lambda: TopicView(self._backend.cluster, topic, self._cache))
-            if len(self._views) >= _MANY_TOPICS:
-                self._views.pop(next(iter(self._views)))
-            self._views[topic] = view
+            if len(self._topics) >= _MANY_TOPICS:
+                self._topics.pop(next(iter(self._topics)))
+            self._topics[topic] = _Followed(view, began_s)
             return view
         except UnknownTopicOrPartitionError:  # it may have been created again
-            self._views.pop(topic, None)
+            self._topics.pop(topic, None)
             raise
 
     async def close(self) -> None:
@@ -103,10 +165,11 @@ async def fetch(backend: Backend, request: Request) -> dict[str, Any]:
         return {"error_code": begun, "session_id": 0, "responses": []}
     loop = asyncio.get_running_loop()
     deadline = loop.time() + max(0, body["max_wait_ms"]) / 1_000
+    waits = body["max_wait_ms"] >= backend.settings.fetch_poll_ms  # then it looks again before it says: nothing
     elsewhere = None if backend.neighbours is None else backend.neighbours.elsewhere(request)
     while True:
         news = fetching.news
-        responses, size, has_error = await _look(backend, fetching, request, begun.topics, elsewhere)
+        responses, size, has_error = await _look(backend, fetching, request, begun.topics, elsewhere, waits=waits)
         left = deadline - loop.time()
         if size >= body["min_bytes"] or has_error or left <= 0 or not responses or elsewhere is not None:
             answer = begun.answer(responses, clock.ticks_ms())
@@ -122,18 +185,21 @@ async def _look(
     request: Request,
     topics: Sequence[Mapping[str, Any]],
     elsewhere: Route | None = None,
+    *,
+    waits: bool,
 ) -> tuple[list[dict[str, Any]], int, bool]:
     """Records that there are now, how many bytes, and whether a partition has an error.
 
     Args:
         elsewhere: where the client is to read instead of here.
+        waits: the request is looked at again where there is nothing.
     """
     left = min(request.body.get("max_bytes", 2**31 - 1), backend.settings.fetch_max_bytes)
     size, has_error, responses = 0, False, []
     loop = asyncio.get_running_loop()
     until = loop.time() + _LONG_S
     for topic in topics:
-        view = await _view(backend, fetching, request, topic)
+        view = await _view(backend, fetching, request, topic, topic["partitions"] if waits else None)
         answers = []
         if elsewhere is not None and not isinstance(view, ErrorCode):
             topic_answers = [_sent_on(view, elsewhere, topic, one["partition"]) for one in topic["partitions"]]
@@ -170,16 +236,21 @@ def _sent_on(view: TopicView, route: Route, topic: Mapping[str, Any], index: int
 
 
 async def _view(
-    backend: Backend, fetching: Fetching, request: Request, topic: Mapping[str, Any]
+    backend: Backend,
+    fetching: Fetching,
+    request: Request,
+    topic: Mapping[str, Any],
+    wanted: Sequence[Mapping[str, Any]] | None = None,
 ) -> TopicView | ErrorCode:
-    """The topic that is named, by its name or its id, as of now; or the error of all its partitions."""
-    name: str = topic.get("topic") or ""
+    """The topic that is named, by its name or its id, as of now; or the error of all its partitions. ``wanted`` as in
+    :meth:`Fetching.view`."""
+    name: str = topic.get("topic") or backend.topic_names.get(topic.get("topic_id", _NO_ID)) or ""
     try:
         if not name:
             name = await backend.run_look(lambda: backend.name_in(topic, "topic"))
         if request.rules is not None and not request.rules.may_read(name):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        view = await fetching.view(name)
+        view = await fetching.view(name, wanted)
     except SparklogError as error:
         return _code(topic, error)
     if topic.get("topic_id") not in (None, _NO_ID, view.topic_id):  # one of the same name came after it
@@ -210,11 +281,11 @@ async def _partition(
 
     async def found_in(view: TopicView) -> Fetched:
         offset = partition["fetch_offset"]
-        found = view.at_end(index, offset)
+        found = view.kept(index, offset, most, least_one=least_one) or view.at_end(index, offset)
         if found is None:
             found = await backend.run_look(lambda: view.fetch(index, offset, most, least_one=least_one))
-            if found.next_offset is not None:
-                fetching_of(backend).ahead.add(view, index, found.next_offset)
+        if found.next_offset is not None and not view.has_sent(index, found.next_offset):
+            fetching_of(backend).ahead.add(view, index, found.next_offset)
         return found
 
     if isinstance(view, ErrorCode):

@@ -18,11 +18,13 @@ from typing import Any
 from sparklog._native import CORE
 from sparklog.errors import SparklogError
 from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.fetch import Fetching
 from sparklog.gateway.produce import Answer, begin_part, failed, refused_records
 from sparklog.gateway.produced_frame import produced_frame
 from sparklog.gateway.records import BatchError, decode_parts
 from sparklog.gateway.records.batches import CODECS, HEADER_BYTES
 from sparklog.gateway.records.compression import decompress
+from sparklog.gateway.sent_batches import keep_sent
 from sparklog.gateway.users import Rules
 from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.producer import Producer
@@ -222,22 +224,23 @@ class _Round:
         )
         if future is None:
             return False
-        sent = [(one.sent, one.place, piece.count) for one, piece in zip(waiting, pieces, strict=True)]
         future.when_outcome(
-            lambda outcome: self._backend.later(self._loop, lambda: self._stored(sent, outcome)),
+            lambda outcome: self._backend.later(self._loop, lambda: self._stored(waiting, outcome)),
         )
         return True
 
-    def _stored(self, sent: Sequence[tuple[Sent, int, int]], outcome: Outcome) -> None:
+    def _stored(self, waiting: Sequence[_Waiting], outcome: Outcome) -> None:
+        fetching: Fetching | None = self._backend.extras.get("fetch")
         if outcome.error is not None:
             answer = failed(outcome.error)
-            for request, place, _ in sent:
-                request.settle(place, answer)
+            for one in waiting:
+                one.sent.settle(one.place, answer)
         else:
-            results = results_of_pieces(outcome, [count for _, _, count in sent])
-            for (request, place, _), result in zip(sent, results, strict=True):
-                request.settle(place, result if isinstance(result, int) else refused_records(result))
-        fetching = self._backend.extras.get("fetch")
+            results = results_of_pieces(outcome, [one.batch[5] for one in waiting])
+            for one, result in zip(waiting, results, strict=True):
+                one.sent.settle(one.place, result if isinstance(result, int) else refused_records(result))
+            if fetching is not None and outcome.stored is not None:
+                keep_sent(fetching, self.topic, outcome, [(one.batch, one.data) for one in waiting], results)
         if fetching is not None:
             fetching.notify()
 

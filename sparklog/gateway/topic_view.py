@@ -17,6 +17,7 @@ from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.record_reading import milliseconds
 from sparklog.log.data.record_streaming import is_read_whole, open_segments
 from sparklog.log.follow import TopicFollower
+from sparklog.log.head import TopicHead
 from sparklog.log.typed_records import ValueReading
 from sparklog.schemas import UnwritableError
 
@@ -44,6 +45,8 @@ class _Batch:
     data: bytearray
     paths: frozenset[str]
     """The files that it was read from: once one of them isn't live any more, some of its records may be gone."""
+    is_sent: bool = False
+    """Are these the bytes that a producer has sent through this gateway? Those of its file otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,10 @@ class BatchCache:
             while self._size_bytes > self._limit_bytes:
                 self._forget(self._batches.popitem(last=False)[1])
 
+    def keep_sent(self, topic_id: str, partition: int, offset: int, data: bytearray, path: str) -> None:
+        """Keep a batch as it was sent, which lies in a file of that path."""
+        self.keep(topic_id, partition, offset, _Batch(_last_offset(data), data, frozenset((path,)), is_sent=True))
+
     def _forget(self, batch: _Batch | None) -> None:
         self._size_bytes -= 0 if batch is None else len(batch.data) + _KEPT_BATCH_BYTES
 
@@ -111,16 +118,24 @@ class TopicView:
         """Another one than that of a topic of the same name that was deleted before."""
         return uuid.UUID(self._follower.head.topic_id)
 
-    def poll(self) -> None:
-        """Learn what is new, to the end of the log: what was committed before a Fetch came is in its answer.
+    def poll(self, expected: int = 0) -> list[int]:
+        """Learn what is new, to the end of the log: what was committed before a Fetch came is in its answer. Returns
+        the versions that were new.
 
+        Args:
+            expected: how many are likely to be.
         Raises ``UnknownTopicOrPartitionError``: the topic was deleted.
         """
+        found: list[int] = []
         with self._lock:
             for _ in range(_MAX_POLLS):
-                self._carried.add(self._follower.poll())
+                entries = self._follower.poll(expected)
+                self._carried.add(entries)
+                found += [entry.version for entry in entries]
                 if self._follower.caught_up:
                     break
+                expected = 0
+        return found
 
     def at_end(self, partition: int, offset: int) -> Fetched | None:
         """The answer where nothing lies behind an offset, as of the newest version that is known; None: something does,
@@ -129,6 +144,50 @@ class TopicView:
         if not 0 <= partition < head.partition_count or offset != head.log_end_offsets[partition]:
             return None
         return Fetched([], head.log_start_offsets[partition], offset)
+
+    def has_kept(self, partition: int, offset: int) -> bool:
+        """Is there something that :meth:`kept` would return? Never blocks."""
+        return self._kept(self._follower.head, partition, offset) is not None
+
+    def has_sent(self, partition: int, offset: int) -> bool:
+        """Is there a batch for an offset as it was sent? Then what follows is mostly there, too. Never blocks."""
+        found = self._kept(self._follower.head, partition, offset)
+        return found is not None and found.is_sent
+
+    def kept(self, partition: int, offset: int, max_bytes: int, *, least_one: bool) -> Fetched | None:
+        """Take what is kept from an offset on, which may be more than the newest version that is known has: what was
+        produced here has its offset from the log, too. None: nothing, or less than there is room for, and files have
+        more; or there is no room. Never blocks.
+
+        Args:
+            max_bytes: as in :meth:`fetch`.
+        """
+        head = self._follower.head
+        taken: list[bytearray] = []
+        left, at = max_bytes, offset
+        while left > 0 or (least_one and not taken):
+            batch = self._kept(head, partition, at)
+            if batch is None and taken and at < head.log_end_offsets[partition]:
+                return None
+            if batch is None or (len(batch.data) > left and (taken or not least_one)):
+                break
+            taken.append(batch.data)
+            left -= len(batch.data)
+            at = batch.last_offset + 1
+        if not taken:
+            return None
+        end = head.log_end_offsets[partition]
+        return Fetched(taken, head.log_start_offsets[partition], max(end, at), at if at < end else None)
+
+    def _kept(self, head: TopicHead, partition: int, offset: int) -> _Batch | None:
+        if not 0 <= partition < head.partition_count or offset < head.log_start_offsets[partition]:
+            return None
+        batch = self._cache.find(head.topic_id, partition, offset)
+        if batch is None or (batch.is_sent and not _tells_as_sent(head)):
+            return None
+        # Behind the end that is known no entry tells yet which files are live: this one was committed a moment ago.
+        is_live = offset >= head.log_end_offsets[partition] or self._follower.holds(batch.paths)
+        return batch if is_live else None
 
     def ends(self, partition: int) -> Fetched:
         """No records, but where the partition starts and ends, as of the newest version that is known. Never blocks.
@@ -162,8 +221,8 @@ class TopicView:
             until_ticks_ms = clock.ticks_ms() + _LONG_MS
             while at < end and (left > 0 or not taken):
                 try:
-                    batch = ahead.get(at) or self._cache.find(head.topic_id, partition, at)
-                    if batch is None or not self._follower.holds(batch.paths):
+                    batch = ahead.get(at) or self._kept(head, partition, at)
+                    if batch is None:
                         if taken and clock.ticks_ms() > until_ticks_ms:
                             break
                         ahead = self._ahead(head.topic_id, partition, at, until_ticks_ms, min(left, _AHEAD_BYTES))
@@ -185,8 +244,8 @@ class TopicView:
             head, size = self._follower.head, 0
             self._follower.segment_groups(partition, offset)  # checks the offset
             while offset < head.log_end_offsets[partition] and size < _ASKED_BYTES:
-                kept = self._cache.find(head.topic_id, partition, offset)
-                if kept is None or not self._follower.holds(kept.paths):
+                kept = self._kept(head, partition, offset)
+                if kept is None:
                     until_ticks_ms = self._follower.log.clock.ticks_ms() + _LONG_MS
                     self._ahead(head.topic_id, partition, offset, until_ticks_ms, _AHEAD_BYTES)
                     break
@@ -237,6 +296,11 @@ class TopicView:
             if batches and log.clock.ticks_ms() > until_ticks_ms:
                 break
         return batches
+
+
+def _tells_as_sent(head: TopicHead) -> bool:
+    """Do readers get a topic's records with the times and values that producers have sent?"""
+    return not head.value_schema_id and head.config["message.timestamp.type"] != "LogAppendTime"
 
 
 def _as_bytes(reading: ValueReading, piece: pa.RecordBatch, *, is_first: bool) -> pa.RecordBatch:

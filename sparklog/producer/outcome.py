@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sparklog.errors import IllegalStateError, InvalidRecordError, SparklogError
 from sparklog.log.data.producer_batch import ProducerBatch
 
-__all__ = ["I32", "I64", "Outcome", "Piece", "RefusedWithOthersError", "Written", "results_of_pieces"]
+__all__ = ["I32", "I64", "Outcome", "Piece", "RefusedWithOthersError", "Stored", "Written", "results_of_pieces"]
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
@@ -55,6 +55,18 @@ class RefusedWithOthersError(InvalidRecordError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """The commit of a batch of pieces, and the files that it has added."""
+
+    topic_id: str
+    delta_version: int
+    """-1 where it is known no more."""
+    files: Mapping[int, tuple[str, range]]
+    """By partition, the path of a file in the table's folder, and the offsets of its rows. Not of a file of which some
+    rows aren't stored, or were before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """How a batch ended."""
 
@@ -63,6 +75,8 @@ class Outcome:
     """The error of the whole batch."""
     refused: Mapping[int, SparklogError] | None = None
     """The errors of single records, by their place in the batch."""
+    stored: Stored | None = None
+    """Where a batch of pieces is that didn't fail as a whole."""
 
     def error_of(self, index: int) -> SparklogError | None:
         """The error of the batch, or of the record at ``index``; None: it is stored."""

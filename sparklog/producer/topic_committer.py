@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from sparklog.clock import Clock, Deadline
 from sparklog.config import ProducerConfig
@@ -21,7 +22,7 @@ from sparklog.logs import about, without_content
 from sparklog.producer.batch import Batch
 from sparklog.producer.in_flight import InFlightBatches, UploadResult
 from sparklog.producer.metrics import ProducerMetrics
-from sparklog.producer.outcome import Outcome
+from sparklog.producer.outcome import Outcome, Stored
 from sparklog.producer.topic_queue import TopicQueue
 from sparklog.producer.writable_topic import WritableTopic, unexpected_error
 
@@ -241,7 +242,10 @@ class TopicCommitter:
             start = 0
             for result in uploaded:
                 end = start + len(result.files)
-                outcomes.append(result.outcomes(appended.base_offsets[start:end], appended.rows[start:end]))
+                of_batches = result.outcomes(appended.base_offsets[start:end], appended.rows[start:end])
+                if any(batch.pieces for batch in result.batches):
+                    of_batches = self._with_files(result, of_batches, appended, start)
+                outcomes.append(of_batches)
                 start = end
         except CommitStateUnknownError as error:
             self._fail(uploaded, error)
@@ -257,6 +261,18 @@ class TopicCommitter:
             for result, of_batches in zip(uploaded, outcomes, strict=True):
                 self._settle(result.batches, of_batches)
         return []
+
+    def _with_files(
+        self, result: UploadResult, outcomes: Sequence[Outcome], appended: AppendResult, start: int
+    ) -> Sequence[Outcome]:
+        """Outcomes that tell where pieces are. ``start`` is the place of the first file in the append."""
+        files = {}
+        for number, file in enumerate(result.files, start):
+            if number >= len(appended.rows) or appended.rows[number] is None:
+                base_offset = appended.base_offsets[number]
+                files[file.partition] = (file.path, range(base_offset, base_offset + file.facts.record_count))
+        stored = Stored(topic_id=self._topic.topic_id, delta_version=appended.delta_version, files=files)
+        return [one if one.error is not None else replace(one, stored=stored) for one in outcomes]
 
     def _fail_late(self, uploaded: Sequence[UploadResult], error: SparklogError) -> list[UploadResult]:
         """Nothing of them is stored, but what others may have published: fail those whose time is over, and the first

@@ -164,9 +164,9 @@ def test_a_topic_is_looked_at_once_for_all_its_partitions(cluster, monkeypatch):
     polls: list[TopicView] = []
     poll = TopicView.poll
 
-    def noting(view: TopicView) -> None:
+    def noting(view: TopicView, expected: int) -> list[int]:
         polls.append(view)
-        poll(view)
+        return poll(view, expected)
 
     monkeypatch.setattr(TopicView, "poll", noting)
 
@@ -191,12 +191,17 @@ def test_a_topic_that_makes_room_for_others_is_still_answered(cluster, monkeypat
         backend = Backend(cluster, GatewaySettings(), None)
         views = fetching_of(backend)
         known = await views.view("jobs")
+
         # Another topic takes its place while it is looked at.
-        monkeypatch.setattr(TopicView, "poll", lambda _: views._views.clear())
+        def forgetting(view: TopicView, expected: int) -> list[int]:
+            views._topics.clear()
+            return []
+
+        monkeypatch.setattr(TopicView, "poll", forgetting)
         assert await views.view("jobs") is known
         await views.view("more")
         await views.view("jobs")
-        assert len(views._views) == 1
+        assert len(views._topics) == 1
         await backend.close()
 
     asyncio.run(play())
@@ -259,8 +264,8 @@ def test_what_is_produced_during_a_look_is_not_waited_for(cluster, monkeypatch):
         backend = Backend(cluster, GatewaySettings(fetch_poll_ms=600_000), None)
         real = fetch_module._look
 
-        async def look(*given: Any) -> Any:
-            found = await real(*given)
+        async def look(*given: Any, **named: Any) -> Any:
+            found = await real(*given, **named)
             looks.append(found[1])
             if len(looks) == 1:  # nothing was there; now something comes
                 with Producer(cluster) as producer:

@@ -7,9 +7,9 @@ from typing import Any
 
 from sparklog import schemas
 from sparklog.log.cluster import Cluster
-from sparklog.log.topic import TopicDescription, alter_value_schema, describe_topic
+from sparklog.log.topic import TopicDescription, alter_value_schema, check_value_schema, describe_topic
 from sparklog.paths import check_topic_name
-from sparklog.schemas import ValueSchema, Verdict, check
+from sparklog.schemas import ValueSchema, Verdict
 
 __all__ = ["ValueSchemaCalls"]
 
@@ -55,5 +55,4 @@ class ValueSchemaCalls(ABC):
         Raises ``UnknownTopicOrPartitionError``; InvalidArgumentError: it can't be a schema.
         """
         parsed = schemas.value_schema(schema)
-        described = self._describe(topic)
-        return check(parsed, list(described.value_schemas), str(described.config["value.compatibility"]))
+        return check_value_schema(self._cluster().topic_log(check_topic_name(topic)), topic, parsed)

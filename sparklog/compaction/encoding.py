@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,13 +13,17 @@ import pyarrow.parquet as pq
 from sparklog.log.data.encode import parquet_options
 from sparklog.log.data.file_stats import FileStats
 from sparklog.log.data.schema import data_schema
-from sparklog.log.data.value_columns import Leaf
+from sparklog.log.data.value_columns import DATA, Leaf, leaves_of
 
 __all__ = ["DataFileWriter"]
 
 ROW_GROUP_BYTES = 16 * 1024 * 1024
 """The size of a row group before it is encoded: as much is kept in memory, and a reader of ranges asks for one at a
 time."""
+_TYPED_GROUP_BYTES = 3 * 1024 * 1024
+"""The same of values that are columns: queries skip row groups by the bounds of each …"""
+_COLUMN_BYTES = 256 * 1024
+"""… but many columns need larger ones, whose facts in the footer would else be too many. So much of each on average."""
 _ROW_GROUP_ROWS = 1_048_576
 
 
@@ -86,7 +91,15 @@ class DataFileWriter:
         if self._waiting:
             table = pa.concat_tables(self._waiting)
             self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
-            self._opened(table).write_table(table, row_group_size=table.num_rows)
+            self._opened(table).write_table(table, row_group_size=self._group_rows(table))
+
+    def _group_rows(self, records: pa.Table) -> int:
+        """The rows of a row group of these records: so many that the groups are alike, and none is too large."""
+        if DATA not in self._schema.names:
+            return int(records.num_rows)
+        leaf_count = len([*leaves_of(self._schema.field(DATA).type)])
+        most_bytes = max(_TYPED_GROUP_BYTES, _COLUMN_BYTES * leaf_count)
+        return math.ceil(records.num_rows / max(1, round(records.nbytes / most_bytes)))
 
     def _opened(self, first_records: pa.Table | None) -> pq.ParquetWriter:
         """The writer, whose options the first records decide."""

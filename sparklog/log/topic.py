@@ -14,6 +14,7 @@ from sparklog.delta.log import DeltaLog
 from sparklog.delta.properties import check_removal
 from sparklog.delta.snapshot import READER_VERSION, WRITER_VERSION
 from sparklog.errors import (
+    InvalidConfigurationError,
     InvalidPartitionsError,
     OffsetOutOfRangeError,
     PolicyViolationError,
@@ -28,7 +29,7 @@ from sparklog.log.head import TopicHead, is_of_cleaner, is_topic_property
 from sparklog.log.state import TopicState, load_state, open_state
 from sparklog.log.value_bytes import ValueBytes
 from sparklog.log.value_schemas import TopicSchemas, check_columns
-from sparklog.schemas import ValueSchema
+from sparklog.schemas import ValueSchema, Verdict, check
 
 __all__ = [
     "HIGH_WATERMARK",
@@ -36,6 +37,7 @@ __all__ = [
     "TopicDescription",
     "alter_topic",
     "alter_value_schema",
+    "check_value_schema",
     "create_partitions",
     "create_topic",
     "delete_records",
@@ -173,19 +175,44 @@ def alter_value_schema(
     """
 
     def plan_new_schema(state: TopicState) -> Commit | None:
-        now = state.head.schemas
-        if now is None:
-            schemas = TopicSchemas.of(schema)
-        else:
-            schemas = now.with_schema(schema, str(state.head.config["value.compatibility"]))
-        if schemas == now:
-            return None
-        check_columns(schema, state.require_whole().metadata.schema_string)
-        head = state.head.with_schemas(schemas)
-        ValueBytes.of(schemas, head.config).check()
-        return _settings_commit(state, head, "SET VALUE SCHEMA")
+        head = _head_with_schema(state, schema)
+        return None if head is None else _settings_commit(state, head, "SET VALUE SCHEMA")
 
     return _change(log, name, plan_new_schema, timeout_ms)
+
+
+def check_value_schema(log: DeltaLog, name: str, schema: ValueSchema) -> Verdict:
+    """Could :func:`alter_value_schema` set this schema, as the topic is now? With the reasons where it couldn't.
+
+    Raises ``UnknownTopicOrPartitionError``.
+    """
+    state = load_state(log)
+    if state.head.deleted:
+        raise UnknownTopicOrPartitionError(f"unknown topic: {name!r} was deleted")
+    now = state.head.schemas
+    verdict = check(schema, () if now is None else now.all(), str(state.head.config["value.compatibility"]))
+    if verdict.compatible:
+        try:
+            _head_with_schema(state, schema)
+        except InvalidConfigurationError as error:
+            return Verdict(False, (str(error),))
+    return verdict
+
+
+def _head_with_schema(state: TopicState, schema: ValueSchema) -> TopicHead | None:
+    """The topic with a schema that follows the others; None: it equals the newest. Raises
+    ``InvalidConfigurationError``."""
+    now = state.head.schemas
+    if now is None:
+        schemas = TopicSchemas.of(schema)
+    else:
+        schemas = now.with_schema(schema, str(state.head.config["value.compatibility"]))
+    if schemas == now:
+        return None
+    check_columns(schema, state.require_whole().metadata.schema_string)
+    head = state.head.with_schemas(schemas)
+    ValueBytes.of(schemas, head.config).check()
+    return head
 
 
 def create_partitions(

@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,9 +32,14 @@ TEXTS = pa.dictionary(pa.int32(), pa.string())
 _BATCH_ROWS = 122_880
 """Rows of a batch at most. Source: DuckDB's row group, the unit that its threads share work by."""
 _SMALL_FILE_BYTES = 8 * 1024 * 1024
-"""Files up to this size are read in one step, whatever their row groups."""
-_JOINED_ROWS = 65_536
-"""Rows that are read in one step, of as many small files. A step costs some hundred microseconds, as a file does."""
+"""Files up to this size are read in one step, whatever their row groups …"""
+_SMALL_FILTERED_BYTES = 1024 * 1024
+"""… or, where a filter may rule out row groups, only those up to this one."""
+_JOINED_ROWS = 262_144
+"""Rows that are read in one step, of as many small files. A step costs some hundred microseconds, and the more of them
+there are, the more threads wait for each other."""
+_JOINED_BYTES = 16 * 1024 * 1024
+"""The size of such files or row groups, which bounds what a step holds."""
 _REMOTE_READERS = 16
 
 
@@ -103,7 +108,7 @@ def read_batches(
     pool = ThreadPoolExecutor(readers, thread_name_prefix="sparklog-sql")
     waiting: deque[Future[pa.Table]] = deque()
     try:
-        for parts in _together(_parts(source, segments, schema, filter), _JOINED_ROWS if source.is_local else 0):
+        for parts in _together(_parts(source, segments, schema, filter), is_joined=source.is_local):
             waiting.append(pool.submit(_read_together, source, parts, schema))
             if len(waiting) > 2 * readers:
                 yield from waiting.popleft().result().to_batches(_BATCH_ROWS)
@@ -115,72 +120,101 @@ def read_batches(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A file, or a row group of one."""
+    """A file, or row groups of one that follow each other."""
 
     rows: SegmentRows
-    group: int | None
+    groups: Sequence[int] | None
+    """None: all."""
     count: int
+    """The number of their rows, as far as it is known."""
+    size_bytes: int
+    """The size of the file, or of the pages before they are compressed."""
+    footer: Any = None
+    """The file's, where it was read."""
 
 
 def _parts(source: RowSource, segments: Iterable[SegmentRows], schema: pa.Schema, filter: Any) -> Iterator[_Part]:
     """The parts that are to be read: small files whole, of others the row groups that the filter leaves."""
+    columns = _leaf_columns(source, schema)
+    small = _SMALL_FILE_BYTES if filter is None or not columns else _SMALL_FILTERED_BYTES
     for rows in segments:
         count = rows.segment.record_count
-        if rows.segment.size_bytes <= _SMALL_FILE_BYTES:
-            yield _Part(rows, None, _BATCH_ROWS if count is None else count)
+        if rows.segment.size_bytes <= small:
+            yield _Part(rows, None, _BATCH_ROWS if count is None else count, rows.segment.size_bytes)
             continue
         with _open(source, rows.path) as file:
-            metadata = file.metadata
-        for group in groups_to_read(metadata, schema, filter, _leaf_columns(source, schema)):
-            yield _Part(rows, group, metadata.row_group(group).num_rows)
+            footer = file.metadata
+        left = groups_to_read(footer, schema, filter, columns)
+        yield from (_Part(rows, *found, footer) for found in _in_a_row(footer, left))
 
 
-def _together(parts: Iterable[_Part], most_rows: int) -> Iterator[list[_Part]]:
-    """Parts in groups of at most so many rows, or of one part."""
+def _in_a_row(footer: Any, groups: Iterable[int]) -> Iterator[tuple[tuple[int, ...], int, int]]:
+    """Row groups that follow each other, as many together as make a batch; the number of their rows, and their size."""
+    together: tuple[int, ...] = ()
+    count = size = 0
+    for group in groups:
+        found = footer.row_group(group)
+        more, more_bytes = found.num_rows, found.total_byte_size
+        is_next = bool(together) and group == together[-1] + 1
+        if together and not (is_next and count + more <= _BATCH_ROWS and size + more_bytes <= _JOINED_BYTES):
+            yield together, count, size
+            together, count, size = (), 0, 0
+        together += (group,)
+        count += more
+        size += more_bytes
+    if together:
+        yield together, count, size
+
+
+def _together(parts: Iterable[_Part], *, is_joined: bool) -> Iterator[list[_Part]]:
+    """Parts in groups of one, or of at most so many rows and bytes as are read in one step."""
     group: list[_Part] = []
-    count = 0
+    count = size = 0
     for part in parts:
-        if group and count + part.count > most_rows:
+        fits = count + part.count <= _JOINED_ROWS and size + part.size_bytes <= _JOINED_BYTES
+        if group and not (is_joined and fits):
             yield group
-            group, count = [], 0
+            group, count, size = [], 0, 0
         group.append(part)
         count += part.count
+        size += part.size_bytes
     if group:
         yield group
 
 
 def _read_together(source: RowSource, parts: Sequence[_Part], schema: pa.Schema) -> pa.Table:
     columns = _columns_of_file(source, schema)
-    texts = _texts_to_read(source, parts[0], schema)
+    texts, parts = _texts_to_read(source, parts, schema)
     read_as = _plain(schema, {source.columns[path[len(DATA) + 1 :]] for path in texts})
     is_alike = "partition" not in schema.names and "offset" not in schema.names
     if is_alike and columns and not any(part.rows.is_cut for part in parts):
-        found = [_read_file(source, part.rows, columns, part.group, texts) for part in parts]
+        found = [_read_file(source, part, columns, texts) for part in parts]
         kinds = _kinds(source, read_as)
         if all(dict(zip(one.schema.names, one.schema.types, strict=True)) == kinds for one in found):
             whole = pa.concat_tables(found)
             rows = parts[0].rows
             values = _conformed(source, rows, read_as, whole, needs_offsets=False)
             return _finished(_as_columns(source, rows, read_as, values, whole.num_rows), schema)
-    tables = [_read(source, part.rows, read_as, columns, part.group, texts) for part in parts]
+    tables = [_read(source, part, read_as, columns, texts) for part in parts]
     return _finished(tables[0] if len(tables) == 1 else pa.concat_tables(tables), schema)
 
 
-def _texts_to_read(source: RowSource, part: _Part, schema: pa.Schema) -> list[str]:
+def _texts_to_read(source: RowSource, parts: Sequence[_Part], schema: pa.Schema) -> tuple[list[str], Sequence[_Part]]:
     """The paths of the texts that are to be read as dictionaries, since a file has them so: the first of those that are
-    read together stands for all."""
+    read together stands for all. And the parts, the first with its footer."""
     wanted = {f"{DATA}.{field}" for field, column in source.columns.items() if _is_texts(schema, column)}
     if not wanted:
-        return []
-    with _open(source, part.rows.path) as file:
-        metadata = file.metadata
-        if metadata.num_row_groups == 0:
-            return []
-        group = metadata.row_group(part.group or 0)
-        chunks = (group.column(number) for number in range(group.num_columns))
-        return [
-            chunk.path_in_schema for chunk in chunks if chunk.path_in_schema in wanted and chunk.has_dictionary_page
-        ]
+        return [], parts
+    part = parts[0]
+    if part.footer is None:
+        with _open(source, part.rows.path) as file:
+            part = replace(part, footer=file.metadata)
+    if part.footer.num_row_groups == 0:
+        return [], parts
+    group = part.footer.row_group(part.groups[0] if part.groups else 0)
+    chunks = (group.column(number) for number in range(group.num_columns))
+    texts = [chunk.path_in_schema for chunk in chunks if chunk.path_in_schema in wanted and chunk.has_dictionary_page]
+    return texts, [part, *parts[1:]]
 
 
 def _is_texts(schema: pa.Schema, column: str) -> bool:
@@ -245,25 +279,19 @@ def _open(source: RowSource, path: str, **options: Any) -> pq.ParquetFile:
         raise CorruptRecordError(f"corrupt data file {path}: {error}") from error
 
 
-def _read(
-    source: RowSource,
-    rows: SegmentRows,
-    schema: pa.Schema,
-    physical: list[str],
-    group: int | None,
-    texts: Sequence[str],
-) -> pa.Table:
-    """The rows of one row group, or of a whole file, that are still there."""
+def _read(source: RowSource, part: _Part, schema: pa.Schema, physical: list[str], texts: Sequence[str]) -> pa.Table:
+    """The rows of a part that are still there."""
+    rows = part.rows
     needs_offsets = rows.is_cut or "offset" in schema.names
     wanted = [*physical, "offset_delta"] if needs_offsets and "offset_delta" not in physical else physical
     count = rows.segment.record_count
-    if not wanted and group is None and count is not None:
+    if not wanted and part.groups is None and count is not None:
         return _as_columns(source, rows, schema, {}, count)
-    found = _read_file(source, rows, wanted, group, texts)
+    found = _read_file(source, part, wanted, texts)
     plain = _plain(schema, ())
     is_plain = not texts
     if texts and (DATA not in found.schema.names or found.schema.field(DATA).type != _kinds(source, schema)[DATA]):
-        found, is_plain = _read_file(source, rows, wanted, group, ()), True  # a file of another schema
+        found, is_plain = _read_file(source, part, wanted, ()), True  # a file of another schema
     columns = _conformed(source, rows, plain if is_plain else schema, found, needs_offsets=needs_offsets)
     if is_plain:
         encoded = (name for name in columns if _is_texts(schema, name))
@@ -274,21 +302,25 @@ def _read(
     return table
 
 
-def _read_file(
-    source: RowSource, rows: SegmentRows, columns: list[str], group: int | None, texts: Sequence[str]
-) -> pa.Table:
-    """Columns of one row group, or of a whole file, as they are in it; those of ``texts`` as dictionaries."""
-    with _open(source, rows.path, read_dictionary=list(texts) or None) as file:
+def _read_file(source: RowSource, part: _Part, columns: list[str], texts: Sequence[str]) -> pa.Table:
+    """Columns of a part, as they are in the file; those of ``texts`` as dictionaries."""
+    path = part.rows.path
+    with _open(source, path, read_dictionary=list(texts) or None, metadata=part.footer) as file:
         try:
-            return _read_columns(file, columns, group)
+            return _read_columns(file, columns, part.groups, has_texts=bool(texts))
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise CorruptRecordError(f"corrupt data file {rows.path}: {error}") from error
+            raise CorruptRecordError(f"corrupt data file {path}: {error}") from error
 
 
-def _read_columns(file: pq.ParquetFile, columns: list[str], group: int | None) -> pa.Table:
-    if group is None:
-        return file.read(columns, use_threads=False)
-    return file.read_row_group(group, columns, use_threads=False)
+def _read_columns(
+    file: pq.ParquetFile, columns: list[str], groups: Sequence[int] | None, *, has_texts: bool
+) -> pa.Table:
+    """Columns of some row groups; of all for None. ``has_texts``: some of them are read as dictionaries."""
+    groups = range(file.num_row_groups) if groups is None else groups
+    if not has_texts or len(groups) < 2:
+        return file.read_row_groups([*groups], columns, use_threads=False)
+    # Each has dictionaries of its own, and Arrow can't put those of texts in a struct together while it reads.
+    return pa.concat_tables([file.read_row_group(group, columns, use_threads=False) for group in groups])
 
 
 def _conformed(

@@ -6,9 +6,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sparklog.compaction import encoding
 from sparklog.compaction.clean_arrow import CleanPass, clean_with_arrow
 from sparklog.compaction.clean_shuffled import Layout, clean_group, read_keys
 from sparklog.compaction.compact import compact_topic
+from sparklog.compaction.encoding import DataFileWriter
 from sparklog.compaction.optimize import optimize_topic
 from sparklog.compaction.plan_optimize import OptimizePolicy
 from sparklog.compaction.retention import retain_topic
@@ -18,6 +20,7 @@ from sparklog.log import create_topic
 from sparklog.log.data.encode import decode_file
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.record_streaming import open_segments
+from sparklog.log.data.schema import data_schema
 from sparklog.log.data.value_columns import DATA
 from sparklog.log.state import load_state
 from sparklog.log.topic import alter_value_schema
@@ -184,3 +187,44 @@ def test_retention_removes_typed_files():
     retain_topic(log, "t", now_ms=T0_MS + DAY_MS)
     assert load_state(log).head.log_start_offsets[0] > 0
     assert [value for _, _, value in contents(log)] in ([], [FULL_B])
+
+
+def groups_of(values, count):
+    """The rows of each row group of a merged file with so many records of such values."""
+    writer = DataFileWriter(compression="snappy", with_headers=False, values=values)
+    data = pa.array([{field.name: number for field in values} for number in range(count)], values)
+    records = pa.table(
+        {
+            field.name: data
+            if field.name == DATA
+            else pa.array(range(count), field.type)
+            if field.name == "offset_delta"
+            else pa.nulls(count, field.type)
+            for field in data_schema(values)
+        }
+    )
+    for start in range(0, count, 300):
+        writer.write(records.slice(start, 300))
+    data, _ = writer.close()
+    metadata = pq.read_metadata(pa.BufferReader(data))
+    return records.nbytes, [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+
+
+def test_merged_files_have_small_row_groups_for_queries_to_skip(monkeypatch):
+    monkeypatch.setattr(encoding, "_TYPED_GROUP_BYTES", 20_000)
+    monkeypatch.setattr(encoding, "_COLUMN_BYTES", 1_000)
+    size, rows = groups_of(pa.struct([("id", pa.int64())]), 3_000)
+    assert len(rows) == round(size / 20_000) > 3
+    assert sum(rows) == 3_000
+    assert max(rows) - min(rows) <= len(rows)  # alike
+    monkeypatch.setattr(encoding, "ROW_GROUP_BYTES", size // 2)
+    _, flushed = groups_of(pa.struct([("id", pa.int64())]), 3_000)
+    assert sum(flushed) == 3_000
+    assert max(flushed) <= max(rows) * 3 // 2
+
+
+def test_row_groups_of_many_columns_are_larger(monkeypatch):
+    monkeypatch.setattr(encoding, "_TYPED_GROUP_BYTES", 20_000)
+    monkeypatch.setattr(encoding, "_COLUMN_BYTES", 1_000)
+    size, rows = groups_of(pa.struct([(f"f{number}", pa.int64()) for number in range(100)]), 3_000)
+    assert len(rows) == round(size / 100_000)

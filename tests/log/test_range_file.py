@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import StoreUnavailableError
-from sparklog.log.data import range_file
+from sparklog.log.data import range_file, record_streaming
 from sparklog.log.data.range_file import RangeFile
 from sparklog.log.data.record_streaming import open_segments
 from sparklog.storage import MemoryStore
@@ -138,3 +138,25 @@ def test_a_large_file_of_a_bucket_is_read_in_pieces_by_requests_side_by_side(sta
     assert opened.held_bytes > 8 * KIB * KIB
     assert at(opened.pieces) == [*enumerate(values)][start_offset:]
     assert sum(end - start for start, end in store.ranges) < 2.2 * segment.size_bytes
+
+
+def test_small_row_groups_are_expected_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = a_log()
+    values = [f"{number:0100}" for number in range(5_000)]
+    segment = a_segment(log, foreign_records(*values), use_dictionary=False, row_group_size=500)
+    store = Ranges(data=log.store.read(f"{log.table}/{segment.path}"))
+    store._store.put(f"{log.table}/{segment.path}", store._store.read("f"))
+    far = type(log)(store=store, table=log.table, clock=log.clock)
+    monkeypatch.setattr(range_file, "AHEAD_BYTES", 8 * KIB * KIB)
+    expected: list[int] = []
+    expect = RangeFile.expect
+    monkeypatch.setattr(
+        RangeFile, "expect", lambda file, ranges: (expected.append(len(ranges)), expect(file, ranges))[1]
+    )
+    for ahead_bytes, most in ((200_000, 5), (8 * KIB * KIB, 1), (1, 10)):
+        monkeypatch.setattr(record_streaming, "AHEAD_BYTES", ahead_bytes)
+        expected.clear()
+        opened = open_segments(far, [segment], None, start_offset=0, piece_bytes=20_000)
+        assert at(opened.pieces) == [*enumerate(values)]
+        assert most // 2 < len(expected) <= most
+        assert sum(expected) % 10 == 0  # the columns of each row group, once

@@ -9,13 +9,19 @@ import pytest
 from deltalake import write_deltalake
 
 from sparklog.delta import actions
-from sparklog.errors import InvalidConfigurationError, NotATopicError, UnsupportedVersionError
+from sparklog.errors import (
+    InvalidConfigurationError,
+    NotATopicError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
 from sparklog.log import head as heads
 from sparklog.log.follow import TopicFollower
 from sparklog.log.state import load_state, open_state
 from sparklog.log.topic import (
     alter_topic,
     alter_value_schema,
+    check_value_schema,
     create_partitions,
     create_topic,
     delete_topic,
@@ -234,6 +240,32 @@ def test_a_field_that_another_engine_has_added_keeps_its_type(tmp_path, clock):
     log = a_typed_topic(LocalStore(tmp_path), clock)
     table = pa.table({"data": pa.array([{"id": 7, "note": 1}])})
     write_deltalake(tmp_path / log.table, table, mode="append", schema_mode="merge")
-    with pytest.raises(InvalidConfigurationError, match="field note: string, but long in the table's column data"):
+    told = "field note: string, but long in the table's column data"
+    with pytest.raises(InvalidConfigurationError, match=told):
         alter_value_schema(log, "t", WITH_NOTE)
-    alter_value_schema(log, "t", value_schema("id BIGINT, note BIGINT"))
+    verdict = check_value_schema(log, "t", WITH_NOTE)
+    assert not verdict.compatible
+    assert told in str(verdict)
+    other = value_schema("id BIGINT, note BIGINT")
+    assert check_value_schema(log, "t", other).compatible
+    alter_value_schema(log, "t", other)
+
+
+def test_a_check_says_what_setting_the_schema_would(clock):
+    """Of the schemas before it, the format's bytes, and registry ids; a topic that is gone is told."""
+    log = a_typed_topic(MemoryStore(), clock)
+    version = load_state(log).head.delta_version
+    assert check_value_schema(log, "t", load_state(log).head.schemas.newest).compatible
+    assert check_value_schema(log, "t", WITH_NOTE).compatible
+    retyped = value_schema("id STRING")
+    again = WITH_NOTE.with_registry_id(1)
+    for schema in (retyped, again):
+        verdict = check_value_schema(log, "t", schema)
+        assert not verdict.compatible
+        with pytest.raises(InvalidConfigurationError) as told:
+            alter_value_schema(log, "t", schema)
+        assert all(reason in str(told.value) for reason in verdict.reasons)
+    assert load_state(log).head.delta_version == version
+    delete_topic(log, "t")
+    with pytest.raises(UnknownTopicOrPartitionError):
+        check_value_schema(log, "t", WITH_NOTE)

@@ -40,9 +40,9 @@ def columns_read(monkeypatch):
     found = []
     read = segment_rows._read_columns
 
-    def noting(file, columns, group):
-        found.append((*columns, group))
-        return read(file, columns, group)
+    def noting(file, columns, groups, **options):
+        found.append((*columns, groups))
+        return read(file, columns, groups, **options)
 
     monkeypatch.setattr(segment_rows, "_read_columns", noting)
     return found
@@ -114,15 +114,64 @@ def test_offsets_skip_files(cluster, columns_read):
 
 
 def test_row_groups_of_larger_files_are_skipped_by_their_bounds(cluster, columns_read, monkeypatch, tmp_path):
-    monkeypatch.setattr(segment_rows, "_SMALL_FILE_BYTES", 0)
+    for name in ("_SMALL_FILE_BYTES", "_SMALL_FILTERED_BYTES"):
+        monkeypatch.setattr(segment_rows, name, 0)
     for path in (tmp_path / "topics" / "t").rglob("partition=*/*.parquet"):
         pq.write_table(pq.read_table(path, partitioning=None), path, row_group_size=10)
     with connect(cluster) as connection:
         assert connection.execute("SELECT id FROM t WHERE id = 77").fetchall() == [(77,), (77,)]
-        assert columns_read == [("data.id", 2)] * 2
+        assert columns_read == [("data.id", (2,))] * 2
         columns_read.clear()
         assert connection.execute("SELECT count(*) FROM t WHERE place.zip >= 0").fetchall() == [(200,)]
         assert connection.execute("SELECT count(*) FROM t").fetchall() == [(200,)]
+
+
+def in_row_groups_of(tmp_path, rows):
+    """Write each file again, in row groups of so many rows, with dictionaries."""
+    for path in (tmp_path / "topics" / "t").rglob("partition=*/*.parquet"):
+        pq.write_table(pq.read_table(path, partitioning=None), path, row_group_size=rows)
+
+
+@pytest.mark.parametrize("small_bytes", [0, 2**20])
+def test_texts_that_are_dictionaries_are_read_of_many_row_groups(
+    cluster, columns_read, monkeypatch, tmp_path, small_bytes
+):
+    for name in ("_SMALL_FILE_BYTES", "_SMALL_FILTERED_BYTES"):
+        monkeypatch.setattr(segment_rows, name, small_bytes)
+    in_row_groups_of(tmp_path, 10)
+    with connect(cluster) as connection:
+        found = connection.execute("SELECT valid, count(*), sum(id) FROM t GROUP BY valid").fetchall()
+        where = connection.execute("SELECT count(*) FROM t WHERE valid >= 'v'").fetchall()
+    assert sorted(found) == sorted((f"v{number}", 2, 2 * number) for number in range(100))
+    assert where == [(200,)]
+
+
+def test_row_groups_in_a_row_are_read_together_up_to_a_number_of_rows_and_bytes(
+    cluster, columns_read, monkeypatch, tmp_path
+):
+    for name in ("_SMALL_FILE_BYTES", "_SMALL_FILTERED_BYTES"):
+        monkeypatch.setattr(segment_rows, name, 0)
+    in_row_groups_of(tmp_path, 10)
+    monkeypatch.setattr(segment_rows, "_BATCH_ROWS", 25)
+    with connect(cluster) as connection:
+        assert connection.execute("SELECT sum(id) FROM t").fetchall() == [(9900,)]
+        assert sorted(columns_read) == [("data.id", part) for part in [(0, 1), (2, 3), (4,)] for _ in range(4)]
+        columns_read.clear()
+        apart = "SELECT sum(id) FROM t WHERE id < 10 OR id >= 20 AND id < 40"
+        assert connection.execute(apart).fetchall() == [(2 * sum([*range(10), *range(20, 40)]),)]
+        assert sorted(columns_read) == [("data.id", part) for part in [(0,), (2, 3)] for _ in range(2)]
+        columns_read.clear()
+        monkeypatch.setattr(segment_rows, "_JOINED_BYTES", 1)
+        assert connection.execute("SELECT sum(id) FROM t").fetchall() == [(9900,)]
+    assert sorted(columns_read) == [("data.id", (group,)) for group in range(5) for _ in range(4)]
+
+
+def test_small_files_are_read_together_up_to_a_size(cluster, monkeypatch):
+    monkeypatch.setattr(segment_rows, "_JOINED_BYTES", 1)
+    dataset = topic_dataset(cluster, "t")
+    schema = pa.schema([dataset.schema.field("id")])
+    batches = list(segment_rows.read_batches(dataset.source, dataset.segments, schema, None))
+    assert [len(batch) for batch in batches] == [50, 50, 50, 50]
 
 
 def test_files_are_read_together_up_to_a_number_of_rows(cluster, monkeypatch):

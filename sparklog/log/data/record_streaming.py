@@ -253,9 +253,11 @@ def _stream(
     piece_bytes: int,
     schema: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
-    for number in wanted:
-        if file is not None:
-            file.expect(_column_chunks(parquet, number, schema))
+    expected: list[int] = []
+    for place, number in enumerate(wanted):
+        if file is not None and number not in expected:
+            expected = _expected_together(groups, wanted[place:])
+            file.expect([chunk for each in expected for chunk in _column_chunks(parquet, each, schema)])
         batches = parquet.iter_batches(
             groups[number].rows_per_piece(piece_bytes), [number], _columns_of(parquet, schema), use_threads=False
         )
@@ -263,6 +265,13 @@ def _stream(
             records = _records(path, pa.Table.from_batches([batch]), segment, start_offset, schema)
             if records.num_rows:
                 yield records
+
+
+def _expected_together(groups: Sequence[RowGroup], wanted: Sequence[int]) -> list[int]:
+    """The first of the wanted row groups, and of those behind it as many as are held at once: all of them are fetched
+    by requests side by side."""
+    sizes = np.cumsum([groups[number].size_bytes for number in wanted])
+    return list(wanted[: max(1, int(np.searchsorted(sizes, AHEAD_BYTES, side="right")))])
 
 
 def _column_chunks(parquet: pq.ParquetFile, number: int, schema: pa.Schema) -> list[tuple[int, int]]:

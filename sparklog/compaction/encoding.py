@@ -99,7 +99,7 @@ class DataFileWriter:
             return int(records.num_rows)
         leaf_count = len([*leaves_of(self._schema.field(DATA).type)])
         most_bytes = max(_TYPED_GROUP_BYTES, _COLUMN_BYTES * leaf_count)
-        return math.ceil(records.num_rows / max(1, round(records.nbytes / most_bytes)))
+        return math.ceil(int(records.num_rows) / max(1, round(int(records.nbytes) / most_bytes)))
 
     def _opened(self, first_records: pa.Table | None) -> pq.ParquetWriter:
         """The writer, whose options the first records decide."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -150,9 +151,12 @@ def test_small_row_groups_are_expected_together(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(range_file, "AHEAD_BYTES", 8 * KIB * KIB)
     expected: list[int] = []
     expect = RangeFile.expect
-    monkeypatch.setattr(
-        RangeFile, "expect", lambda file, ranges: (expected.append(len(ranges)), expect(file, ranges))[1]
-    )
+
+    def noting(file: RangeFile, ranges: Sequence[tuple[int, int]]) -> None:
+        expected.append(len(ranges))
+        expect(file, ranges)
+
+    monkeypatch.setattr(RangeFile, "expect", noting)
     for ahead_bytes, most in ((200_000, 5), (8 * KIB * KIB, 1), (1, 10)):
         monkeypatch.setattr(record_streaming, "AHEAD_BYTES", ahead_bytes)
         expected.clear()

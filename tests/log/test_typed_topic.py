@@ -254,8 +254,10 @@ def test_a_field_that_another_engine_has_added_keeps_its_type(tmp_path, clock):
 def test_a_check_says_what_setting_the_schema_would(clock):
     """Of the schemas before it, the format's bytes, and registry ids; a topic that is gone is told."""
     log = a_typed_topic(MemoryStore(), clock)
-    version = load_state(log).head.delta_version
-    assert check_value_schema(log, "t", load_state(log).head.schemas.newest).compatible
+    head = load_state(log).head
+    assert head.schemas is not None
+    version = head.delta_version
+    assert check_value_schema(log, "t", head.schemas.newest).compatible
     assert check_value_schema(log, "t", WITH_NOTE).compatible
     retyped = value_schema("id STRING")
     again = WITH_NOTE.with_registry_id(1)

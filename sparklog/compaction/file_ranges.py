@@ -80,6 +80,18 @@ class FileUnit:
     def of(cls, segments: Iterable[Segment]) -> FileUnit:
         """The unit of these files, with their bounds and sums."""
         files = tuple(segments)
+        if len(files) == 1:  # nearly all
+            [only] = files
+            return cls(
+                segments=files,
+                first_offset=only.first_offset,
+                last_offset=only.last_offset,
+                size_bytes=only.size_bytes,
+                record_count=only.record_count or 0,
+                largest_timestamp_ms=_timestamp_ms(only, only.max_timestamp_ms),
+                smallest_timestamp_ms=_timestamp_ms(only, only.min_timestamp_ms),
+                is_known=_tells_its_offsets(only),
+            )
         return cls(
             segments=files,
             first_offset=min(segment.first_offset for segment in files),

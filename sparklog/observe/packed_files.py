@@ -90,18 +90,21 @@ def pack(index: SegmentIndex) -> PackedFiles:
     numbers = array("q")
     partition, greatest = _NONE, _NONE
     for one in segments:
-        row = [
-            _packed(one.partition),
-            _packed(one.base_offset),
-            _packed(one.size_bytes),
-            _packed(one.modification_ms),
-            _packed(one.record_count),
-            _packed(one.min_offset_delta),
-            _packed(one.max_offset_delta),
-            _packed(one.min_timestamp_ms),
-            _packed(one.max_timestamp_ms),
-            _packed(one.delta_version),
-        ]
+        fields = (
+            one.partition,
+            one.base_offset,
+            one.size_bytes,
+            one.modification_ms,
+            one.record_count,
+            one.min_offset_delta,
+            one.max_offset_delta,
+            one.min_timestamp_ms,
+            one.max_timestamp_ms,
+            one.delta_version,
+        )
+        row = [_NONE if number is None else number for number in fields]
+        if None in fields or min(row) < _LEAST or max(row) > _GREATEST:
+            row = [_packed(number) for number in fields]
         if row[0] != partition:
             partition, greatest = row[0], _NONE
         if one.base_offset is not None and _NONE not in (row[5], row[6]):

@@ -76,6 +76,21 @@ def test_what_other_engines_write_is_read(text, timestamp_ms):
     assert parse_timestamp(text) == timestamp_ms
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2023-13-14T22:13:20.009Z",
+        "2023-11-14T22:13:60.009Z",
+        "2023-11-14T22+00:00.123Z",
+        "2023-11-14T22:13:+1.009Z",
+        "2023-11-14T22:13:20.009z ",
+    ],
+)
+def test_what_only_looks_like_a_timestamp_is_refused(text):
+    with pytest.raises(ValueError, match=r"nvalid isoformat|must be in"):
+        parse_timestamp(text)
+
+
 @given(
     st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30)),
     st.integers(-14 * 60, 14 * 60),

@@ -28,6 +28,9 @@ __all__ = [
 ]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_NAIVE_EPOCH = datetime(1970, 1, 1)
+_DAY_MS = 86_400_000
+_OUR_LENGTH = len("1970-01-01T00:00:00.000Z")
 _FEW = 16
 _FRACTION = re.compile(r"\.(\d{1,9})")
 
@@ -88,6 +91,12 @@ def can_format_timestamp(timestamp_ms: int) -> bool:
 
 def parse_timestamp(text: str) -> int:
     """Milliseconds since the epoch (rounded down) of a timestamp in Delta statistics, by whichever engine wrote it."""
+    if len(text) == _OUR_LENGTH and text[10:20:3] == "T::." and text[20:23].isdigit() and text[23] == "Z":
+        try:  # as we write it
+            since = datetime.fromisoformat(text[:23]) - _NAIVE_EPOCH
+            return since.days * _DAY_MS + since.seconds * 1_000 + since.microseconds // 1_000
+        except ValueError:
+            pass
     padded = _FRACTION.sub(lambda match: "." + match[1][:6].ljust(6, "0"), text.strip().replace(" ", "T", 1))
     moment = datetime.fromisoformat(padded.removesuffix("Z") + "+00:00" if padded.endswith("Z") else padded)
     if moment.tzinfo is None:

@@ -104,17 +104,11 @@ def encode_batch(
         raise InvalidArgumentError("a batch holds at least one record")
     if compression not in _CODECS:
         raise InvalidArgumentError(f"compression {compression!r}: expected one of {', '.join(_CODECS)}")
-    if isinstance(records, FewRows):
-        plain = _encode_rows(records, stamp) if _CODECS[compression] is None else None
-        if plain is not None:
-            return plain
-        records = records.to_table()
-    elif _CODECS[compression] is None and records.schema == PLAIN_RECORDS:
-        plain = _encode_few(records, stamp) if count <= FEW_RECORDS else _encode_many(records, stamp, room)
-        if plain is not None:
-            return plain
-    if isinstance(records, SomeRows):
-        records = records.table()
+    plain = _encode_plain(records, stamp, room) if _CODECS[compression] is None else None
+    if plain is not None:
+        return plain
+    if isinstance(records, FewRows | SomeRows):
+        records = as_table(records)
     columns = record_columns(records)
     min_timestamp_ms, max_timestamp_ms = _check_timestamps(columns["timestamp"])
     columns = {
@@ -158,6 +152,15 @@ def encode_batches(
         (partition, encode_batch(records, stamp, room=room, **how))
         for (partition, records), stamp in zip(batches, stamps, strict=True)
     ]
+
+
+def _encode_plain(records: Records, stamp: ProducerStamp, room: Any) -> EncodedBatch | None:
+    """Encode plain records without Arrow's writer; None: these are others."""
+    if isinstance(records, FewRows):
+        return _encode_rows(records, stamp)
+    if records.schema != PLAIN_RECORDS:
+        return None
+    return _encode_few(records, stamp) if records.num_rows <= FEW_RECORDS else _encode_many(records, stamp, room)
 
 
 def _encode_few(records: Records, stamp: ProducerStamp) -> EncodedBatch | None:

@@ -235,6 +235,8 @@ class _RehearsedConsumer:
             self._take_all()
             if not is_busy:
                 with self._state.lock:
+                    if self._fetcher.has_news:  # what was taken has made room
+                        continue
                     due_ms = self._fetcher.next_due_ticks_ms()
                 clock.sleep_ms(min(due_ms, self._next_commit_ms, end_ms) - clock.ticks_ms())
 

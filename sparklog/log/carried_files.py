@@ -31,7 +31,8 @@ CARRIED_INFO = "files"
 _MOST_BYTES = 10 * 1024
 """The most that the files of one entry have together."""
 _MOST_TAIL_BYTES = 4 * 2**20
-"""The most that the files of all entries behind a checkpoint have: whoever opens the topic reads these entries."""
+"""The most that the files of all entries behind a checkpoint have, in a topic without many removed files: whoever opens
+the topic reads these entries."""
 _MOST_LATELY_BYTES = 16 * 1024
 """The most that :class:`CarriedLately` keeps: what the newest entry carries, and some of what came before."""
 
@@ -43,7 +44,8 @@ def is_worth_while(store: ObjectStore) -> bool:
 
 def most_carried_bytes(live_file_count: int) -> int:
     """The bytes of files that an entry of a topic may carry: the fewer, the more entries follow a checkpoint until the
-    next one is due."""
+    next one is due, as far as that comes of live files: how many removed ones a checkpoint remembers, which put it off
+    further, an appending writer doesn't know."""
     return min(_MOST_BYTES, _MOST_TAIL_BYTES // checkpoint_threshold(live_file_count))
 
 

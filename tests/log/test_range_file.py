@@ -109,6 +109,15 @@ def test_whatever_is_read_of_what_was_expected_has_the_files_bytes(
         places[place] = start + size
 
 
+def test_what_was_expected_is_fetched_once_where_a_column_begins_at_the_end_of_another() -> None:
+    store = Ranges()
+    file = RangeFile(store, "f", len(DATA))
+    file.expect([(0, 10 * KIB), (10 * KIB, 40 * KIB), (40 * KIB, 50 * KIB)])
+    for start, end in ((0, 10 * KIB), (10 * KIB, 25 * KIB), (25 * KIB, 40 * KIB), (40 * KIB, 50 * KIB)):
+        assert read_at(file, start, end - start) == DATA[start:end]
+    assert sum(end - start for start, end in store.ranges) == 50 * KIB
+
+
 def test_a_file_that_is_shorter_than_the_log_says_ends_where_it_ends() -> None:
     file = RangeFile(Ranges(), "f", 2 * len(DATA))
     file.expect([(98 * KIB, 150 * KIB)])

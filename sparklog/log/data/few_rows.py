@@ -96,7 +96,7 @@ def offset_at(rows: Rows, place: int) -> int:
 
 def decode_few_records(data: bytes, base_offset: int) -> FewRows | None:
     """The records of a file that :func:`~sparklog.log.data.few_records.encode_few_records` has put together; None: it
-    is another one, or broken, and Arrow is to read it.
+    is another one, or not as such a file is bound to be in what is compared, and Arrow is to read it.
 
     Everything is compared that such a file is bound to have: the numbers that each page begins with, the sizes of all
     pages, which end where the footer begins, its columns, its writer. Pages and footer follow from each other then.

@@ -113,7 +113,8 @@ class RangeFile(io.RawIOBase):
         end = self._size_bytes if size < 0 else min(self._at + size, self._size_bytes)
         if end <= self._at:
             return b""
-        expected = next((one for one in self._expected if one.at == self._at), None)
+        # One that was read to its end lies where the next column's begins: it isn't the one that is read now.
+        expected = next((one for one in self._expected if one.at == self._at < one.end), None)
         if expected is None:
             data = self._store.read_range(self._path, self._at, end)
         else:

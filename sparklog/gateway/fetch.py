@@ -77,6 +77,12 @@ class Fetching:
                 found.own_versions.clear()
             found.own_versions.add(version)
 
+    def note_sent(self, topic: str, topic_id: str, partition: int, end: int, version: int) -> None:
+        """A batch that is kept for readers ends before the offset ``end``, and is in a version of the topic."""
+        found = self._topics.get(topic)
+        if found is not None and uuid.UUID(topic_id) == found.view.topic_id:
+            found.view.note_sent(partition, end, version)
+
     def keep_sent(self, topic_id: str, partition: int, offset: int, data: bytearray, path: str) -> None:
         """Keep a batch as it was sent, for readers: it was stored in a file of that path."""
         self._cache.keep_sent(topic_id, partition, offset, data, path)
@@ -91,15 +97,20 @@ class Fetching:
         that look would be waited for in vain."""
         await asyncio.wait([news], timeout=min(timeout_s, self._poll_s))
 
-    async def view(self, topic: str, wanted: Sequence[Mapping[str, Any]] | None = None) -> TopicView:
+    async def view(
+        self, topic: str, wanted: Sequence[Mapping[str, Any]] | None = None, *, is_new: bool = False
+    ) -> TopicView:
         """A topic as of now, at most one look of it at a time. Raises what opening or polling a topic raises.
 
         Args:
             wanted: partitions of a Fetch that looks again later. It gets the topic as it is known where something is
                 kept for it, and where only this gateway has written to it: of that it is told. Others' commits are
                 looked for all the same, twice while it waits.
+            is_new: by a look that begins from now on.
         """
         known = self._topics.get(topic)
+        if is_new and (under_way := self._polling.get(topic)) is not None:
+            await asyncio.wait([under_way])  # it may have begun before what the client knows of
         if known is None or wanted is None:
             return await asyncio.shield(self._looking(topic))
         if known.is_ours and self._loop.time() < known.looked_s + self._poll_s / 2:
@@ -115,14 +126,15 @@ class Fetching:
     def _looking(self, topic: str) -> asyncio.Future[TopicView]:
         """The look at a topic that is under way, or a new one."""
         polling = self._polling.get(topic)
-        if polling is None:
+        if polling is None or polling.done():
             polling = asyncio.ensure_future(self._poll(topic))
             self._polling[topic] = polling
             polling.add_done_callback(partial(self._looked, topic))
         return polling
 
     def _looked(self, topic: str, polling: asyncio.Future[TopicView]) -> None:
-        self._polling.pop(topic, None)
+        if self._polling.get(topic) is polling:
+            del self._polling[topic]
         if not polling.cancelled():
             polling.exception()  # perhaps nobody waits for it any more
 
@@ -208,7 +220,7 @@ async def _look(
         for partition in topic["partitions"]:
             if size and loop.time() > until:
                 left = 0
-            look = partial(_view, backend, fetching, request, topic)
+            look = partial(_view, backend, fetching, request, topic, is_new=True)
             answer = await _partition(backend, view, look, topic, partition, left, least_one=size == 0)
             taken = sum(map(len, answer["records"]))
             size += taken
@@ -241,16 +253,18 @@ async def _view(
     request: Request,
     topic: Mapping[str, Any],
     wanted: Sequence[Mapping[str, Any]] | None = None,
+    *,
+    is_new: bool = False,
 ) -> TopicView | ErrorCode:
-    """The topic that is named, by its name or its id, as of now; or the error of all its partitions. ``wanted`` as in
-    :meth:`Fetching.view`."""
+    """The topic that is named, by its name or its id, as of now; or the error of all its partitions. ``wanted`` and
+    ``is_new`` as in :meth:`Fetching.view`."""
     name: str = topic.get("topic") or backend.topic_names.get(topic.get("topic_id", _NO_ID)) or ""
     try:
         if not name:
             name = await backend.run_look(lambda: backend.name_in(topic, "topic"))
         if request.rules is not None and not request.rules.may_read(name):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        view = await fetching.view(name, wanted)
+        view = await fetching.view(name, wanted, is_new=is_new)
     except SparklogError as error:
         return _code(topic, error)
     if topic.get("topic_id") not in (None, _NO_ID, view.topic_id):  # one of the same name came after it

@@ -43,4 +43,5 @@ def keep_sent(
             continue
         kept = CORE.sent_batch(data, offset)
         if kept is not None:
+            fetching.note_sent(topic, stored.topic_id, partition, offset + count, stored.delta_version)
             fetching.keep_sent(stored.topic_id, partition, offset, kept, file[0])

@@ -107,6 +107,8 @@ class TopicView:
         self._cache = cache
         self._lock = threading.Lock()
         self._carried = CarriedLately()
+        self._sent_ends: dict[int, tuple[int, int]] = {}
+        """By partition, where the newest batch ends that is kept as it was sent, and the version that it is in."""
 
     @property
     def version(self) -> int:
@@ -141,9 +143,16 @@ class TopicView:
         """The answer where nothing lies behind an offset, as of the newest version that is known; None: something does,
         or the offset is wrong. Never blocks."""
         head = self._follower.head
-        if not 0 <= partition < head.partition_count or offset != head.log_end_offsets[partition]:
+        if not 0 <= partition < head.partition_count:
+            return None
+        sent_end, version = self._sent_ends.get(partition, (-1, -1))
+        if offset != head.log_end_offsets[partition] and not (offset == sent_end and head.delta_version < version):
             return None
         return Fetched([], head.log_start_offsets[partition], offset)
+
+    def note_sent(self, partition: int, end: int, version: int) -> None:
+        """Readers may have records up to ``end`` before a look finds the version that they are in."""
+        self._sent_ends[partition] = (end, version)
 
     def has_kept(self, partition: int, offset: int) -> bool:
         """Is there something that :meth:`kept` would return? Never blocks."""

@@ -229,6 +229,41 @@ def test_a_reader_is_answered_while_a_look_takes_long(cluster, monkeypatch):
     play(cluster, script)
 
 
+def test_a_reader_ahead_of_a_look_may_ask_for_what_follows(cluster, monkeypatch):
+    """It has records that were committed since the look began, and asks for those behind them."""
+    created(cluster)
+    goes_on = threading.Event()
+    begun = threading.Event()
+
+    async def script(gateway):
+        await gateway.fetch(0)
+        assert await gateway.produce(batch(b"a")) == [0]
+        await gateway.fetching.view("jobs")
+        assert gateway.fetching._topics["jobs"].is_ours
+        real = TopicView.poll
+
+        def late(view: TopicView, expected: int) -> list[int]:
+            found = real(view, expected)
+            begun.set()
+            assert goes_on.wait(60)
+            return found
+
+        monkeypatch.setattr(TopicView, "poll", late)
+        looking = asyncio.ensure_future(gateway.fetching.view("jobs"))
+        assert await asyncio.to_thread(begun.wait, 60)
+        try:
+            assert await gateway.produce(batch(b"b")) == [1]
+            assert (await gateway.fetch(1, max_wait_ms=A_MINUTE_MS * 10))["values"] == [b"b"]
+            waiting = asyncio.ensure_future(gateway.fetch(2, max_wait_ms=A_MINUTE_MS * 10))
+            assert await gateway.produce(batch(b"c")) == [2]
+            assert (await waiting)["values"] == [b"c"]
+        finally:
+            goes_on.set()
+        await looking
+
+    play(cluster, script, fetch_poll_ms=A_MINUTE_MS * 5)
+
+
 def test_a_topic_to_which_only_this_gateway_writes_is_looked_at_from_time_to_time(cluster, looks):
     created(cluster)
 

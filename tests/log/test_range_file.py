@@ -109,7 +109,7 @@ def test_whatever_is_read_of_what_was_expected_has_the_files_bytes(
         places[place] = start + size
 
 
-def test_what_was_expected_is_fetched_once_where_a_column_begins_at_the_end_of_another() -> None:
+def test_adjacent_ranges_are_each_fetched_once() -> None:
     store = Ranges()
     file = RangeFile(store, "f", len(DATA))
     file.expect([(0, 10 * KIB), (10 * KIB, 40 * KIB), (40 * KIB, 50 * KIB)])

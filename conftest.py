@@ -17,6 +17,7 @@ from hypothesis import settings
 from sparklog.clock import Clock
 from sparklog.log import cluster
 from sparklog.storage import LocalStore, MemoryStore, ObjectStore, probe_create_only
+from sparklog.storage.request_counts import CountedStore
 from sparklog.storage.retrying import RetryingStore
 from tests.azurite import azure_options, azure_uri, azurite_endpoint
 from tests.databases import database_url, mariadb, postgresql
@@ -182,7 +183,9 @@ def one_probe() -> Iterator[None]:
     probed: set[type[ObjectStore]] = set()
 
     def probe(store: RetryingStore, *, clock: Clock) -> None:
-        kind = type(store._store._store)  # not that of tests, which count calls or fail
+        counted = store._store
+        assert isinstance(counted, CountedStore)
+        kind = type(counted._store)  # not that of tests, which count calls or fail
         if kind not in probed:
             probe_create_only(store, clock=clock)
         if kind in (LocalStore, MemoryStore):

@@ -13,6 +13,7 @@ from sparklog.clock import Clock
 from sparklog.errors import ObjectNotFoundError, StoreError
 from sparklog.metrics import MetricGroup
 from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
+from sparklog.storage.delegating import DelegatingStore
 
 __all__ = ["KINDS", "CountedStore", "RequestCount", "RequestCounts"]
 
@@ -122,7 +123,7 @@ def _values(count: RequestCount) -> dict[str, float]:
     }
 
 
-class CountedStore(ObjectStore):
+class CountedStore(DelegatingStore):
     """Another store, each of whose calls is counted once it has ended.
 
     What a store's own client repeats within a call isn't seen. Nor is what engines read through
@@ -130,21 +131,9 @@ class CountedStore(ObjectStore):
     """
 
     def __init__(self, store: ObjectStore, *, clock: Clock) -> None:
-        self._store = store
+        super().__init__(store)
         self._clock = clock
         self.counts = RequestCounts()
-
-    @property
-    def uri(self) -> str:
-        return self._store.uri
-
-    @property
-    def may_tear(self) -> bool:
-        return self._store.may_tear
-
-    @property
-    def is_remote(self) -> bool:
-        return self._store.is_remote
 
     def read(self, path: str) -> bytes:
         return self._count("get", 1, partial(self._store.read, path), len)
@@ -220,9 +209,6 @@ class CountedStore(ObjectStore):
 
     def arrow_filesystem(self) -> Any:
         return self._store.arrow_filesystem()
-
-    def close(self) -> None:
-        self._store.close()
 
     def _count(self, kind: str, requests: int, call: Callable[[], T], size_of: Callable[[T], int] | None = None) -> T:
         """The result of a call, which counts as so many requests.

@@ -21,6 +21,7 @@ from sparklog.clock import Clock, Deadline
 from sparklog.errors import StoreError
 from sparklog.parallel import parallel_map
 from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
+from sparklog.storage.delegating import DelegatingStore
 from sparklog.storage.request_counts import CountedStore, RequestCounts
 
 __all__ = ["DEFAULT_RETRY_MS", "Backoff", "Patience", "RetryingStore", "retry"]
@@ -82,14 +83,14 @@ _PATIENCE: ContextVar[Mapping[ObjectStore, Patience]] = ContextVar("patience", d
 """By store."""
 
 
-class RetryingStore(ObjectStore):
+class RetryingStore(DelegatingStore):
     """Another store, each of whose calls is repeated on retriable errors for up to ``retry_ms``.
 
     ``create`` and ``sync`` aren't."""
 
     def __init__(self, store: ObjectStore, *, clock: Clock, retry_ms: float = DEFAULT_RETRY_MS) -> None:
         counted = CountedStore(store, clock=clock)
-        self._store = counted
+        super().__init__(counted)
         self._clock = clock
         self._retry_ms = retry_ms
         self.counts: RequestCounts = counted.counts
@@ -123,18 +124,6 @@ class RetryingStore(ObjectStore):
 
     def _backoff(self, patience: Patience) -> Backoff:
         return Backoff(self._clock, first_ms=patience.backoff_ms, most_ms=patience.backoff_max_ms)
-
-    @property
-    def uri(self) -> str:
-        return self._store.uri
-
-    @property
-    def may_tear(self) -> bool:
-        return self._store.may_tear
-
-    @property
-    def is_remote(self) -> bool:
-        return self._store.is_remote
 
     def read(self, path: str) -> bytes:
         return self._retry(lambda: self._store.read(path))
@@ -210,6 +199,3 @@ class RetryingStore(ObjectStore):
 
     def arrow_filesystem(self) -> Any:
         return self._store.arrow_filesystem()
-
-    def close(self) -> None:
-        self._store.close()

@@ -5,39 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
+from sparklog.storage.base import CreateResult, ObjectInfo
+from sparklog.storage.delegating import DelegatingStore
 
 __all__ = ["WrappedStore"]
 
 T = TypeVar("T")
 
 
-class WrappedStore(ObjectStore):
+class WrappedStore(DelegatingStore):
     """Forwards every call through :meth:`_call`, which a child overrides.
 
     Calls for many objects go one by one (``read_many`` as gets, ``put_many`` as puts), so that a child sees each.
-
-    Args:
-        store: carries the calls out.
     """
-
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._store!r})"
-
-    @property
-    def uri(self) -> str:
-        return self._store.uri
-
-    @property
-    def may_tear(self) -> bool:
-        return self._store.may_tear
-
-    @property
-    def is_remote(self) -> bool:
-        return self._store.is_remote
 
     def read(self, path: str) -> bytes:
         return self._call("get", path, lambda: self._store.read(path))
@@ -70,9 +53,6 @@ class WrappedStore(ObjectStore):
 
     def sync_all(self) -> None:
         self._call("sync_all", "", self._store.sync_all)
-
-    def close(self) -> None:
-        self._store.close()
 
     def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
         """Carry out one call.

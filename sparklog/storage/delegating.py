@@ -1,0 +1,33 @@
+"""The common part of stores that have another one carry out their calls."""
+
+from __future__ import annotations
+
+from sparklog.storage.base import ObjectStore
+
+__all__ = ["DelegatingStore"]
+
+
+class DelegatingStore(ObjectStore):
+    """A store that has another one carry out its calls: it says of itself what that one says, and closes it.
+
+    Args:
+        store: carries the calls out.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    @property
+    def uri(self) -> str:
+        return self._store.uri
+
+    @property
+    def may_tear(self) -> bool:
+        return self._store.may_tear
+
+    @property
+    def is_remote(self) -> bool:
+        return self._store.is_remote
+
+    def close(self) -> None:
+        self._store.close()

@@ -28,7 +28,7 @@ VALUE_SIZE = 1024
 BLOCK = 8_192
 ROW_GROUP = 16 * BLOCK
 """Rows: with these values 128 MiB, as Spark makes its row groups."""
-ALLOWANCE_MIB = 64
+ALLOWANCE_MIB = 48
 NOW_US = 1_700_000_000_000_000
 
 

@@ -36,6 +36,7 @@ class Accumulator:
 
 class Gatherer:
     max_record_bytes: int
+    overhead_bytes: int
     packer: Packer | None
     open: Any
     def __init__(self, future_type: type, clock: Callable[[], int], lock: Any, overhead_bytes: int) -> None: ...

@@ -441,6 +441,8 @@ cdef class Gatherer:
 
     cdef public int64_t max_record_bytes
     """Most bytes of key and value together."""
+    cdef public int64_t overhead_bytes
+    """Bytes that a record counts beside its key and value."""
     cdef public Packer packer
     """Packs values that are dicts; None: they aren't plain."""
     cdef object _batch
@@ -449,7 +451,6 @@ cdef class Gatherer:
     cdef object _lock
     cdef bint _is_system_clock
     cdef type _future_type
-    cdef int64_t _overhead_bytes
 
     def __init__(self, type future_type, clock, lock, int64_t overhead_bytes):
         """
@@ -468,7 +469,7 @@ cdef class Gatherer:
         self._future_type = future_type
         self._clock = clock
         self._is_system_clock = clock is time.time_ns
-        self._overhead_bytes = overhead_bytes
+        self.overhead_bytes = overhead_bytes
         self._lock = None if type(lock) is _thread.LockType else lock
 
     @property
@@ -573,7 +574,7 @@ cdef class Gatherer:
                 return None
             size += packer.packed.size
             value = None
-        size += self._overhead_bytes
+        size += self.overhead_bytes
         if records is None or records.size_bytes + size > records.room_bytes:
             return None
         future._batch = self._batch

@@ -159,14 +159,18 @@ def _differences_of_column(schema: ValueSchema, column: Mapping[str, Any]) -> It
     if column["name"] != DATA or not isinstance(kind, dict) or kind["type"] != "struct":
         yield f"column {column['name']} is {kind if isinstance(kind, str) else kind['type']}, expected {DATA} struct"
         return
+    own = {field.name.lower(): field for field in schema.arrow}
     for field in kind["fields"]:
+        mine = own.get(field["name"].lower())
+        if mine is None:
+            continue
         try:
             old = schemas.ValueSchema.from_json(json.dumps({"type": "struct", "fields": [field]}))
         except schemas.SchemaError as error:  # a type that no topic's value has
-            if field["name"].lower() in {name.lower() for name in schema.arrow.names}:
-                yield str(error)
+            yield str(error)
         else:
-            yield from schemas.type_differences(schema, old, f"the table's column {DATA}")
+            new = schemas.ValueSchema(pa.schema([mine]))
+            yield from schemas.type_differences(new, old, f"the table's column {DATA}")
 
 
 def _trimmed(sources: tuple[str, ...]) -> tuple[str, ...]:

@@ -16,10 +16,11 @@ from sparklog.log.data.arrow_buffers import one_array
 from sparklog.log.data.encode import record_columns
 from sparklog.log.data.value_columns import DATA
 from sparklog.log.data.value_sizes import value_sizes
+from sparklog.producer.batch import TableBatch
 from sparklog.producer.topic_queue import MAX_BATCH_BYTES
 from sparklog.producer.typed_values import ValueEncoding
 
-__all__ = ["check_table", "split_table"]
+__all__ = ["check_table", "split_table", "table_batches"]
 
 _KNOWN = ("key", "value", "headers", "timestamp", "partition")
 _LARGEST_PIECE = 1.25
@@ -87,15 +88,39 @@ def check_table(
     return pa.table(columns)
 
 
-def split_table(table: pa.Table) -> Iterator[pa.Table]:
+def table_batches(
+    topic: str, table: pa.Table, encoding: ValueEncoding | None, *, now_ticks_ms: float, is_whole: bool = False
+) -> list[TableBatch]:
+    """The batches of a checked table, to be queued one after the other.
+
+    Args:
+        encoding: of a typed topic's values.
+        is_whole: one batch, however large it is.
+    """
+    decoded_bytes = 0 if encoding is None or DATA in table.schema.names else encoding.decoded_bytes
+    return [
+        TableBatch(
+            topic,
+            piece,
+            created_ticks_ms=now_ticks_ms,
+            size_bytes=max(1, piece.nbytes + decoded_bytes * piece.num_rows),
+        )
+        for piece in ([table] if is_whole else split_table(table, decoded_bytes=decoded_bytes))
+    ]
+
+
+def split_table(table: pa.Table, *, decoded_bytes: int = 0) -> Iterator[pa.Table]:
     """The table in pieces of about a batch's size, without copying.
+
+    Args:
+        decoded_bytes: what a row of bytes counts beside them, for the columns that they become.
 
     They are about as large as each other, and a piece may be a quarter larger than a batch: what was left over, as a
     piece of its own, would cost as many requests and as much of a store's time as a whole one.
     """
     sizes = np.asarray(_row_sizes(table["key"], table["value"]))
     beside = max(0, table.nbytes - int(sizes.sum())) / table.num_rows  # headers and the like: taken as even
-    ends = np.cumsum(sizes + beside)
+    ends = np.cumsum(sizes + beside + decoded_bytes)
     count = max(1, math.ceil(float(ends[-1]) / (_LARGEST_PIECE * MAX_BATCH_BYTES)))
     marks = float(ends[-1]) * np.arange(1, count) / count
     cuts = [0, *np.unique(np.searchsorted(ends, marks, side="right")), table.num_rows]

@@ -26,8 +26,8 @@ from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.metrics import ClientMetrics, by_group
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.new_clients import announce
-from sparklog.producer.arrow_tables import split_table
-from sparklog.producer.batch import TableBatch, Unacknowledged
+from sparklog.producer.arrow_tables import table_batches
+from sparklog.producer.batch import Unacknowledged
 from sparklog.producer.delayed_records import (
     as_cancellation,
     as_delayed,
@@ -185,8 +185,8 @@ class Producer:
         self._check_transaction()
         pipeline, now = self._pipelines.get(topic), self._cluster.clock.ticks_ms()
         checked = check_sent_table(table, pipeline.topic, self._now_ms())
-        pieces = [checked] if is_whole else split_table(checked)
-        batches = [TableBatch(topic, piece, created_ticks_ms=now, size_bytes=max(1, piece.nbytes)) for piece in pieces]
+        encoding = pipeline.topic.value_encoding
+        batches = table_batches(topic, checked, encoding, now_ticks_ms=now, is_whole=is_whole)
         if is_whole or numbered is not None:
             batches[0].pieces = [Piece(batches[0].count, numbered)]
         pipeline.queue.add_tables(batches)

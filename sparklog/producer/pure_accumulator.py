@@ -90,10 +90,11 @@ class Gatherer:
         """Most bytes of key and value together."""
         self.packer: Any = None
         """Packs values that are dicts, in the compiled core alone."""
+        self.overhead_bytes = overhead_bytes
+        """Bytes that a record counts beside its key and value."""
         self._future_type = future_type
         self._clock = clock
         self._lock = lock
-        self._overhead_bytes = overhead_bytes
 
     def add_plain(self, key: object, value: object) -> Any:
         """Add a record of bytes or None, as of now. This is what ``send`` costs: every line counts.
@@ -109,7 +110,7 @@ class Gatherer:
             return None
         if size > self.max_record_bytes:
             return None
-        size += self._overhead_bytes
+        size += self.overhead_bytes
         clock = self._clock
         with self._lock:
             batch = self.open

@@ -152,6 +152,8 @@ def serialize_record(
     counted = memory_bytes(size, headers, timestamp_ms, partition)
     if typed is not None:
         counted += _ROW_BYTES + _FIELD_BYTES * width
+    elif value is not None and topic.value_encoding is not None:
+        counted += topic.value_encoding.decoded_bytes
     return SerializedRecord(key, value, counted, details)
 
 

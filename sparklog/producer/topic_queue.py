@@ -178,10 +178,15 @@ class TopicQueue:
     def max_record_bytes(self, size_bytes: int) -> None:
         self._gatherer.max_record_bytes = size_bytes
 
-    def set_packer(self, packer: Any) -> None:
+    def set_packer(self, packer: Any, *, decoded_bytes: int = 0) -> None:
         """Let :attr:`add_plain` take dicts of a typed topic's newest schema: as :func:`~sparklog.schemas.packer_of`
-        makes it, or None."""
+        makes it, or None.
+
+        Args:
+            decoded_bytes: what a record counts for the columns that its value becomes.
+        """
         self._gatherer.packer = packer
+        self._gatherer.overhead_bytes = RECORD_OVERHEAD_BYTES + decoded_bytes
 
     @property
     def _open(self) -> RecordBatch | None:

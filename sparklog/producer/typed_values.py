@@ -26,6 +26,10 @@ ERROR_HEADER = "sparklog.value.error"
 """With ``value.on.error=keep``: the header that says why a value's bytes couldn't be decoded."""
 
 
+_COLUMN_BYTES = 2
+"""Memory that a field of a value counts. A column takes four times as much, but only while a batch is encoded: a few at once."""
+_FREE_COLUMNS = 16
+"""A schema of so few fields has columns of about as many bytes; of a larger one most may be missing from a value."""
 RECORD_COLUMNS = ("key", "headers", "timestamp", "partition")
 """The columns of ``send_batch`` that are no fields of a value."""
 
@@ -46,20 +50,24 @@ class ValueEncoding:
     """Is ``value.on.error`` keep?"""
     keeps_bytes: bool
     """Is ``value.bytes`` keep?"""
+    decoded_bytes: int
+    """Bytes that a record of bytes counts against ``buffer_memory`` for the columns that it becomes, beside its bytes."""
 
     @classmethod
     def of(cls, topic: str, head: TopicHead) -> ValueEncoding | None:
         """The encoding of a typed topic; None for an untyped one."""
         if head.schemas is None:
             return None
+        physical = ValueSchema(pa.schema(list(head.schemas.physical)))
         return cls(
             topic=topic,
             schema=head.schemas.newest,
             schema_id=head.schemas.newest_id,
-            physical=ValueSchema(pa.schema(list(head.schemas.physical))),
+            physical=physical,
             codec=ValueBytes.of(head.schemas, head.config),
             keeps_undecodable=head.config["value.on.error"] == "keep",
             keeps_bytes=head.config["value.bytes"] == "keep",
+            decoded_bytes=_COLUMN_BYTES * max(0, len(physical.leaves()) - _FREE_COLUMNS),
         )
 
     @property

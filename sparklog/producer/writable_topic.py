@@ -276,7 +276,10 @@ class WritableTopic:
         limit = min(config.max_request_size, config.buffer_memory, self.max_message_bytes)
         self._queue.max_record_bytes = -1 if self.is_gone else limit
         encoding = self.value_encoding
-        self._queue.set_packer(None if encoding is None else schemas.packer_of(encoding.schema))
+        if encoding is None:
+            self._queue.set_packer(None)
+        else:
+            self._queue.set_packer(schemas.packer_of(encoding.schema), decoded_bytes=encoding.decoded_bytes)
 
     def _compression(self) -> str:
         """The topic's own codec, where it doesn't leave it to the producer. Source: Kafka ``compression.type``."""

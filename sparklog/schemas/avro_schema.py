@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from sparklog.schemas.canonical import MOST_FIELDS, SchemaError, SchemaSource, ValueSchema, canonical_schema
+from sparklog.schemas.canonical import (
+    MOST_FIELDS,
+    Declaration,
+    SchemaError,
+    SchemaSource,
+    ValueSchema,
+    canonical_schema,
+)
 from sparklog.schemas.strict import MULTIPLE, SIZE, SYMBOLS
 
 __all__ = ["avro_of_schema", "is_avro_schema", "readable_avro", "schema_of_avro", "strict_type_of_avro"]
@@ -60,7 +67,8 @@ def schema_of_avro(found: Mapping[str, Any]) -> ValueSchema:
     Raises ``SchemaError``: other unions, a record that holds itself.
     """
     source = SchemaSource("avro", json.dumps(found, separators=(",", ":"), ensure_ascii=False))
-    return replace(canonical_schema(strict_type_of_avro(found)), source=source)
+    schema = canonical_schema(strict_type_of_avro(found))
+    return replace(schema, source=source, declarations=tuple(_declarations(found, "")))
 
 
 def strict_type_of_avro(found: Mapping[str, Any]) -> pa.StructType:
@@ -94,6 +102,24 @@ def readable_avro(found: Any) -> Any:
 def avro_of_schema(schema: ValueSchema, name: str = "Value") -> dict[str, Any]:
     """The Avro record of a schema, each field a union with null. Maps whose keys aren't texts are lists of pairs."""
     return {"type": "record", "name": name, "fields": _fields(schema.arrow, name)}
+
+
+def _declarations(found: Any, path: str) -> Iterator[Declaration]:
+    """The defaults and aliases of fields, where their records are defined; of a schema that could be read."""
+    if isinstance(found, list):
+        for each in found:
+            yield from _declarations(each, path)
+    if not isinstance(found, Mapping):
+        return
+    for each in found.get("fields", ()):
+        inner = f"{path}.{each['name']}" if path else str(each["name"])
+        default, aliases = each.get("default"), tuple(map(str, each.get("aliases", ())))
+        if default is not None or aliases:
+            yield Declaration(inner, None if default is None else json.dumps(default), aliases)
+        yield from _declarations(each["type"], inner)
+    for word, name in (("type", ""), ("items", ".element"), ("values", ".value")):
+        if word in found:
+            yield from _declarations(found[word], f"{path}{name}")
 
 
 class _Names:

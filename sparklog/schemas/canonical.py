@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +16,7 @@ import pyarrow as pa
 from sparklog.errors import InvalidConfigurationError
 
 __all__ = [
+    "Declaration",
     "SchemaError",
     "SchemaSource",
     "ValueSchema",
@@ -82,6 +84,18 @@ class SchemaSource:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A word of a schema's source about a field, beside its type, that no column of a table can keep."""
+
+    path: str
+    """The name of the field, with dots, as in the errors about it: ``place.city``, ``lines.element.sku``."""
+    default: str | None = None
+    """A default that isn't null, as a text for people; None: there is none."""
+    aliases: tuple[str, ...] = ()
+    """Former names of the field, without what it lies in."""
+
+
 @dataclass(frozen=True)
 class ValueSchema:
     """The fields of a topic's values, in order. Every field may be null, at any depth."""
@@ -93,10 +107,12 @@ class ValueSchema:
     registry_id: int | None = None
     """The id that a registry of Confluent's knows it by, which is in the frame of its bytes; None: frames have the
     schema's id in its topic."""
+    declarations: tuple[Declaration, ...] = dataclasses.field(default=(), compare=False)
+    """The defaults that aren't null, and the aliases, that the source has; a topic doesn't keep them."""
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone, without what is kept of them for this process."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
 
     def with_registry_id(self, registry_id: int) -> ValueSchema:
         """The schema, with the id that a registry knows it by, 0 to 2^31 - 1. Raises ``SchemaError``."""
@@ -117,7 +133,9 @@ class ValueSchema:
     def from_json(cls, text: str) -> ValueSchema:
         """The schema of :meth:`to_json`'s text, or of Spark's ``StructType.json()``. Raises ``SchemaError``."""
         try:
-            return canonical_schema(_type_of_json(json.loads(text)))
+            found = json.loads(text)
+            schema = canonical_schema(_type_of_json(found))
+            return replace(schema, declarations=tuple(_declarations(found)))
         except (ValueError, KeyError, TypeError) as error:
             if isinstance(error, SchemaError):
                 raise
@@ -257,6 +275,25 @@ def delta_type(kind: pa.DataType) -> Any:
         key, value = delta_type(kind.key_type), delta_type(kind.item_type)
         return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
     return type_name(kind)
+
+
+def _declarations(found: Any, path: str = "") -> Iterator[Declaration]:
+    """The defaults in the JSON of a Spark ``StructType``, after :func:`_type_of_json` could read it. Source: Spark's
+    ``ResolveDefaultColumns``."""
+    if not isinstance(found, Mapping):
+        return
+    if found["type"] == "struct":
+        for each in found["fields"]:
+            inner = f"{path}.{each['name']}" if path else str(each["name"])
+            default = (each.get("metadata") or {}).get("CURRENT_DEFAULT", "NULL")
+            if str(default).upper() != "NULL":
+                yield Declaration(inner, str(default))
+            yield from _declarations(each["type"], inner)
+    elif found["type"] == "array":
+        yield from _declarations(found["elementType"], f"{path}.element")
+    else:
+        yield from _declarations(found["keyType"], f"{path}.key")
+        yield from _declarations(found["valueType"], f"{path}.value")
 
 
 def _type_of_json(found: Any, depth: int = 0) -> pa.DataType:

@@ -35,11 +35,14 @@ def check(new: ValueSchema, olds: Sequence[ValueSchema], mode: str = "BACKWARD")
 
     All fields may be null and have null as their default, so fields may be added, left out and put into another order
     in every mode; what is refused is a field that has, or ever had, another type, at any depth: no reader could read
-    both, and no table can hold both. So all modes agree, and the transitive ones, too; they are told apart for users of
-    Confluent's registry, who set them.
+    both, and no table can hold both.
 
     A field that can't be null in an Avro record, or is ``required`` in Protobuf, is refused where it is new: records
-    of before have none, and a default that isn't null would be one that no engine but ours knows of.
+    of before have none. So is a new field with a default that isn't null, which no engine would know of: records of
+    before would be read as null. And so is one that is the alias of another: a column can't be renamed.
+
+    ``FORWARD`` and ``FULL`` refuse besides what keeps a reader of the newest schema of before, or with ``_TRANSITIVE``
+    of all of them, from reading new values: a field that it demands, and that they may lack. Otherwise all modes agree.
 
     Raises ``InvalidConfigurationError``: no such mode.
     """
@@ -51,6 +54,12 @@ def check(new: ValueSchema, olds: Sequence[ValueSchema], mode: str = "BACKWARD")
         which = f"schema {number}"
         for reason in (*_differences(new.arrow, old.arrow, "", which), *_demands(new, old, which)):
             reasons.setdefault(reason.replace(which, "", 1), reason)  # the oldest schema stands for all
+        if mode.startswith(("FORWARD", "FULL")) and (number == len(olds) or mode.endswith("_TRANSITIVE")):
+            for path in new_demands(old, new):
+                reason = f"field {path}: readers of {which} demand it, but values of this schema may lack it ({mode})"
+                reasons.setdefault(reason.replace(which, "", 1), reason)
+    for reason in _unmet_declarations(new, olds):
+        reasons.setdefault(reason, reason)
     return Verdict(not reasons, tuple(reasons.values()))
 
 
@@ -98,6 +107,43 @@ def _demands(new: ValueSchema, old: ValueSchema, which: str) -> Iterable[str]:
             f"field {path}: it can't be null, but values of {which} may lack it; make it a union with null, which is "
             "optional in Protobuf"
         )
+
+
+def _unmet_declarations(new: ValueSchema, olds: Sequence[ValueSchema]) -> Iterable[str]:
+    """The defaults and aliases of fields that the schemas of before don't have: what no table can do."""
+    if not olds or not new.declarations:
+        return
+    known = {path.lower() for old in olds for path in _paths(old.struct_type, "")}
+    for each in new.declarations:
+        within = each.path[: each.path.rfind(".") + 1]
+        if each.path.lower() in known or (within and within[:-1].lower() not in known):
+            continue  # of what is new as a whole, values of before have nothing
+        if each.default is not None:
+            yield (
+                f"field {each.path}: new, with the default {each.default}, but values of before are read as null; "
+                "leave the default out, or make it null"
+            )
+        for alias in each.aliases:
+            if f"{within}{alias}".lower() in known:
+                yield (
+                    f"field {each.path}: an alias of {within}{alias}, but a column keeps its name for ever; go on with "
+                    f"{alias}, or leave the alias out"
+                )
+
+
+def _paths(kind: pa.DataType, prefix: str) -> Iterable[str]:
+    """The fields, elements, keys and values of a type at any depth, as the sentences name them."""
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield f"{prefix}{field.name}"
+            yield from _paths(field.type, f"{prefix}{field.name}.")
+    elif pa.types.is_list(kind):
+        yield f"{prefix}element"
+        yield from _paths(kind.value_type, f"{prefix}element.")
+    elif pa.types.is_map(kind):
+        yield from (f"{prefix}key", f"{prefix}value")
+        yield from _paths(kind.key_type, f"{prefix}key.")
+        yield from _paths(kind.item_type, f"{prefix}value.")
 
 
 def _differences(new: Iterable[pa.Field], old: Iterable[pa.Field], prefix: str, which: str) -> Iterable[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from sparklog.schemas.canonical import MOST_FIELDS, SchemaError, ValueSchema, canonical_schema
+from sparklog.schemas.canonical import MOST_FIELDS, Declaration, SchemaError, ValueSchema, canonical_schema
 
 __all__ = ["is_json_schema", "schema_of_json_schema"]
 
@@ -32,7 +34,24 @@ def schema_of_json_schema(found: Mapping[str, Any]) -> ValueSchema:
     kind = _type_of(found, "", found, (), [0])
     if not pa.types.is_struct(kind):
         raise SchemaError("a JSON Schema of no object; expected type object with properties")
-    return canonical_schema(kind)
+    return replace(canonical_schema(kind), declarations=tuple(_declarations(found, "", found)))
+
+
+def _declarations(found: Mapping[str, Any], path: str, root: Mapping[str, Any]) -> Iterator[Declaration]:
+    """The defaults of fields, of a schema that could be read, and so refers to nothing that holds itself."""
+    if "$ref" in found:
+        yield from _declarations(_resolved(str(found["$ref"]), root, path), path, root)
+        return
+    for kind in (*found.get("anyOf", ()), *found.get("oneOf", ())):
+        yield from _declarations(kind, path, root)
+    for name, each in (found.get("properties") or {}).items():
+        inner = f"{path}.{name}" if path else name
+        if each.get("default") is not None:
+            yield Declaration(inner, json.dumps(each["default"]))
+        yield from _declarations(each, inner, root)
+    for word, name in (("items", "element"), ("additionalProperties", "value")):
+        if isinstance(found.get(word), Mapping):
+            yield from _declarations(found[word], f"{path}.{name}", root)
 
 
 def _type_of(

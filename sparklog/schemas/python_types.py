@@ -9,12 +9,12 @@ import enum
 import types
 import typing
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from sparklog.schemas.canonical import SchemaError, ValueSchema, canonical_schema
+from sparklog.schemas.canonical import Declaration, SchemaError, ValueSchema, canonical_schema
 
 __all__ = ["has_fields", "schema_of_class"]
 
@@ -41,7 +41,50 @@ def schema_of_class(source: type) -> ValueSchema:
 
     Raises ``SchemaError``: a field's type that has no counterpart, or a class that holds itself.
     """
-    return canonical_schema(_struct_of(source, "", ()))
+    schema = canonical_schema(_struct_of(source, "", ()))
+    return dataclasses.replace(schema, declarations=tuple(_declarations(source, "")))
+
+
+def _declarations(source: Any, path: str) -> Iterator[Declaration]:
+    """The defaults that aren't None, of a class that could be read.
+
+    Args:
+        source: the class, or the annotation of a field within it.
+    """
+    if not has_fields(source):
+        names = {list: ("element",), tuple: ("element",), dict: ("key", "value")}.get(typing.get_origin(source), ())
+        for number, argument in enumerate(typing.get_args(source)):
+            yield from _declarations(argument, f"{path}.{names[number]}" if number < len(names) else path)
+        return
+    hints = typing.get_type_hints(source, include_extras=True)
+    for name, default in _defaults(source).items():
+        inner = f"{path}.{name}" if path else name
+        if default is not None:
+            yield Declaration(inner, default)
+        yield from _declarations(hints[name], inner)
+
+
+def _defaults(source: type) -> dict[str, str | None]:
+    """The fields of a class, each with its default as a text; None: it has none, or None."""
+    models = getattr(source, "model_fields", None)
+    if models is not None:
+        return {
+            name: None if field.is_required() else _default_text(field.default, field.default_factory)
+            for name, field in models.items()
+        }
+    return {
+        field.name: _default_text(
+            None if field.default is dataclasses.MISSING else field.default,
+            None if field.default_factory is dataclasses.MISSING else field.default_factory,
+        )
+        for field in dataclasses.fields(source)
+    }
+
+
+def _default_text(default: Any, factory: Any) -> str | None:
+    if factory is not None:
+        return f"of {getattr(factory, '__name__', factory)}()"
+    return None if default is None else repr(default)
 
 
 def _struct_of(source: type, prefix: str, within: tuple[type, ...]) -> pa.StructType:

@@ -41,7 +41,9 @@ class S3Store(BucketStore):
     def __init__(self, uri: str, storage_options: Mapping[str, Any] | None = None) -> None:
         match = _URI.fullmatch(uri)
         if match is None:  # the text isn't repeated: it may hold a secret
-            raise InvalidArgumentError("invalid S3 URI: expected s3://bucket/prefix, without credentials")
+            raise InvalidArgumentError(
+                "invalid S3 URI: expected s3://bucket/prefix, in lower case and without credentials"
+            )
         self._name = match["bucket"]
         root = check_root(match["root"])
         options = {**(storage_options or {})}
@@ -66,4 +68,4 @@ def _bucket(name: str, options: Mapping[str, Any], client: object) -> Bucket:
             lambda stores: connect_s3(stores, name, parsed),
             renews_credentials=parsed.keys is None and not parsed.is_anonymous,
         )
-    raise InvalidConfigurationError("storage_options client: expected obstore or s3fs")
+    raise InvalidConfigurationError("storage_options client: expected obstore, s3fs or fsspec")

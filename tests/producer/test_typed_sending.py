@@ -455,3 +455,37 @@ def test_malicious_json_fails_alone(raw):
             bad.get()
         assert good.get().offset == 0
     assert load_state(cluster.topic_log("t")).head.log_end_offsets == (1,)
+
+
+def file_rows(cluster):
+    """The number of records of each file that was ever added."""
+    log = cluster.topic_log("t")
+    entries = [log.read_entry(number) for number in range(load_state(log).position.version + 1)]
+    return [action.stats["numRecords"] for entry in entries for action in entry.actions if hasattr(action, "stats")]
+
+
+@pytest.mark.parametrize("way", ["plain", "detailed", "table"])
+def test_bytes_of_few_fields_of_many_count_what_their_columns_take(way):
+    cluster = a_topic(
+        value_schema(pa.schema([(f"f{number}", pa.int64()) for number in range(1_000)])), num_partitions=1
+    )
+    count = 6_000 if way == "table" else 1_200
+    buffer_memory = 33_554_432 if way == "table" else 1_048_576
+    with a_producer(cluster, linger_ms=60_000, batch_size=65_536, buffer_memory=buffer_memory) as producer:
+        if way == "table":
+            producer.send_batch("t", pa.table({"value": [b"{}"] * count}))
+        for number in range(0 if way == "table" else count):
+            producer.send("t", b"{}", headers=[("n", str(number).encode())] if way == "detailed" else None)
+        producer.flush()
+    rows = file_rows(cluster)
+    assert sum(rows) == count
+    assert max(rows) <= count // 2  # 984 columns beyond the first 16, of two bytes each
+    assert values(cluster)[0] == {f"f{number}": None for number in range(1_000)}
+
+
+def test_bytes_of_few_fields_count_as_they_are():
+    with a_producer(a_topic()) as producer:
+        producer.send("t", b'{"id": 1}').get(10)
+        encoding = producer._pipelines.get("t").topic.value_encoding
+        assert encoding is not None
+        assert encoding.decoded_bytes == 0

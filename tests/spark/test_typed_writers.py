@@ -1,6 +1,7 @@
 """Spark's own Delta writer and typed topics: structs by SQL and DataFrame, changes of columns, fields that it adds."""
 
 import datetime
+import json
 from typing import Any
 
 import pytest
@@ -99,4 +100,23 @@ def test_a_field_that_spark_adds_to_the_values_waits_for_a_schema(spark, root):
     assert sequence(root) == []
     assert [value["extra"] for value in values(root)] == [None, None, None, 1]
     assert [row[0] for row in spark.sql(f"SELECT data.extra FROM {table(root)} WHERE data.extra > 0").collect()] == [1]
+    assert problems(root) == []
+
+
+def test_values_are_erased_by_sql_and_former_versions_keep_them(spark, root):
+    with Producer(root) as producer:
+        for number in range(1, 6):
+            producer.send("t", {**ROW, "id": number}, key=b"k").get()
+    before = spark.sql(f"DESCRIBE HISTORY {table(root)} LIMIT 1").collect()[0].version
+    spark.sql(f"DELETE FROM {table(root)} WHERE data.id = 3")
+    spark.sql(f"UPDATE {table(root)} SET data = NULL WHERE data.id = 4")
+    assert values(root) == [{**NONE, "id": 0}, {**ROW, "id": 1}, {**ROW, "id": 2}, None, {**ROW, "id": 5}]
+    former = spark.sql(
+        f"SELECT data.id, to_json(data) FROM {table(root)} VERSION AS OF {before} ORDER BY data.id"
+    ).collect()
+    assert [row[0] for row in former] == [0, 1, 2, 3, 4, 5]
+    assert [json.loads(row[1])["id"] for row in former] == [0, 1, 2, 3, 4, 5]
+    with Producer(root) as producer:
+        assert producer.send("t", {**ROW, "id": 6}, key=b"k").get().offset == 6
+    assert values(root)[-1] == {**ROW, "id": 6}
     assert problems(root) == []

@@ -40,6 +40,7 @@ FIRST_FOUND = {
     "nobody_minds_its_own_silence": GROUP_SEEDS + 4,
     "nobody_takes_what_was_released": GROUP_SEEDS + 13,
     "offsets_count_before_the_records": 275,
+    "offsets_before_are_not_flushed": 75,
     "own_entry_is_not_known_again": 179,
     "pending_offsets_are_forgotten": 28,
     "recovery_skips_a_topic": 6,

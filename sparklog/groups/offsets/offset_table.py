@@ -93,8 +93,10 @@ class OffsetTable:
         *,
         deadline: Deadline,
         before_commit: Callable[[], object] = lambda: None,
+        sync: bool = True,
     ) -> Changed:
-        """Carry out ``changes``, one after the other, in one commit that is durable when this returns.
+        """Carry out ``changes``, one after the other, in one commit that is durable when this returns, unless ``sync``
+        says otherwise.
 
         One that is refused doesn't hinder the others. The table is created when it isn't there. Where nothing is to be
         written, nothing is.
@@ -103,6 +105,8 @@ class OffsetTable:
             deadline: on the cluster's clock; a commit that won is success however late.
             before_commit: called between the upload and the create that makes it count, before each attempt; may wait.
                 What it raises is raised, and nothing was changed unless by an earlier attempt.
+            sync: False: a power loss may take the commit. Whoever commits behind it with fsync flushes it before (rule
+                L9, fsync).
         Raises:
             KafkaTimeoutError: the deadline passed; nothing was and nothing will be changed.
             CommitStateUnknownError: not settled in time; the changes may be carried out, together and once.
@@ -117,6 +121,7 @@ class OffsetTable:
             writer=self._writer,
             number=self._commit_number,
             before_commit=before_commit,
+            sync=sync,
         )
         pause_ms = min(self._pause_until_ticks_ms, deadline.ticks_ms) - clock.ticks_ms()
         if pause_ms > 0:  # rule L11, fairness: others may have the next version

@@ -21,8 +21,10 @@ from __future__ import annotations
 import logging
 import random
 import secrets
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from sparklog.clock import Deadline
 from sparklog.delta.checkpoint import checkpoint_due
@@ -69,6 +71,8 @@ class OffsetTable:
         self._checkpoint_version = -1
         self._maintenance_due_at: int | None = None
         self._background = Background("maintenance")
+        self._closing = threading.Event()
+        """Ends the wait before maintenance."""
         self._rest_until_ticks_ms = 0.0
         self._swept_ticks_ms: float | None = None
 
@@ -141,17 +145,24 @@ class OffsetTable:
         """Did a commit of this object make a checkpoint due? Then somebody should call :meth:`maintain`."""
         return self._maintenance_due_at is not None
 
-    def maintain(self) -> None:
+    def maintain(self, *, is_aside: bool = False) -> None:
         """Write a checkpoint, delete what was replaced an hour ago and log entries older than a day, if still due.
 
         May run in another thread, beside the owner's calls. An error is logged, and all of it done when it is due the
         next time: until then, opening the table behind another engine's commit is slower, and space is wasted.
+
+        Args:
+            is_aside: whoever waits for it is :meth:`close`, which lets it begin at once.
         """
         version, self._maintenance_due_at = self._maintenance_due_at, None
         if version is None:
             return
         clock = self._log.clock
-        clock.sleep_ms(random.uniform(0, _MAX_DELAY_MS))  # noqa: S311 - spreads writers (rule L11, fairness), no secret
+        delay_ms = random.uniform(0, _MAX_DELAY_MS)  # noqa: S311 - spreads writers (rule L11, fairness), no secret
+        if is_aside:
+            self._closing.wait(delay_ms / 1000)
+        else:
+            clock.sleep_ms(delay_ms)
         began = clock.ticks_ms()
         sweeps = self._swept_ticks_ms is None or began - self._swept_ticks_ms >= _SWEEP_EVERY_MS
         try:
@@ -169,11 +180,12 @@ class OffsetTable:
         """Run :meth:`maintain`, if it is due, in a thread of its own, one at a time: no commit waits for it;
         :meth:`close` waits for it."""
         if self.maintenance_due:
-            self._background.start(self.maintain)
+            self._background.start(partial(self.maintain, is_aside=True))
 
     def close(self, timeout_ms: float = 60_000) -> bool:
         """Wait for maintenance that is under way: a process that exits in the middle of it may crash. True: it has
         ended, or there is none."""
+        self._closing.set()
         return self._background.close(timeout_ms)
 
     def _after_commit(self, done: CommitResult[OffsetState, Changed]) -> None:

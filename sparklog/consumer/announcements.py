@@ -24,6 +24,11 @@ class Announcements:
             if not self._fetch_state.is_parked:
                 self._fetch_state.fetcher_condition.notify()
 
+    @property
+    def is_empty(self) -> bool:
+        """Was nothing announced that wasn't looked at since? Under the lock."""
+        return not self._topics
+
     def among(self, topics: Set[str]) -> Set[str]:
         """The topics among these of which something was announced. Under the lock."""
         return self._topics & topics if self._topics else self._topics

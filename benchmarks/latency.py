@@ -143,7 +143,7 @@ def idle_kafka(bootstrap: str, *, topic: str, seconds: float) -> float:
 
 def seconds_of(extent: Extent) -> int:
     """How long records are sent."""
-    return extent.of(2, 5, 20)
+    return extent.of(2, 8, 20)
 
 
 def end_to_end(send: Any, receive: Any, *, acks: int | str, count: int, **where: str) -> list[str]:

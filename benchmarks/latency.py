@@ -6,10 +6,12 @@ broker that flushes every batch; beside ``acks=1`` one as it ships.
 
 from __future__ import annotations
 
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from benchmarks.extent import Extent
@@ -24,6 +26,9 @@ RATE = 200
 WARM_UP = 200
 """So many records at the start aren't counted: both sides open files, connections and threads then."""
 PATIENCE_S = 60
+RUNS = 3
+"""A full collection of Python's in either process, or one pause of the machine, is a fiftieth of a second, near
+one percent of a run: of each figure the median of so many runs counts."""
 VALUE_SIZE = 100
 
 Answer = dict[str, Any]
@@ -156,9 +161,15 @@ def end_to_end(send: Any, receive: Any, *, acks: int | str, count: int, **where:
     ]
 
 
+def medians(make: Callable[[], list[str]], *, runs: int) -> list[str]:
+    """Of each figure of a row."""
+    rows = [make() for _ in range(runs)]
+    return [f"{statistics.median(map(float, figures)):.2f}" for figures in zip(*rows, strict=True)]
+
+
 def latency(extent: Extent) -> None:
     """End to end at 200 records/s, then what an idle consumer costs; with fsync only in a full run."""
-    count = WARM_UP + RATE * seconds_of(extent)
+    count, runs = WARM_UP + RATE * seconds_of(extent), 1 if extent.is_quick else RUNS
     seconds = extent.of(1, 5, 10)
     rows, idle = [], []
     with broker_or_none() as broker, ExitStack() as stack:
@@ -168,20 +179,21 @@ def latency(extent: Extent) -> None:
             ways.append(("all", flushing, "Kafka, acks=all, flushed"))
         for acks, peer, name in ways:
             progress(f"sparklog, acks={acks}")
-            with tempfile.TemporaryDirectory() as root:
-                sparklog_topic(root, TOPIC, partitions=1)
-                figures = end_to_end(send_sparklog, receive_sparklog, acks=acks, count=count, root=root)
+            with tempfile.TemporaryDirectory() as folder:
+                figures = medians(partial(sparklog_row, folder, acks=acks, count=count), runs=runs)
                 rows.append([f"sparklog, acks={acks}", *figures, ""])
                 if acks == 1:
+                    root = tempfile.mkdtemp(dir=folder)
+                    sparklog_topic(root, TOPIC, partitions=1)
+                    run(send_sparklog, root=root, count=WARM_UP, acks=1)
                     idle.append(["sparklog", f"{100 * run(idle_sparklog, root=root, seconds=seconds):.2f}", ""])
                     add_targets(figures, idle_percent=idle[-1][1])
             if peer is not None:
                 progress(name)
                 where = {"bootstrap": peer.bootstrap, "topic": kafka_topic(peer.bootstrap, partitions=1)}
                 run(send_kafka, **where, count=WARM_UP, acks=acks)  # the JVM compiles
-                where["topic"] = kafka_topic(peer.bootstrap, partitions=1)
                 broker_cpu = BrokerShare(peer)
-                figures = end_to_end(send_kafka, receive_kafka, acks=acks, count=count, **where)
+                figures = medians(partial(kafka_row, peer, acks=acks, count=count), runs=runs)
                 rows.append([name, *figures, broker_cpu.percent()])
                 if acks == 1:
                     broker_cpu = BrokerShare(peer)
@@ -190,13 +202,26 @@ def latency(extent: Extent) -> None:
     progress("")
     print(
         f"End to end, {RATE} records/s of {VALUE_SIZE} bytes for {seconds_of(extent)} s, one partition, two processes, "
-        "no linger"
+        f"no linger; of each figure the median of {runs} runs"
     )
     columns = ["p50 ms", "p99 ms", "max ms", "producer CPU %", "consumer CPU %", "broker CPU %"]
     print_table(["", *columns], rows)
     print()
     print("A consumer to which nothing comes")
     print_table(["", "CPU %", "broker CPU %"], idle)
+
+
+def sparklog_row(folder: str, *, acks: int | str, count: int) -> list[str]:
+    """One run, in a cluster of its own."""
+    root = tempfile.mkdtemp(dir=folder)
+    sparklog_topic(root, TOPIC, partitions=1)
+    return end_to_end(send_sparklog, receive_sparklog, acks=acks, count=count, root=root)
+
+
+def kafka_row(peer: Broker, *, acks: int | str, count: int) -> list[str]:
+    """One run, in a topic of its own."""
+    topic = kafka_topic(peer.bootstrap, partitions=1)
+    return end_to_end(send_kafka, receive_kafka, acks=acks, count=count, bootstrap=peer.bootstrap, topic=topic)
 
 
 def add_targets(figures: list[str], *, idle_percent: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 
 from sparklog.consumer.fetch_state import FetchState
 
@@ -24,9 +24,9 @@ class Announcements:
             if not self._fetch_state.is_parked:
                 self._fetch_state.fetcher_condition.notify()
 
-    def among(self, topics: Set[str]) -> Set[str]:
-        """The topics among these of which something was announced. Under the lock."""
-        return self._topics & topics if self._topics else self._topics
+    def among(self, topics: Callable[[], Set[str]]) -> Set[str]:
+        """The topics among these, asked for where it matters, of which something was announced. Under the lock."""
+        return self._topics & topics() if self._topics else self._topics
 
     def take(self, topics: Set[str]) -> Set[str]:
         """Forget what was announced of these topics, which are looked at now; return those of which something was."""

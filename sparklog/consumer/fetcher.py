@@ -134,7 +134,7 @@ class Fetcher:
     @property
     def has_announced(self) -> bool:
         """Has the store announced something new in a topic that may be looked at now? Under the lock."""
-        announced = self._announcements.among(self._to_look_at())
+        announced = self._announcements.among(self._to_look_at)
         return bool(announced - self._retry_ticks_ms.keys() - self._topics.opening)
 
     @property

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from sparklog.clock import Clock
 from sparklog.delta.checkpoint import checkpoint_due, checkpoint_threshold, write_next_checkpoint
 from sparklog.delta.listing import CheckpointHint, read_checkpoint_hint
 from sparklog.delta.log import DeltaLog
@@ -89,7 +90,7 @@ class Checkpoints:
         """Before that nobody looks whether that client goes on."""
         self._is_closing = False
         self._woken = threading.Event()
-        """Ends the rest."""
+        """Ends the rest, and the wait before the first checkpoint."""
 
     def after_commit(self, state: TopicState, *, created: bool = True) -> None:
         """Start a checkpoint if this process's newest commit made one due. Costs no store call when it didn't.
@@ -162,7 +163,7 @@ class Checkpoints:
             due: the commit that made the first due, if others don't write it; None: it is due whoever made it so.
         """
         if due is not None:
-            due.log.clock.sleep_ms(random.uniform(0, self._max_delay_ms))  # noqa: S311 - spreads writers, no secret
+            self._delay(due.log.clock)
         failures = 0
         while True:
             is_last = self._is_closing or not self._stays
@@ -174,6 +175,16 @@ class Checkpoints:
             due = None
             if not self._is_late():
                 return
+
+    def _delay(self, clock: Clock) -> None:
+        """Wait by chance, so that several writers don't do it at once; not where whoever closes waits for it."""
+        delay_ms = random.uniform(0, self._max_delay_ms)  # noqa: S311 - spreads writers, no secret
+        if not self._stays:
+            clock.sleep_ms(delay_ms)
+            return
+        self._woken.clear()
+        if not self._is_closing:
+            self._woken.wait(delay_ms / 1000)
 
     def _rest(self, least_ms: float) -> None:
         """Wait until the rest after the newest checkpoint is over, and at least so long; less where it is urgent."""

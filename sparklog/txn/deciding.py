@@ -31,7 +31,7 @@ from sparklog.txn.entries import (
 from sparklog.txn.forward import publish_topics
 from sparklog.txn.states import TransactionState
 
-__all__ = ["Decision", "abort_if_open", "decide", "deciding_for", "entry_in_place", "read_decision"]
+__all__ = ["Decision", "abort_if_open", "decide", "deciding_for", "entry_in_place", "read_decision", "was_lost"]
 
 _LOGGER = logging.getLogger("sparklog.txn")
 _ATTEMPTS = 5
@@ -67,6 +67,8 @@ def read_decision(log: TransactionLog, decider: Decider) -> Decision | None:
         if look is None:
             continue
         if look.entry is None and look.newest < number - 1:
+            if _lost_its_end(log, look.newest):
+                return Decision(is_committed=False, entry=None, is_finished=True)
             raise CorruptLogError(
                 f"transactional id {decider.transactional_id!r}: entry {number} is to decide a transaction, but its "
                 f"log ends at {look.newest}"
@@ -120,6 +122,22 @@ def _look(log: TransactionLog, number: int) -> _Look | None:
     return _Look(entry=None, newest=newest) if newest < max(1, number - 1) else None
 
 
+def was_lost(cluster: Cluster, decider: Decider) -> bool:
+    """Did a power loss take a transaction, with the end of its id's log? One that is open, or decided, isn't lost.
+
+    Raises ``CorruptLogError``, ``ConcurrentTransactionsError``, ``StoreError``."""
+    decision = read_decision(open_transaction_log(cluster, decider.transactional_id), decider)
+    return decision is not None and decision.entry is None and not decision.is_committed
+
+
+def _lost_its_end(log: TransactionLog, newest: int) -> bool:
+    """Does the log end too soon because a power loss took what its producer didn't fsync? Then what is missing wasn't
+    decided, for good: whoever began is dead, and the first entry of each epoch is durable, so no other has its number.
+    """
+    entry = log.read_entry(newest)
+    return entry is not None and entry.header.is_unsynced
+
+
 def _decision(decider: Decider, entry: TransactionEntry | None, *, is_finished: bool) -> Decision:
     """Read the decision from the entry that has the number. Whatever was cleaned was settled everywhere before (rule
     T6, an id's log), so a row that still waits for it is of a transaction that was never committed."""
@@ -151,7 +169,7 @@ def decide(cluster: Cluster, decider: Decider, *, reason: str, timeout_ms: float
     """
     log = open_transaction_log(cluster, decider.transactional_id)
     decision = _have_decided(log, decider, reason=reason, timeout_ms=timeout_ms)
-    log.flush(decider.number)  # its writer may have died before its fsync: nothing is done because of what may be lost
+    log.make_durable(decider.number, decision.entry)  # its writer may have died before its fsync
     _carry_out(cluster, log, decision, timeout_ms=timeout_ms)
     return decision.is_committed
 
@@ -222,7 +240,7 @@ def deciding_for(cluster: Cluster, *, reason: str, timeout_ms: float) -> Decidin
         decision = read_decision(log, decider)
         if decision is None:
             return None
-        log.flush(decider.number)
+        log.make_durable(decider.number, decision.entry)
         _carry_out(cluster, log, decision, timeout_ms=timeout_ms)
         if decision.is_committed and len(finished) < _MOST_REMEMBERED:
             finished.add(decider)

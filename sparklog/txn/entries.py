@@ -85,6 +85,8 @@ class Header:
     """``transaction_timeout_ms``."""
     holder: str = ""
     """The holder that began the epoch: the run of a streaming query; empty for a producer."""
+    is_unsynced: bool = False
+    """Does the producer leave fsync out (``acks=1``)? Then a power loss may take the epoch's entries but the first."""
 
     @property
     def refresh_after_ms(self) -> int:
@@ -227,6 +229,21 @@ class TransactionLog(NumberedLog[TransactionEntry]):
         numbers = (self.number_of(found.path.rpartition("/")[2]) for found in listed)
         return list(islice((number for number in numbers if number is not None), at_most))
 
+    def make_durable(self, number: int, entry: TransactionEntry | None) -> None:
+        """Let the decision with this number survive a power loss before anything is done because of it, as
+        :meth:`flush`: nothing is carried out that may be lost. Where its producer leaves fsync out that holds for what
+        lies before it, and for its files, too.
+
+        Args:
+            entry: the decision; None where it was cleaned away.
+        Raises:
+            StoreError.
+        """
+        if entry is not None and entry.header.is_unsynced:
+            self.store.sync_all()
+        else:
+            self.flush(number)
+
     def verify(self, position: Position) -> None:
         """Did others leave the log alone since ``position``, but for the entry right behind it? One LIST.
 
@@ -276,6 +293,8 @@ def encode_transaction(entry: TransactionEntry, token: str) -> bytes:
     }
     if header.holder:
         body["holder"] = header.holder
+    if header.is_unsynced:
+        body["unsynced"] = True
     if entry.batches:
         body["batches"] = [[batch.query_id, batch.batch_id] for batch in entry.batches]
         # Beside them, not in them: an older sparklog, which knows pairs alone, still reads the entry.
@@ -298,6 +317,7 @@ def decode_transaction(version: int, path: str, data: bytes) -> TransactionEntry
             producer_epoch=int(body["producer_epoch"]),
             timeout_ms=int(body["timeout_ms"]),
             holder=str(body.get("holder", "")),
+            is_unsynced=bool(body.get("unsynced", False)),
         )
         topics = {
             str(name): TopicFiles(

@@ -94,6 +94,8 @@ class EpochLog:
             if newest is not None and newest.state.is_prepared:
                 finish(self._cluster, self._log, newest, position, timeout_ms=deadline.left_ms)
             else:
+                if newest is not None:  # what comes now may be durable, so what lies before it is
+                    self._log.make_durable(newest.version, newest)
                 header, now_ms = self._next_header(newest, timeout_ms), self._clock.now_ms()
                 entry = (
                     first_entry(header, now_ms=now_ms)
@@ -107,7 +109,7 @@ class EpochLog:
                         entry,
                         tokens=set(),
                         deadline=deadline,
-                        sync=self._sync,
+                        sync=True,  # also with acks=1: after a power loss no other epoch has this one's number
                     )
                 except PositionLost:
                     is_ours = False
@@ -122,10 +124,12 @@ class EpochLog:
         return created
 
     def _next_header(self, newest: TransactionEntry | None, timeout_ms: int) -> Header:
-        own = Header(producer_id=new_producer_id(), producer_epoch=0, timeout_ms=timeout_ms, holder=self._holder)
-        return (
-            own if newest is None else replace(next_header(newest.header), timeout_ms=own.timeout_ms, holder=own.holder)
+        before = (
+            Header(producer_id=new_producer_id(), producer_epoch=0, timeout_ms=timeout_ms)
+            if newest is None
+            else next_header(newest.header)
         )
+        return replace(before, timeout_ms=timeout_ms, holder=self._holder, is_unsynced=not self._sync)
 
     def begin_decision(self) -> None:
         """Forget the attempts at an earlier decision."""

@@ -109,7 +109,7 @@ def roll_forward(
         UnsupportedVersionError, CorruptLogError, StorePermissionError, …: a topic or a group refuses; all others have
             what was decided. The message names the transaction and what refuses.
     """
-    log.flush(entry.version)  # whose writer may have died before its fsync: nothing is carried out that may be lost
+    log.make_durable(entry.version, entry)  # its writer may have died before its fsync
     is_committed = entry.state is TransactionState.PREPARE_COMMIT
     published = PublishedTopics(skipped=frozenset(), refused={})
     if is_committed:

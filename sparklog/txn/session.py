@@ -46,7 +46,7 @@ class TransactionSession:
         """Reads nothing yet. Raises ``InvalidArgumentError`` for an id that none may have.
 
         Args:
-            sync: fsync every decision (``acks=all`` on a local file system).
+            sync: fsync every decision, and the offsets of groups (``acks=all`` on a local file system).
             holder: whom entries name as the one that began their epoch.
         """
         self.transactional_id = transactional_id
@@ -54,7 +54,7 @@ class TransactionSession:
         self._clock = cluster.clock
         self._timeout_ms = timeout_ms
         self._log = EpochLog(cluster, transactional_id, sync=sync, holder=holder)
-        self._offsets = TransactionOffsets(cluster, transactional_id, timeout_ms=timeout_ms)
+        self._offsets = TransactionOffsets(cluster, transactional_id, timeout_ms=timeout_ms, sync=sync)
         self._session_marker: OwnSessionMarker | None = None
         """The sign that a transaction of this epoch may be open (rule T4, open sessions)."""
         self._committed: Marker | None = None

@@ -18,7 +18,7 @@ from sparklog.groups.offsets.pending import PendOffsets, SettlePending, settle_p
 from sparklog.groups.offsets.rows import Decider, Stamp
 from sparklog.log.cluster import Cluster
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from sparklog.txn.deciding import decide
+from sparklog.txn.deciding import decide, was_lost
 
 __all__ = ["TransactionOffsets"]
 
@@ -26,12 +26,14 @@ __all__ = ["TransactionOffsets"]
 class TransactionOffsets:
     """The open transaction's offsets, in the tables of their groups. Owned by one thread at a time."""
 
-    def __init__(self, cluster: Cluster, transactional_id: str, *, timeout_ms: int) -> None:
+    def __init__(self, cluster: Cluster, transactional_id: str, *, timeout_ms: int, sync: bool = True) -> None:
         """Reads nothing yet.
 
         Args:
             timeout_ms: how long deciding another's transaction may take, whose offsets are in the way.
+            sync: fsync offsets, as pending and as they count: False where the decision isn't fsynced either.
         """
+        self._sync = sync
         self._cluster = cluster
         self._transactional_id = transactional_id
         self._timeout_ms = timeout_ms
@@ -87,11 +89,11 @@ class TransactionOffsets:
             topic_ids=TopicCatalog(self._cluster).ids_of(offsets.keys()) if not metadata.member_id else {},
         )
         self._groups.setdefault(group, set()).update(offsets)
-        changed = table.change([change], deadline=deadline)
+        changed = table.change([change], deadline=deadline, sync=self._sync)
         if isinstance(changed.errors[0], UnstableOffsetCommitError):
             # A producer with another id left them, and the partitions' owner is ours: it is to wait for nobody.
             settle_pending(table, changed.rows, offsets, self._decide_other, deadline=deadline)
-            changed = table.change([change], deadline=deadline)
+            changed = table.change([change], deadline=deadline, sync=self._sync)
         table.maintain_aside()
         if changed.errors[0] is not None:
             raise changed.errors[0].with_traceback(None)
@@ -112,7 +114,7 @@ class TransactionOffsets:
                 if self._decider is not None:
                     table = self.open_table(group)
                     change = SettlePending(decider=self._decider, is_committed=is_committed)
-                    table.change([change], deadline=deadline, before_commit=when_published)
+                    table.change([change], deadline=deadline, before_commit=when_published, sync=self._sync)
                     table.maintain_aside()
                 del self._groups[group]
             except SparklogError as error:
@@ -127,6 +129,8 @@ class TransactionOffsets:
 
     def _decide_other(self, other: Decider) -> bool:
         if other.transactional_id == self._transactional_id:  # ours would be dead: it is of a newer producer
+            if was_lost(self._cluster, other):
+                return False
             raise ProducerFencedError(
                 f"another producer with transactional_id {other.transactional_id!r} wrote {other}"
             )

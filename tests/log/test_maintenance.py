@@ -363,6 +363,15 @@ def test_closing_doesnt_write_what_another_has_written(memory, clock, log):
     assert store.counts() == {"get": 1}  # the hint
 
 
+def test_who_closes_waits_for_no_delay_before_a_checkpoint(memory, clock, log):
+    """Days, drawn by chance, before the one that this commit started."""
+    checkpoints = Checkpoints(max_delay_ms=10**10)
+    checkpoints.after_commit(committed(log, 99))
+    assert checkpoints._background._under_way
+    checkpoints.close()
+    assert read_hint(a_log(memory, clock)) == 2
+
+
 @pytest.mark.slow
 def test_a_checkpoint_that_fails_is_tried_again_though_nobody_commits(memory, clock, monkeypatch, caplog):
     monkeypatch.setattr(maintenance, "_FAILURE_REST_MS", 1)

@@ -20,11 +20,14 @@ from sparklog.delta.cleanup import clean_log
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path, log_folder, parse_name
 from sparklog.errors import CorruptLogError, SparklogError
+from sparklog.groups.offsets.changes import TakePartitions
+from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.log import Cluster, TopicFollower, TopicWriter, commit
 from sparklog.log.announced import group, plan
 from sparklog.log.append import AppendResult, StagedFile
 from sparklog.log.commit import Commit
 from sparklog.log.state import load_state
+from sparklog.model import TopicPartition
 from sparklog.paths import transaction_entry
 from sparklog.storage import MemoryStore, ObjectStore
 from sparklog.testing import (
@@ -52,7 +55,7 @@ from tests.support import (
     versions_of,
     within,
 )
-from tests.txn.support import ANN, BOB, Driver, a_cluster, a_world, committed, take, values
+from tests.txn.support import ANN, BOB, Driver, a_cluster, a_world, committed, soon, take, values
 from tests.txn.support import a_log as a_transaction_log
 
 T = TypeVar("T")
@@ -550,6 +553,97 @@ def test_offsets_count_by_no_decision_that_may_be_lost() -> None:
     world.disk.lose(world.disk.objects())
     world.member = BOB
     world.check()
+
+
+# Transactions with acks=1
+
+OTHER = TopicPartition("in", 1)
+
+
+def flush_group(world: World) -> None:
+    """A member commits with fsync: here it takes another partition."""
+    change = TakePartitions(topic_ids={OTHER: "in-id"}, stamp=BOB)
+    assert OffsetTable(world.cluster(), "g").change([change], deadline=soon(world.cluster())).errors == (None,)
+
+
+def test_a_transaction_with_acks_1_fsyncs_no_offsets_of_groups() -> None:
+    world = World()
+    driver = Driver(world.cluster(), sync=False).init()
+    fsynced = {**world.disk._durable}
+    world.transact(driver)
+    assert committed(world.cluster()) == 6
+    assert world.disk._durable == fsynced
+    world.disk.lose(world.disk.objects())
+    assert (committed(world.cluster()), values(world.cluster(), "t")) == (5, [])
+
+
+def test_a_take_makes_durable_what_a_transaction_with_acks_1_left() -> None:
+    world = World()
+    world.transact(Driver(world.cluster(), sync=False).init())
+    take(world.cluster(), BOB)
+    world.disk.lose(world.disk.objects())
+    assert committed(world.cluster()) == 6
+
+
+def test_a_decision_with_acks_1_is_flushed_with_its_files_by_who_helps() -> None:
+    """Its producer died before its offsets counted."""
+    world = World()
+    dies = Fault(kind=FaultKind.CRASH_BEFORE, ops=["create"], path="topics/t/_delta_log/")
+    driver = Driver(world.cluster(dies), sync=False).init()
+    with pytest.raises(SimulatedCrash):
+        world.transact(driver)
+    world.acknowledged.append(1)
+    take(world.cluster(), BOB)
+    world.disk.lose(world.disk.objects())
+    assert (committed(world.cluster()), values(world.cluster(), "t")) == (6, ["1"])
+    world.member = BOB
+    world.check()
+
+
+def a_pending_offset_whose_decision_is_lost(world: World) -> None:
+    """The group's offsets were fsynced by another, the newest entries of the id's log by nobody."""
+    driver = Driver(world.cluster(), sync=False).init()
+    for number in range(2):
+        driver.begin()
+        driver.send_offset(6 + number)
+        driver.commit()
+    driver.complete()
+    driver.begin()
+    driver.send_offset(8)
+    flush_group(world)
+    log = a_transaction_log(world.cluster())
+    assert log.numbers() == [1, 2, 3, 4, 5]
+    world.disk.lose([transaction_entry("tx", number) for number in log.numbers()])
+    assert log.numbers() == [1]
+
+
+def test_a_take_settles_an_offset_whose_decision_a_power_loss_took() -> None:
+    world = World()
+    a_pending_offset_whose_decision_is_lost(world)
+    take(world.cluster(), BOB)
+    assert committed(world.cluster()) == 7
+
+
+def test_a_producer_goes_on_where_a_power_loss_took_the_end_of_its_ids_log() -> None:
+    world = World()
+    a_pending_offset_whose_decision_is_lost(world)
+    driver = Driver(world.cluster(), sync=False).init()
+    driver.begin()
+    driver.send_offset(9)
+    driver.commit()
+    assert committed(world.cluster()) == 9
+
+
+def test_a_log_that_was_fsynced_and_ends_too_soon_is_still_an_error() -> None:
+    world = World()
+    driver = Driver(world.cluster()).init()
+    driver.begin()
+    driver.abort()
+    driver.begin()
+    driver.send_offset(8)
+    world.memory.delete([transaction_entry("tx", number) for number in (2, 3)])
+    with pytest.raises(CorruptLogError, match="its log ends at 1"):
+        take(world.cluster(), BOB)
 
 
 # The disk itself

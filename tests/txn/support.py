@@ -138,6 +138,7 @@ class Driver:
     transactional_id: str = ID
     topics: Sequence[str] = ("t", "u")
     member: Stamp = ANN
+    sync: bool = True
     session: TransactionSession = field(init=False)
     writers: dict[str, TopicWriter] = field(default_factory=dict)
     files: dict[str, list[UploadedFile]] = field(default_factory=dict)
@@ -145,7 +146,7 @@ class Driver:
     """Of the topics, before anything was decided."""
 
     def __post_init__(self) -> None:
-        self.session = TransactionSession(self.cluster, self.transactional_id, timeout_ms=TIMEOUT_MS)
+        self.session = TransactionSession(self.cluster, self.transactional_id, timeout_ms=TIMEOUT_MS, sync=self.sync)
 
     @property
     def deadline(self) -> Deadline:
@@ -156,7 +157,7 @@ class Driver:
         header = self.session.header
         for topic in self.topics:
             log = self.cluster.topic_log(topic)
-            writer = self.writers[topic] = TopicWriter(log, topic, sync=True, checkpoints=no_checkpoints())
+            writer = self.writers[topic] = TopicWriter(log, topic, sync=self.sync, checkpoints=no_checkpoints())
             writer.adopt(producer_id=header.producer_id, producer_epoch=header.producer_epoch)
         return self
 

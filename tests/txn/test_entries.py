@@ -95,7 +95,7 @@ def filled(*following: TransactionState, clock: ManualClock | None = None) -> tu
         an_entry(version=1, previous="", state=S.EMPTY, contents=NOTHING),
         an_entry(state=S.PREPARE_ABORT, contents=Contents(groups=CONTENTS.groups), reason="timed out: ü \n"),
         an_entry(
-            header=replace(HEADER, holder="run"),
+            header=replace(HEADER, holder="run", is_unsynced=True),
             batches=(QueryBatch(query_id="q", batch_id=0), QueryBatch(query_id="ü", batch_id=2**40)),
         ),
         an_entry(
@@ -140,7 +140,7 @@ def test_a_file_is_few_bytes_so_that_a_long_transactions_entry_stays_small() -> 
 
 def test_an_entry_without_batches_is_as_it_was_before_there_were_any() -> None:
     body = json.loads(encode_transaction(an_entry(), "mine"))
-    assert not {"batches", "holder"} & body.keys()
+    assert not {"batches", "holder", "unsynced"} & body.keys()
     assert [len(file) for topic in body["topics"].values() for file in topic["files"]] == [8, 8, 8]
     assert decode_transaction(4, "path", json.dumps(body).encode()).batches == ()
 

@@ -222,7 +222,11 @@ class AgainstLists(RuleBasedStateMachine):
             holder.driver.commit()
             look()
             assert counted
-            holder.driver.complete()
+            try:
+                holder.driver.complete()
+            except ProducerFencedError:  # another began its epoch once it had carried the decision out
+                self.holders[slot] = None
+                return
             holder.is_open = False
         except SimulatedCrash:
             self.holders[slot] = None

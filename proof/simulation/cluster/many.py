@@ -67,9 +67,11 @@ COVERED: Mapping[str, int] = {
     "retentions": 10,
     "sequenced": 15,
     "slow calls": 620,
+    "steady commits": 90,
     "strays": 4,
     "topics deleted": 12,
     "topics grown": 100,
+    "unsynced transactions": 90,
     "versions of offset tables": 1_900,
     "worlds of hand-overs": 10,
 }

@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 from proof.simulation.cluster.carrying import an_entry_carries_another_file
+from proof.simulation.cluster.unsynced import LOST_COMMIT, offsets_before_are_not_flushed
 from sparklog.clock import Deadline
 from sparklog.compaction import clean_arrow, rewrite_arrow
 from sparklog.compaction.keys import Counts, LatestOffsets
@@ -430,6 +431,7 @@ PLANTED: Mapping[str, Fault] = _faults(
         a_producer_is_fenced_by_an_abort: (" was fenced, but nobody ",),
         nobody_flushes_what_others_left: (_K.LOST_WRITE,),
         decisions_are_not_flushed: (UNDECIDED,),
+        offsets_before_are_not_flushed: (LOST_COMMIT,),
         settled_numbers_are_forgotten: (_K.DUPLICATE,),
         whoever_opened_late_takes_what_it_lists: (_K.DUPLICATE,),
         what_is_given_up_counts_as_withdrawn: (_K.ABORTED_READ, _K.CONTRADICTION),

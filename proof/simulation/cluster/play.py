@@ -28,6 +28,7 @@ from proof.simulation.cluster.settling import await_settled_group, settle
 from proof.simulation.cluster.shape import JobPlan, Shape, TopicPlan, draw_shape
 from proof.simulation.cluster.sharing import draw_sharing, is_sharing, sharing
 from proof.simulation.cluster.threads import simulated
+from proof.simulation.cluster.unsynced import draw_unsynced
 from proof.simulation.cluster.watching import Watch, WatchedStore
 from proof.simulation.cluster.weather import Weather, forecast
 from proof.simulation.cluster.world import Happened, Process, Stuck, World
@@ -146,6 +147,7 @@ class Play:
         dark = is_dark(seed) and is_ordinary and not self.is_fair
         if dark:
             self.shape, expected = draw_dark(seed, self.shape, expected)
+            self.shape = draw_unsynced(seed, self.shape)
         self.hands_over = hands_over(seed) and is_ordinary and not (self.is_fair or dark)
         if self.hands_over:
             self.shape, expected = draw_handing(seed, self.shape, expected)
@@ -162,6 +164,8 @@ class Play:
         self.is_over = False
         self.foreign_values: dict[str, str] = {}
         """Committed for certain by another engine, and to which topic."""
+        self.steady_commits: dict[TopicPartition, tuple[list[int], list[int]]] = {}
+        """The numbers of commits with fsync beside transactions without: those asked for, and those told."""
         self.jobs = [Job(plan) for plan in self.shape.jobs]
         self.topic_names = [plan.name for plan in self.shape.topics]
         self.output = "c" if "c" in self.topic_names else "a"

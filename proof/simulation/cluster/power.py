@@ -15,7 +15,7 @@ from proof.simulation.cluster.shape import JobPlan, Shape
 from proof.simulation.cluster.weather import Forecast
 from sparklog.delta.names import parse_name
 from sparklog.log.data.object_paths import object_path
-from sparklog.paths import TOPICS_FOLDER
+from sparklog.paths import GROUPS_FOLDER, TOPICS_FOLDER, TRANSACTIONS_FOLDER
 from sparklog.storage import ObjectStore
 from sparklog.testing import Disk, PowerLossStore, SimulatedCrash, WrappedStore
 
@@ -26,6 +26,7 @@ T = TypeVar("T")
 _DARK = 0.06
 _DURABLE = ("produce", "transact", "maintain", "administer", "recover")
 """Roles whose promises hold on such a folder: other engines flush nothing, and readers may see what isn't durable."""
+_LOGS = (TOPICS_FOLDER, GROUPS_FOLDER, TRANSACTIONS_FOLDER)
 _MOST_LOSSES = 3
 _READS = frozenset({"get", "list"})
 
@@ -105,9 +106,9 @@ class Power:
     def fail(self, draw: random.Random) -> Mapping[str, str]:
         """Lose what isn't flushed. Nobody may be alive.
 
-        Where an entry of a log is torn then, or one of a topic's is lost or names a data file that is torn or lost, it
-        is taken away with all behind it, as a person would: reading stops there with an error that names it, and
-        nothing that was acknowledged lies behind.
+        Where an entry of a log is torn or lost then, or one of a topic's names a data file that is torn or lost, it is
+        taken away with all behind it, as a person would, and so is the newest of a group's whose file is: reading stops
+        there with an error that names it, and nothing that was acknowledged with fsync lies behind.
 
         Returns:
             What became of objects, by path.
@@ -115,14 +116,17 @@ class Power:
         self._calls = None
         before = self._disk.objects()
         hit = self._disk.lose_power(draw)
-        after = self._disk.objects()
+        after = {**self._disk.objects()}
         told = {path: _told(before.get(path), after.get(path)) for path in hit}
-        spoilt = {
-            path for path, what in told.items() if what == "torn" or (what == "lost" and path.startswith(TOPICS_FOLDER))
-        }
-        for path in sorted(_from(spoilt | _adding(spoilt, after), after)):
-            self._store.delete([path])
-            told[path] = "taken away"
+        spoilt = {path for path, what in told.items() if what in ("torn", "lost") and path.startswith(_LOGS)}
+        adding = _adding(spoilt, after)
+        spoilt |= {path for path in adding if path.startswith(TOPICS_FOLDER)}
+        while spoilt:
+            for path in sorted(_from(spoilt, after)):
+                self._store.delete([path])
+                told[path] = "taken away"
+                del after[path]
+            spoilt = {path for path in _newest_of_groups(after) if path in adding}
         self.settle()
         self._counts["power losses"] += 1
         for what in told.values():
@@ -170,6 +174,16 @@ def _adding(spoilt: set[str], objects: Mapping[str, bytes]) -> set[str]:
         if line.startswith(b'{"add"')
         if object_path(path.partition("/_delta_log/")[0], json.loads(line)["add"]["path"]) in spoilt
     }
+
+
+def _newest_of_groups(objects: Mapping[str, bytes]) -> Iterable[str]:
+    """The newest entry of each offset table: its file has all rows, those before it none that count."""
+    newest: dict[str, str] = {}
+    for path in sorted(objects):
+        folder, _, name = path.rpartition("/")
+        if folder.startswith(GROUPS_FOLDER) and folder.endswith("/_delta_log") and isinstance(parse_name(name), int):
+            newest[folder] = path
+    return newest.values()
 
 
 def _from(torn: set[str], paths: Iterable[str]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from proof.simulation.cluster.group_worlds import member
 from proof.simulation.cluster.jobs import administer, foreign, maintain_cluster, night, recover
 from proof.simulation.cluster.life import Life
 from proof.simulation.cluster.producing import hasty, produce, transact
+from proof.simulation.cluster.unsynced import steady, unsynced
 
 __all__ = ["RESTLESS", "ROLES"]
 
@@ -16,6 +17,8 @@ ROLES: Mapping[str, Callable[[Life], None]] = {
     "produce": produce,
     "hasty": hasty,
     "transact": transact,
+    "steady": steady,
+    "unsynced": unsynced,
     "loop": loop,
     "follow": follow,
     "consume": consume,

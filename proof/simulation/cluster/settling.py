@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from proof.simulation.cluster.consuming import LOOP_GROUP, inputs_of
 from proof.simulation.cluster.group_worlds import GROUP
 from proof.simulation.cluster.jobs import SMALL
+from proof.simulation.cluster.unsynced import check_steady
 from proof.simulation.cluster.world import DAY_MS
 from sparklog.compaction import maintain
 from sparklog.consumer import Consumer
@@ -62,6 +63,7 @@ def settle(play: Play, cluster: Cluster) -> None:
     play.world.note("settle")
     play.world.pause(play.transaction_timeout_ms + play.session_timeout_ms + _TIMEOUT_MS)
     _recover(play, cluster)
+    check_steady(play, cluster)
     if play.world.random.random() < _READ_ON:
         _read_to_the_end(play, cluster)
     for group in _groups(play):  # before they are forgotten for their age

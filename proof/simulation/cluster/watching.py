@@ -186,10 +186,10 @@ class Watch:
             self._see_offsets(who, folder.removesuffix(_TABLE_LOG), path, data, read)
 
     def begin_anew(self, left: Mapping[str, bytes]) -> None:
-        """Everybody has died, and this is left; what was there before may be forgotten. No group has committed."""
+        """Everybody has died, and this is left; what was there before may be forgotten."""
         self.check_course()
         before = self._decisions
-        self._newest, self._decisions, self._tokens, self._heads = {}, {}, {}, {}
+        self._newest, self._decisions, self._tokens, self._heads, self._offsets = {}, {}, {}, {}, {}
         for path in sorted(left):
             number, folder = _number_of(path), path.rpartition("/")[0]
             if number is None:

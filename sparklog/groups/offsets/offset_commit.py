@@ -30,12 +30,13 @@ from sparklog.groups.offsets.offset_state import (
     COMMITTED_INFO,
     FORMAT_INFO,
     NO_TABLE,
+    UNSYNCED_INFO,
     LiveFile,
     OffsetState,
     catch_up,
+    follow,
     load_state,
     load_whole,
-    state_of,
 )
 from sparklog.groups.offsets.rows import Rows
 from sparklog.log.data.object_paths import object_path
@@ -46,6 +47,8 @@ __all__ = ["Changed", "OffsetTarget"]
 
 _WRITER_REMEMBERED_MS = 604_800_000
 """Seven days: for so long at least a ``txn`` action stays in the table (rule L7, producer state)."""
+_LOSSES_BEFORE_SYNCING_LATE = 4
+"""A writer that fsyncs before it creates loses to one that doesn't, as in a topic."""
 _ALREADY_EXPIRED_MS = 0
 """The time of deletion that a replaced file gets. Delta's checkpoints carry the names of deleted files for a week, so
 that VACUUM keeps the files; one for every commit of a week would make each checkpoint huge, and these files live for an
@@ -75,9 +78,11 @@ class OffsetTarget(CommitTarget[OffsetState, Changed]):
         writer: str,
         number: int,
         before_commit: Callable[[], object],
+        sync: bool = True,
     ) -> None:
         """
         Args:
+            sync: fsync, before this is told, what is written and all that lies before it (rule L9, fsync).
             writer: the appId of the commit's ``txn`` action.
             number: of the call among those of its writer; the action's version.
             before_commit: called between the upload and the create that makes it count, before each attempt; may wait.
@@ -89,6 +94,7 @@ class OffsetTarget(CommitTarget[OffsetState, Changed]):
         self._writer = writer
         self._number = number
         self._before_commit = before_commit
+        self._sync = sync
         self._began = log.clock.ticks_ms()
         self._is_current = False
         """Was the newest state read after the call began, and nothing attempted since?"""
@@ -111,21 +117,35 @@ class OffsetTarget(CommitTarget[OffsetState, Changed]):
         was read now."""
         if not self._is_current:
             return self.read_current(state), False
-        return _synced(self.log, state) if None in self.decided.errors else state, True
+        return _synced(self.log, state) if self._sync and None in self.decided.errors else state, True
 
     def prepare(self, state: OffsetState, decision: Changed, *, lost_races: int) -> _OffsetDraft:
         self._is_current = False
         log, clock = self.log, self.log.clock
-        state = _synced(log, state)  # for the draft: the loop goes on with another one
+        syncs_late = self._sync and lost_races >= _LOSSES_BEFORE_SYNCING_LATE and _is_unsynced(self._winner)
+        sync = self._sync and not syncs_late
+        if sync:
+            state = _synced(log, state)  # for the draft: the loop goes on with another one
+        elif syncs_late:
+            _check_nothing_is_torn(log, state)
         began = clock.ticks_ms()
         data = encode_rows(decision.rows)
         file = LiveFile(path=new_offset_file(state.position.version + 1), size_bytes=len(data))
-        self.retry_until_deadline(lambda: log.store.put(object_path(log.table, file.path), data, sync=True))
+        self.retry_until_deadline(lambda: log.store.put(object_path(log.table, file.path), data, sync=sync))
         waits_since = clock.ticks_ms()
         self._before_commit()
         began += clock.ticks_ms() - waits_since  # for others' commits no round trip took so long
         transaction = SetTransaction(app_id=self._writer, version=self._number, last_updated_ms=clock.now_ms())
-        return _OffsetDraft(state, file, decision.rows, transaction, began_ticks_ms=began)
+        return _OffsetDraft(
+            log,
+            state,
+            file,
+            decision.rows,
+            transaction,
+            began_ticks_ms=began,
+            sync=sync,
+            syncs_late=syncs_late,
+        )
 
     def settle(self, lost: PositionLost) -> tuple[OffsetState, bool]:
         """Rows don't tell whose they are: the number of this writer's ``txn`` action does."""
@@ -138,14 +158,14 @@ class OffsetTarget(CommitTarget[OffsetState, Changed]):
         own = transactions.get(self._writer)
         if own is None or own.version != self._number:
             return state, False
-        return sync_committed(self.log, state.position.version, partial(_synced, self.log, state)), True
+        return _synced_late(self.log, state) if self._sync else state, True
 
     def apply_winner(self, state: OffsetState, winner: Entry, *, catches_up: bool) -> OffsetState:
         self._winner = winner
         if catches_up:
             return state
         position = advance(state.position, version=winner.version, token=winner.token)
-        return state_of(self.log, winner, position, checkpoint_version=state.checkpoint_version)
+        return follow(self.log, state, winner, position)
 
     def catch_up(self, state: OffsetState) -> OffsetState:
         return catch_up(self.log, state, beyond=self._winner)
@@ -158,10 +178,22 @@ class _OffsetDraft(Draft[OffsetState]):
     """A commit to an offset table that waits for its token."""
 
     def __init__(
-        self, state: OffsetState, file: LiveFile, rows: Rows, transaction: SetTransaction, *, began_ticks_ms: float
+        self,
+        log: DeltaLog,
+        state: OffsetState,
+        file: LiveFile,
+        rows: Rows,
+        transaction: SetTransaction,
+        *,
+        began_ticks_ms: float,
+        sync: bool,
+        syncs_late: bool,
     ) -> None:
         self.began_ticks_ms = began_ticks_ms
-        self.sync = True
+        self.sync = sync
+        self._log = log
+        self._syncs_late = syncs_late
+        self._unsynced_since = 0 if state.unsynced_since is None else state.unsynced_since
         self._file = file
         self._rows = rows
         self._now_ms = now_ms = transaction.last_updated_ms
@@ -184,10 +216,13 @@ class _OffsetDraft(Draft[OffsetState]):
 
     def encode(self, token: str) -> bytes:
         committed_count = sum(row.committed is not None for row in self._rows.values())
+        info = {FORMAT_INFO: FORMAT_VERSION, COMMITTED_INFO: committed_count}
+        if not self.sync:
+            info[UNSYNCED_INFO] = self._unsynced_since
         return encode_entry(
             actions=self._actions,
             token=token,
-            info={FORMAT_INFO: FORMAT_VERSION, COMMITTED_INFO: committed_count},
+            info=info,
             operation=self._operation,
             blind_append=False,
             timestamp_ms=self._now_ms,
@@ -195,7 +230,12 @@ class _OffsetDraft(Draft[OffsetState]):
         )
 
     def apply_to(self, state: OffsetState, position: Position) -> OffsetState:
-        return replace(state, position=position, rows=self._rows, live=(self._file,), unsynced=())
+        since = position.version + 1 if self.sync else self._unsynced_since
+        unread = range(0) if self.sync else state.unread
+        state = replace(
+            state, position=position, rows=self._rows, live=(self._file,), unsynced_since=since, unread=unread
+        )
+        return _synced_late(self._log, state) if self._syncs_late else state
 
 
 def _new_table(now_ms: int) -> tuple[Action, ...]:
@@ -222,7 +262,28 @@ def _decide_changes(rows: Rows, changes: Sequence[Change], *, now_ms: int) -> Ch
     return Changed(errors=tuple(errors), rows=rows)
 
 
+def _is_unsynced(entry: Entry | None) -> bool:
+    return entry is not None and entry.info is not None and UNSYNCED_INFO in entry.info
+
+
 def _synced(log: DeltaLog, state: OffsetState) -> OffsetState:
     """The state, once what it was read from survives a power loss (rule L9, fsync)."""
-    sync_unsynced(log, state.unsynced)
-    return replace(state, unsynced=())
+    _check_nothing_is_torn(log, state)
+    sync_unsynced(log, state.unsynced(log))
+    return replace(state, unsynced_since=state.position.version + 1, unread=range(0))
+
+
+def _synced_late(log: DeltaLog, state: OffsetState) -> OffsetState:
+    """The same of what is committed already. Raises ``CommitStateUnknownError``."""
+    return sync_committed(log, state.position.version, partial(_synced, log, state))
+
+
+def _check_nothing_is_torn(log: DeltaLog, state: OffsetState) -> None:
+    """A power loss may have left an entry that was created without fsync without its bytes: nothing is acknowledged
+    behind it, or it would go with the entry as that is cleared away. What is cleaned meanwhile isn't missed.
+
+    Raises:
+        CorruptLogError: names the entry.
+    """
+    if state.unread and log.store.may_tear:
+        log.read_raw_entries(state.unread)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from sparklog.delta.checkpoint import checkpoint_due, write_checkpoint
 from sparklog.delta.cleanup import clean_log
+from sparklog.delta.commit import sync_unsynced
 from sparklog.delta.listing import read_hint
 from sparklog.delta.log import DeltaLog
 from sparklog.groups.offsets.offset_files import plan_sweep
@@ -61,6 +62,7 @@ def sweep(log: DeltaLog) -> int:
         )
     )
     if plan:
+        sync_unsynced(log, state.unsynced(log))  # or a power loss leaves an older version without its file
         log.store.delete(plan)
     return len(plan)
 

@@ -32,9 +32,11 @@ __all__ = [
     "COMMITTED_INFO",
     "FORMAT_INFO",
     "NO_TABLE",
+    "UNSYNCED_INFO",
     "LiveFile",
     "OffsetState",
     "catch_up",
+    "follow",
     "has_committed",
     "load_state",
     "load_whole",
@@ -47,9 +49,14 @@ FORMAT_INFO = "offsets_format"
 """In ``commitInfo.sparklog``: the table's format, for whoever opens it from the newest commit alone."""
 COMMITTED_INFO = "committed"
 """In ``commitInfo.sparklog``, beside the format: how many rows have a committed offset. Older versions don't say."""
+UNSYNCED_INFO = "unsynced_since"
+"""In ``commitInfo.sparklog`` of an entry that was created without fsync: the first version from which on a power loss
+may take entries, as far as its writer knows. Where it is missing, what lies before the entry is durable."""
 NO_TABLE = -1
 
 _ATTEMPTS = 5
+_MAX_UNSYNCED = 1_000
+"""More entries than this are flushed by one call for all that the file system holds."""
 _COLUMNS = ("path", "size_bytes")
 _LOOKS_AHEAD = (1, 4)
 """Most often nothing is new, or a few commits are; opening anew costs three requests, however many there are."""
@@ -75,10 +82,28 @@ class OffsetState:
     """Exactly one, but for what other engines do."""
     checkpoint_version: int
     """The newest checkpoint that was seen as the table was opened; -1 for none."""
-    unsynced: tuple[str, ...] | None
-    """Objects that may not survive a power loss yet (rule L9, fsync); None: not known which."""
+    unsynced_since: int | None
+    """The first version that may not survive a power loss (rule L9, fsync), with all behind it and the live files; the
+    next version: all of it does; None: not known."""
+    unread: range = range(0)
+    """The versions without fsync that the table was opened over: nobody here has read them."""
     unwritable: UnsupportedVersionError | None = None
     """Why nobody of ours may commit: a foreign engine asks for a newer Delta writer."""
+
+    @property
+    def is_durable(self) -> bool:
+        """Does all of it survive a power loss?"""
+        return self.unsynced_since is not None and self.unsynced_since > self.position.version
+
+    def unsynced(self, log: DeltaLog) -> tuple[str, ...] | None:
+        """The objects that may not survive a power loss yet; None: not known which, or too many."""
+        since, version = self.unsynced_since, self.position.version
+        if self.is_durable:
+            return ()
+        if since is None or version - since >= _MAX_UNSYNCED:
+            return None
+        entries = (log.path_of(one) for one in range(since, version + 1))
+        return (*(object_path(log.table, file.path) for file in self.live), *entries)
 
 
 def offset_log(cluster: Cluster, group: str) -> DeltaLog:
@@ -101,15 +126,24 @@ def load_state(log: DeltaLog, *, is_once: bool = False) -> OffsetState:
         StoreUnavailableError: each file that was read of was replaced for an hour already.
         StoreError.
     """
+    entry: Entry | None = None
     for _ in range(_ATTEMPTS):
         began = log.clock.ticks_ms()
         newest = open_newest(log, is_once=is_once)
         if newest is None:
             return _no_table(began)
+        entry = newest.entry
         state = _state_of(log, newest.entry, newest.position, newest.checkpoint_version)
         if state is not None:
-            return state
-    raise _always_gone(log)
+            return _with_unread(state)
+    raise _always_gone(log, entry)
+
+
+def _with_unread(state: OffsetState) -> OffsetState:
+    """The state as it is where only its newest entry was read."""
+    if state.unsynced_since is None:  # the whole table was loaded
+        return state
+    return replace(state, unread=range(max(state.unsynced_since, state.checkpoint_version + 1), state.position.version))
 
 
 def look_once(log: DeltaLog) -> Rows:
@@ -155,15 +189,17 @@ def load_whole(log: DeltaLog) -> tuple[OffsetState, Mapping[str, SetTransaction]
         UnsupportedVersionError: a newer sparklog wrote the table, or it needs a newer Delta reader.
         StoreUnavailableError, StoreError.
     """
+    entry: Entry | None = None
     for _ in range(_ATTEMPTS):
         began = log.clock.ticks_ms()
         snapshot = load_snapshot(log)
         if snapshot is None:
             return _no_table(began), {}
+        entry = snapshot.tail[-1] if snapshot.tail else None
         state = _state_of_snapshot(log, snapshot)
         if state is not None:
             return state, snapshot.transactions
-    raise _always_gone(log)
+    raise _always_gone(log, entry)
 
 
 def catch_up(log: DeltaLog, state: OffsetState, *, beyond: Entry | None = None) -> OffsetState:
@@ -188,7 +224,19 @@ def catch_up(log: DeltaLog, state: OffsetState, *, beyond: Entry | None = None) 
         return load_state(log)
     if newest is None:
         return replace(state, position=position)
-    return state_of(log, newest, position, checkpoint_version=state.checkpoint_version)
+    return follow(log, state, newest, position)
+
+
+def follow(log: DeltaLog, state: OffsetState, entry: Entry, position: Position) -> OffsetState:
+    """The table as of ``entry``, which others created behind ``state``, with all between the two read. Raises as
+    :func:`state_of`."""
+    followed = state_of(log, entry, position, checkpoint_version=state.checkpoint_version)
+    if followed.position.version != entry.version or followed.unsynced_since is None:
+        return followed  # it was opened anew
+    since = followed.unsynced_since
+    if state.unsynced_since is not None:  # we may know more of it to be durable than its writer did
+        since = max(since, state.unsynced_since)
+    return replace(followed, unsynced_since=since, unread=state.unread)
 
 
 def state_of(log: DeltaLog, entry: Entry, position: Position, *, checkpoint_version: int) -> OffsetState:
@@ -212,8 +260,7 @@ def _state_of(log: DeltaLog, entry: Entry, position: Position, checkpoint_versio
         rows=rows,
         live=_live(added),
         checkpoint_version=checkpoint_version,
-        # Its writer made everything before it durable before it created it, as we do.
-        unsynced=(object_path(log.table, added[0].path), log.path_of(entry.version)),
+        unsynced_since=_unsynced_since(log, entry),
     )
 
 
@@ -244,7 +291,7 @@ def _state_of_snapshot(log: DeltaLog, snapshot: Snapshot) -> OffsetState | None:
         rows=rows,
         live=live,
         checkpoint_version=snapshot.checkpoint_version,
-        unsynced=None,
+        unsynced_since=None,
         unwritable=unwritable,
     )
 
@@ -266,6 +313,17 @@ def _read_rows(log: DeltaLog, files: Iterable[AddFile | LiveFile]) -> Rows | Non
     return rows
 
 
+def _unsynced_since(log: DeltaLog, entry: Entry) -> int:
+    """The first version that may not be durable: who creates an entry with fsync has flushed all before it, as we
+    do."""
+    found = (entry.info or {}).get(UNSYNCED_INFO, entry.version)
+    if not isinstance(found, int) or not 0 <= found <= entry.version:
+        raise CorruptLogError(
+            f"{log.table}, version {entry.version} has {UNSYNCED_INFO} {found!r}, expected a version up to its own"
+        )
+    return found
+
+
 def _live(added: Iterable[AddFile]) -> tuple[LiveFile, ...]:
     return tuple(LiveFile(path=add.path, size_bytes=add.size_bytes) for add in added)
 
@@ -285,11 +343,13 @@ def _check_format(log: DeltaLog, place: str, found: object) -> None:
 
 def _no_table(ticks_ms: float) -> OffsetState:
     position = Position(version=NO_TABLE, token="", anchor_ticks_ms=ticks_ms)
-    return OffsetState(position=position, rows={}, live=(), checkpoint_version=-1, unsynced=())
+    return OffsetState(position=position, rows={}, live=(), checkpoint_version=-1, unsynced_since=position.version + 1)
 
 
-def _always_gone(log: DeltaLog) -> StoreUnavailableError:
+def _always_gone(log: DeltaLog, newest: Entry | None) -> StoreUnavailableError:
+    added = [action.path for action in newest.actions if isinstance(action, AddFile)] if newest is not None else []
+    named = f" (version {newest.version}: {', '.join(added)})" if newest is not None else ""
     return StoreUnavailableError(
-        f"{log.table}: the newest version's data file was gone in {_ATTEMPTS} attempts to read it; "
-        "was it deleted by somebody else?"
+        f"{log.table}: the newest version's data file{named} was gone in {_ATTEMPTS} attempts to read it; "
+        "was it deleted by somebody else, or lost with the power?"
     )

@@ -21,8 +21,10 @@ from __future__ import annotations
 import logging
 import random
 import secrets
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from sparklog.clock import Deadline
 from sparklog.delta.checkpoint import checkpoint_due
@@ -69,6 +71,8 @@ class OffsetTable:
         self._checkpoint_version = -1
         self._maintenance_due_at: int | None = None
         self._background = Background("maintenance")
+        self._closing = threading.Event()
+        """Ends the wait before maintenance."""
         self._rest_until_ticks_ms = 0.0
         self._swept_ticks_ms: float | None = None
 
@@ -93,8 +97,10 @@ class OffsetTable:
         *,
         deadline: Deadline,
         before_commit: Callable[[], object] = lambda: None,
+        sync: bool = True,
     ) -> Changed:
-        """Carry out ``changes``, one after the other, in one commit that is durable when this returns.
+        """Carry out ``changes``, one after the other, in one commit that is durable when this returns, unless ``sync``
+        says otherwise.
 
         One that is refused doesn't hinder the others. The table is created when it isn't there. Where nothing is to be
         written, nothing is.
@@ -103,6 +109,8 @@ class OffsetTable:
             deadline: on the cluster's clock; a commit that won is success however late.
             before_commit: called between the upload and the create that makes it count, before each attempt; may wait.
                 What it raises is raised, and nothing was changed unless by an earlier attempt.
+            sync: False: a power loss may take the commit. Whoever commits behind it with fsync flushes it before (rule
+                L9, fsync).
         Raises:
             KafkaTimeoutError: the deadline passed; nothing was and nothing will be changed.
             CommitStateUnknownError: not settled in time; the changes may be carried out, together and once.
@@ -117,6 +125,7 @@ class OffsetTable:
             writer=self._writer,
             number=self._commit_number,
             before_commit=before_commit,
+            sync=sync,
         )
         pause_ms = min(self._pause_until_ticks_ms, deadline.ticks_ms) - clock.ticks_ms()
         if pause_ms > 0:  # rule L11, fairness: others may have the next version
@@ -136,17 +145,24 @@ class OffsetTable:
         """Did a commit of this object make a checkpoint due? Then somebody should call :meth:`maintain`."""
         return self._maintenance_due_at is not None
 
-    def maintain(self) -> None:
+    def maintain(self, *, is_aside: bool = False) -> None:
         """Write a checkpoint, delete what was replaced an hour ago and log entries older than a day, if still due.
 
         May run in another thread, beside the owner's calls. An error is logged, and all of it done when it is due the
         next time: until then, opening the table behind another engine's commit is slower, and space is wasted.
+
+        Args:
+            is_aside: whoever waits for it is :meth:`close`, which lets it begin at once.
         """
         version, self._maintenance_due_at = self._maintenance_due_at, None
         if version is None:
             return
         clock = self._log.clock
-        clock.sleep_ms(random.uniform(0, _MAX_DELAY_MS))  # noqa: S311 - spreads writers (rule L11, fairness), no secret
+        delay_ms = random.uniform(0, _MAX_DELAY_MS)  # noqa: S311 - spreads writers (rule L11, fairness), no secret
+        if is_aside:
+            self._closing.wait(delay_ms / 1000)
+        else:
+            clock.sleep_ms(delay_ms)
         began = clock.ticks_ms()
         sweeps = self._swept_ticks_ms is None or began - self._swept_ticks_ms >= _SWEEP_EVERY_MS
         try:
@@ -164,11 +180,12 @@ class OffsetTable:
         """Run :meth:`maintain`, if it is due, in a thread of its own, one at a time: no commit waits for it;
         :meth:`close` waits for it."""
         if self.maintenance_due:
-            self._background.start(self.maintain)
+            self._background.start(partial(self.maintain, is_aside=True))
 
     def close(self, timeout_ms: float = 60_000) -> bool:
         """Wait for maintenance that is under way: a process that exits in the middle of it may crash. True: it has
         ended, or there is none."""
+        self._closing.set()
         return self._background.close(timeout_ms)
 
     def _after_commit(self, done: CommitResult[OffsetState, Changed]) -> None:

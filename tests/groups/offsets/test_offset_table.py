@@ -332,6 +332,19 @@ def test_maintenance_that_somebody_else_did_already_costs_one_look(memory: Memor
     assert store.counts() == {"get": 1}
 
 
+def test_who_closes_waits_for_no_delay_before_maintenance(
+    memory: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = a_table(memory, clock)
+    grow(table, 98)
+    do(table, unowned({P0: next(NEW_OFFSETS)}))
+    do(table, unowned({P0: next(NEW_OFFSETS)}))
+    monkeypatch.setattr("sparklog.groups.offsets.offset_table._MAX_DELAY_MS", 10**10)  # days
+    table.maintain_aside()
+    assert table.close()
+    assert load_state(table.log).checkpoint_version == 99
+
+
 def test_maintenance_that_fails_is_logged_and_done_later(
     memory: MemoryStore, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:

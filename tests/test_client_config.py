@@ -86,6 +86,18 @@ def test_a_producers_defaults_are_kafkas() -> None:
     assert as_dict(ProducerConfig.parse({})) == {name: known[name] for name in PRODUCER_SETTINGS}
 
 
+def test_on_another_machines_store_only_the_default_of_a_producers_memory_is_another() -> None:
+    at_home, remote = (as_dict(ProducerConfig.parse({}, is_remote=is_remote)) for is_remote in (False, True))
+    assert remote == {**at_home, "buffer_memory": 128 * 2**20}
+
+
+@pytest.mark.parametrize("name", ["buffer_memory", "buffer.memory"])
+@pytest.mark.parametrize("given", [0, 33_554_432, "5000000", LONG_MAX])
+def test_memory_that_is_given_is_kept_on_any_store(name: str, given: object) -> None:
+    configs = [ProducerConfig.parse({name: given}, is_remote=is_remote) for is_remote in (False, True)]
+    assert [config.buffer_memory for config in configs] == [int(str(given))] * 2
+
+
 def test_a_consumers_defaults_are_kafkas() -> None:
     known = {**CONSUMER_DEFAULTS, **OURS, **KAFKA_PYTHONS}
     assert as_dict(ConsumerConfig.parse({})) == {name: known[name] for name in CONSUMER_SETTINGS}

@@ -21,9 +21,12 @@ from sparklog.config.clients import (
 from sparklog.config.settings import INT_MAX, LONG_MAX, boolean, one_of
 from sparklog.errors import InvalidConfigurationError
 
-__all__ = ["ACKS_ALL", "PRODUCER_SETTINGS", "ProducerConfig", "Serialize"]
+__all__ = ["ACKS_ALL", "PRODUCER_SETTINGS", "REMOTE_BUFFER_MEMORY", "ProducerConfig", "Serialize"]
 
 ACKS_ALL = -1
+REMOTE_BUFFER_MEMORY = 134_217_728
+"""The default of ``buffer_memory`` on object stores. A record is in the buffer until its commit, two requests after its
+``send`` at the soonest: at 50 ms each, 32 MiB, Kafka's default and that of folders, are full long before."""
 _IDEMPOTENT_IN_FLIGHT = 5
 
 Serialize = Callable[[str, "list[tuple[str, bytes | None]]", Any], Any]
@@ -60,6 +63,7 @@ class ProducerConfig:
     batch_size: int = setting(number(0, INT_MAX), 1_048_576)
     """Bytes of a topic: that much gathered doesn't wait for ``linger_ms``."""
     buffer_memory: int = setting(number(0, LONG_MAX), 33_554_432)
+    """Where the store is another machine's the default is :data:`REMOTE_BUFFER_MEMORY`."""
     client_id: str | None = setting(optional(text), None)
     compression_type: str = setting(_compression, "none")
     delivery_timeout_ms: int = setting(number(0, INT_MAX), 120_000)
@@ -82,9 +86,11 @@ class ProducerConfig:
     value_serializer: Serialize | None = setting(serializer("serialize"), None)
 
     @classmethod
-    def parse(cls, given: Mapping[str, object]) -> ProducerConfig:
+    def parse(cls, given: Mapping[str, object], *, is_remote: bool = False) -> ProducerConfig:
         """Read settings that a user gave by Kafka's names, with dots or underscores.
 
+        Args:
+            is_remote: is the store another machine's? Some defaults depend on that.
         Raises:
             InvalidConfigurationError: see :func:`read_settings`; or settings that contradict one another.
         Source: Kafka ``ProducerConfig.postProcessAndValidateIdempotenceConfigs``,
@@ -92,6 +98,8 @@ class ProducerConfig:
         """
         values = read_settings("producer", PRODUCER_SETTINGS, given)
         names = {name.replace(".", "_") for name in given}
+        if is_remote and "buffer_memory" not in names:
+            values["buffer_memory"] = REMOTE_BUFFER_MEMORY
         _check_transactional(values)
         values["enable_idempotence"] = _idempotence(values)
         least_ms = values["linger_ms"] + values["request_timeout_ms"]
@@ -145,4 +153,4 @@ def _idempotence(values: Mapping[str, Any]) -> bool:
 
 
 PRODUCER_SETTINGS: Mapping[str, ClientSetting] = settings_of(ProducerConfig)
-"""The settings by name. Defaults: Apache Kafka 4.3 ProducerConfig, but for batch_size (16384 there)."""
+"""The settings by name. Defaults: Apache Kafka 4.3 ProducerConfig, but for batch_size (16384 there); on a folder."""

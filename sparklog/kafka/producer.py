@@ -36,7 +36,7 @@ class KafkaProducer(Producer):
         configs: kafka-python's settings, see docs/kafka_python.md.
     Attributes:
         config: every setting by name, as given or with its default; a dict of this producer's own, that changes
-            nothing. ``DEFAULT_CONFIG`` has the defaults.
+            nothing. ``DEFAULT_CONFIG`` has the defaults on a folder.
     Raises:
         NoBrokersAvailable: there is no cluster, or its store doesn't answer.
         KafkaConfigurationError: an unknown setting, or one that isn't allowed; named.
@@ -53,9 +53,9 @@ class KafkaProducer(Producer):
         **configs: object,
     ) -> None:
         root, settings = check_root(bootstrap_servers), producer_settings(configs)
-        self.config = config_of(root, ProducerConfig.parse(settings), configs)
         with reaching(root, storage_options):
             super().__init__(root, storage_options=dict(storage_options or {}) or None, **settings)
+        self.config = config_of(root, self._config, configs)
         self._serializers = [configs.get(name) for name in ("key_serializer", "value_serializer")]
         self._is_open = True
         _OPEN.add(self)

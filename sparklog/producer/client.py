@@ -85,6 +85,8 @@ class Producer:
             if isinstance(cluster, Cluster)
             else open_cluster(cluster, storage_options=storage_options, clock=clock, create=False)
         )
+        if self._cluster.store.is_remote:
+            self._config = ProducerConfig.parse(settings, is_remote=True)
         self._now_ms = self._cluster.clock.now_ms
         self._buffer = Buffer(self._config.buffer_memory)
         self._metrics = ProducerMetrics(self._cluster.clock, self._buffer)

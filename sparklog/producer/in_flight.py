@@ -67,6 +67,7 @@ class InFlightBatches:
 
     def __init__(self, *, is_remote: bool = False) -> None:
         """``is_remote``: uploads go to another machine, so they are taken to be slow until one has ended."""
+        self.is_remote = is_remote
         self.count = 0
         """How often batches were taken that aren't settled yet."""
         self.uploads: list[UploadUnderWay] = []

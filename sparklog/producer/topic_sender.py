@@ -48,8 +48,9 @@ class TopicSender:
 
     A thread takes a batch all the way to the log: where nothing else is under way, no other one is woken for it. While
     it commits, another uploads the next batch and more records gather: batching adapts by itself. Where an upload takes
-    long, others begin meanwhile, up to ``max_in_flight_requests_per_connection``: one thread after the other takes
-    batches, encodes and numbers them, so they are staged in the order of sending, then sends them beside the others.
+    long, others begin meanwhile, up to ``max_in_flight_requests_per_connection``, and on another machine's store as
+    many more of batches that are worth an upload of their own: one thread after the other takes batches, encodes and
+    numbers them, so they are staged in the order of sending, then sends them beside the others.
     There are two threads, of which one at a time uploads, until the store turns out to be slow.
 
     One thread is notified of what there is to do. So each that leaves something undone notifies another one.
@@ -216,8 +217,19 @@ class TopicSender:
         """
         if self._is_staging or self._uploading_count >= self._most_uploading:
             return False
-        in_flight, bound = self._in_flight, self._config.max_in_flight_requests_per_connection
-        return in_flight.count < bound or (len(in_flight.uploads) < bound and self._queue.has_whole_batch)
+        in_flight = self._in_flight
+        if in_flight.count < self._config.max_in_flight_requests_per_connection:
+            return True
+        return len(in_flight.uploads) < self._most_uploads and self._queue.has_whole_batch
+
+    @property
+    def _most_uploads(self) -> int:
+        """How many uploads of a topic may be under way at once, where whole batches wait.
+
+        On another machine's store what they take is mostly its latency. With five at once, each a batch of 6 MiB, it
+        alone would bound a producer that fills a folder faster.
+        """
+        return self._config.max_in_flight_requests_per_connection * (2 if self._in_flight.is_remote else 1)
 
     def _partial_ticks_ms(self) -> float:
         """The moment from which on a batch that isn't full may be sent. The lock is held.
@@ -296,8 +308,7 @@ class TopicSender:
         """Start a thread more where all are sending and that takes long: a thread costs less than to wait for each
         upload. The lock is held."""
         count = self._most_uploading
-        is_bounded = count >= self._config.max_in_flight_requests_per_connection
-        if is_bounded or self._putting_count < count or not self._in_flight.is_slow or self._is_ending:
+        if count >= self._most_uploads or self._putting_count < count or not self._in_flight.is_slow or self._is_ending:
             return
         another = Worker(f"sender-{self._topic.name}-{len(self._workers)}", self._run)
         try:

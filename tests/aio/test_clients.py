@@ -12,6 +12,7 @@ import pytest
 from sparklog import TopicPartition
 from sparklog.aio import Admin, Consumer, Producer
 from sparklog.errors import IllegalStateError, InvalidArgumentError, InvalidConfigurationError
+from sparklog.storage import MemoryStore
 
 pytestmark = pytest.mark.slow
 P0 = TopicPartition("t", 0)
@@ -196,6 +197,18 @@ def test_a_full_buffer_blocks_no_loop_and_a_cancelled_send_is_sent(uri):
             assert values == list(range(40))
 
     asyncio.run(main())
+
+
+def test_the_buffer_is_as_large_as_the_store_asks_for_or_as_given(uri, monkeypatch):
+    async def main(given, expected):
+        async with Producer(uri, **given) as producer:
+            await producer.send_and_wait("t", b"v")
+            assert producer.metrics()["producer-metrics"]["buffer-total-bytes"] == expected
+
+    asyncio.run(main({}, 2**25))
+    monkeypatch.setattr(MemoryStore, "is_remote", True)
+    asyncio.run(main({}, 2**27))
+    asyncio.run(main({"buffer_memory": 2**25}, 2**25))
 
 
 def test_records_are_delayed_and_cancelled(uri):

@@ -30,6 +30,7 @@ from sparklog.kafka.errors import (
     RetriableError,
 )
 from sparklog.kafka.partitioner import DefaultPartitioner, StickyPartitioner
+from sparklog.storage import MemoryStore
 
 
 @pytest.fixture
@@ -464,6 +465,15 @@ def test_settings_are_told_as_a_program_would_give_them(root):
     assert (defaults["auto_offset_reset"], defaults["consumer_timeout_ms"]) == ("latest", math.inf)
     with KafkaProducer(bootstrap_servers=root, transactional_id="x", acks="all") as producer:
         assert (producer.config["transactional_id"], producer.config["acks"]) == ("x", "all")
+
+
+def test_a_producer_tells_the_memory_that_its_store_asks_for(root, monkeypatch):
+    monkeypatch.setattr(MemoryStore, "is_remote", True)
+    for given, told in (({}, 2**27), ({"buffer_memory": 2**25}, 2**25)):
+        with KafkaProducer(bootstrap_servers=root, **given) as producer:
+            assert producer.config["buffer_memory"] == told
+            assert producer.metrics()["producer-metrics"]["buffer-total-bytes"] == told
+    assert KafkaProducer.DEFAULT_CONFIG["buffer_memory"] == 2**25
 
 
 @CLIENTS

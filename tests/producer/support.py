@@ -104,6 +104,14 @@ def assert_empty(producer: Producer) -> None:
     assert producer.metrics()["producer-metrics"]["requests-in-flight"] == 0
 
 
+class RemoteStore(WrappedStore):
+    """A store that says that it is another machine's."""
+
+    @property
+    def is_remote(self) -> bool:
+        return True
+
+
 class HeldStore(WrappedStore):
     """Calls of one kind wait, from :meth:`hold` until :meth:`let_go`."""
 

@@ -13,7 +13,7 @@ from sparklog.producer.record_memory import RECORD_OVERHEAD_BYTES
 from sparklog.storage import MemoryStore
 from sparklog.storage.request_counts import KINDS
 from sparklog.testing import CountingStore, ManualClock
-from tests.producer.support import LONG_S, a_producer, a_topic
+from tests.producer.support import LONG_S, RemoteStore, a_producer, a_topic, through
 
 # Source: Kafka SenderMetricsRegistry, BufferPool, KafkaProducerMetrics
 NAMES = {
@@ -86,6 +86,21 @@ def test_before_anything_is_sent_means_are_unknown_and_totals_0() -> None:
             assert math.isnan(value)
         else:
             assert value == 0
+
+
+@pytest.mark.parametrize(
+    ("is_remote", "given", "expected"),
+    [(False, {}, 2**25), (True, {}, 2**27), (True, {"buffer_memory": 2**25}, 2**25), (False, {"buffer_memory": 9}, 9)],
+)
+def test_the_buffer_is_as_large_as_given_or_as_the_store_needs(
+    is_remote: bool, given: dict[str, int], expected: int
+) -> None:
+    memory = MemoryStore()
+    cluster = a_topic(memory)
+    with a_producer(through(RemoteStore(memory), cluster) if is_remote else cluster, **given) as producer:
+        found = producer.metrics()["producer-metrics"]
+        assert found["buffer-total-bytes"] == found["buffer-available-bytes"] == expected
+        producer.send("t", b"v").get(LONG_S)
 
 
 def test_a_topic_that_isnt_there_leaves_no_metrics() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
+import pyarrow as pa
 import pytest
 
 from sparklog.clock import Clock
@@ -17,6 +18,7 @@ from sparklog.testing import ManualClock, WrappedStore
 from tests.producer.support import (
     LONG_S,
     HeldStore,
+    RemoteStore,
     a_producer,
     a_topic,
     assert_empty,
@@ -45,6 +47,8 @@ class HeldUploads(WrappedStore):
         self._lock = threading.Lock()
         self._waiting: list[threading.Event] = []
         self._refused: set[int] = set()
+        self._at_once = 0
+        self.most_at_once = 0
 
     @property
     def begun_count(self) -> int:
@@ -65,7 +69,11 @@ class HeldUploads(WrappedStore):
             with self._lock:
                 number = len(self._waiting)
                 self._waiting.append(threading.Event())
+                self._at_once += 1
+                self.most_at_once = max(self.most_at_once, self._at_once)
             assert self._waiting[number].wait(LONG_S)
+            with self._lock:
+                self._at_once -= 1
             if number in self._refused:
                 raise StorePermissionError(f"put {path}: refused")
         return call()
@@ -143,6 +151,48 @@ def test_a_whole_batch_is_uploaded_whatever_waits_for_its_commit() -> None:
         assert not first.is_done
         store.let_go()
         assert last.get(LONG_S).offset == 100
+
+
+@pytest.mark.parametrize(("is_remote", "most"), [(False, 2), (True, 4)])
+def test_on_another_machines_store_twice_as_many_whole_batches_are_uploaded_at_once(is_remote: bool, most: int) -> None:
+    store = HeldUploads()
+    cluster = through(RemoteStore(store), store.cluster) if is_remote else store.cluster
+    whole = pa.table({"value": [b"." * 40_000]})
+    settings = {"max_in_flight_requests_per_connection": 2, "buffer_memory": 400_000}
+    with ExitStack() as stack:
+        stack.callback(lambda: store.let_all_go())
+        producer = stack.enter_context(a_producer(cluster, **settings))
+        futures = []
+        for begun in range(most):
+            futures.append(producer.send_batch("t", whole))
+            eventually(lambda begun=begun: store.begun_count == begun + 1)
+        futures.append(producer.send_batch("t", whole))
+        for number in range(most):
+            assert store.begun_count == most + (number > 0)
+            store.let_go(number)
+            eventually(lambda: store.begun_count == most + 1)
+        store.let_go(most)
+        assert [future.get(LONG_S).offsets.to_pylist() for future in futures] == [[n] for n in range(most + 1)]
+    assert store.most_at_once == most
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_less_than_a_whole_batch_waits_for_those_on_their_way_there_too(count: int) -> None:
+    store = HeldUploads()
+    with ExitStack() as stack:
+        stack.callback(lambda: store.let_all_go())
+        cluster = through(RemoteStore(store), store.cluster)
+        producer = stack.enter_context(a_producer(cluster, max_in_flight_requests_per_connection=2))
+        first, second = (send_alone(store, producer, value) for value in (b"a", b"b"))
+        others = [producer.send("t", b"%d" % number) for number in range(count)]
+        store.let_go(1)
+        assert not second.is_done
+        assert store.begun_count == 2
+        store.let_go(0)
+        assert [future.get(LONG_S).offset for future in (first, second)] == [0, 1]
+        eventually(lambda: store.begun_count == 3)
+        store.let_go(2)
+        assert [future.get(LONG_S).offset for future in others] == [2 + number for number in range(count)]
 
 
 def test_a_commit_takes_along_what_is_about_to_be_uploaded() -> None:

@@ -2,6 +2,7 @@
 of its own, on a store that answers as late as an object store does.
 
     python -m proof.simulation.many_producers 1 2 8 32 [--seconds 20] [--every-ms 50] [--alone] [--old 1] [--warm]
+        [--processes 8]
 
 GET and LIST take 20 ms, PUT and create 50 ms, each times U(0.85, 1.25), one of 200 3 to 10 times as long; CPU takes no
 time. Each producer sends one record each ``--every-ms``. Prints the time from ``send`` to the acknowledgement, and the
@@ -161,11 +162,13 @@ def measure(
     list_ms: float = _READ_MS,
     write_ms: float = _WRITE_MS,
     warm: bool = False,
+    processes: int | None = None,
 ) -> Figures:
     """Let ``count`` producers send, the first ``old`` of them without group commit.
 
     Args:
         warm: before all begin at once, each has sent a record alone.
+        processes: so many have the producers among them; None: each has its own.
     """
     begin_ms = count * _WARM_EVERY_MS if warm else 0.0
     world = World(seed, start_ms=1_700_000_000_000)
@@ -175,15 +178,21 @@ def measure(
     waited: list[tuple[int, float, float]] = []
     ended: list[int] = []
 
+    homes = [world.process(f"producers{number}") for number in range(processes or count)]
+    clusters: dict[int, Cluster] = {}
+
     def send(number: int) -> None:
-        process = world.process(f"producer{number}")
+        process = homes[number % len(homes)]
         process.kept.append(world.spawn(process, "main", lambda: live(number)))
 
     def live(number: int) -> None:
         assert world.current is not None
         process = world.current.process
         store = _SleepingStore(memory, world, requests, takes_ms)
-        cluster = Cluster(cluster_id="c", store=RetryingStore(store, clock=process.clock), clock=process.clock)
+        cluster = clusters.setdefault(
+            id(process),
+            Cluster(cluster_id="c", store=RetryingStore(store, clock=process.clock), clock=process.clock),
+        )
         producer = Producer(cluster, acks=1, linger_ms=0, group_commit=number >= old)
         process.kept.append(producer)
         producer.partitions_for("t")
@@ -248,6 +257,7 @@ def main() -> None:
     parser.add_argument("--write-ms", type=float, default=_WRITE_MS)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--alone", action="store_true", help="all without group commit")
+    parser.add_argument("--processes", type=int, help="so many for all producers; by default one for each")
     parser.add_argument("--warm", action="store_true", help="each has sent a record alone before")
     parser.add_argument("--old", type=int, default=0, help="so many of them without group commit")
     options = parser.parse_args()
@@ -262,6 +272,7 @@ def main() -> None:
             list_ms=options.list_ms,
             write_ms=options.write_ms,
             warm=options.warm,
+            processes=options.processes,
         )
         print(figures, flush=True)
 

@@ -71,8 +71,7 @@ def shared_looks_of(cluster: Cluster) -> SharedLooks:
     Shared by those who have one store object, or have opened stores by the same URI and options; and one clock, since
     ticks of two can't be compared. Two threads that come first at once may get one each, and then don't share.
     """
-    store = cluster.store if cluster.opened_by is None else cluster.opened_by
-    key = (os.getpid(), cluster.cluster_id, store, cluster.clock)
+    key = (os.getpid(), cluster.sharing_key)
     found = _SHARED.get(key)
     if found is None:
         found = _SHARED[key] = SharedLooks()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -49,6 +49,13 @@ class Cluster:
     opened_by: str | None = field(default=None, compare=False, repr=False)
     """The same for clusters whose stores were opened by the same URI and options, of which it tells nothing; None: that
     isn't known."""
+
+    @property
+    def sharing_key(self) -> Hashable:
+        """A value that is equal where clusters are one, and their clocks and rights, too: they have one store object,
+        or have opened stores by the same URI and options."""
+        store = self.store if self.opened_by is None else self.opened_by
+        return (self.cluster_id, store, self.clock)
 
     def topic_log(self, topic: str) -> DeltaLog:
         """The Delta log of a topic's table. Raises ``InvalidTopicError``; reads nothing."""

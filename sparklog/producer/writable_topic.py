@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sparklog import schemas
 from sparklog.clock import Deadline
 from sparklog.config import ACKS_ALL, ProducerConfig
+from sparklog.delta.shared_reads import shared_reads_of
 from sparklog.errors import IllegalStateError, KafkaTimeoutError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.interrupts import bounded_s, uninterrupted
 from sparklog.log import AppendResult, Cluster, Marker, StagedFile, StagedUpload, TopicWriter, UploadedFile
@@ -35,9 +37,12 @@ def open_writer(cluster: Cluster, topic: str, config: ProducerConfig) -> TopicWr
     Raises ``UnknownTopicOrPartitionError``, ``StoreError``, and what else opening a topic raises.
     """
     patience = store_patience(config, cluster.clock.deadline_in(config.max_block_ms))
+    log = cluster.topic_log(topic)
+    if announces(config):
+        log = replace(log, shared=shared_reads_of(cluster.sharing_key, log.table))
     with cluster.store.patience(patience):
         return TopicWriter(
-            cluster.topic_log(topic),
+            log,
             topic,
             sync=config.acks == ACKS_ALL,
             sequencing=Sequencing(),

@@ -133,18 +133,32 @@ class EntryLog(ABC, Generic[E]):
         """
         there = data[: data.index(None) if None in data else len(data)]
         entries = tuple(self.decode(position.version + 1 + n, one) for n, one in enumerate(there) if one is not None)
+        tail_seen_at = began_ticks_ms if len(entries) < len(data) else None
+        return self.look_of(position, entries, [one for one in there if one is not None], tail_seen_at=tail_seen_at)
+
+    def look_of(
+        self, position: Position, entries: Sequence[E], data: Sequence[bytes], *, tail_seen_at: float | None
+    ) -> Look[E]:
+        """Do the work of :meth:`look` on the entries that follow ``position``, as read and decoded. No request, and a
+        GET when trust ran out.
+
+        Args:
+            data: the bytes of each.
+            tail_seen_at: when the look began, if it found no more than these; None: more may be there.
+        Raises:
+            PositionLost: what was found isn't to be trusted (rule L1, trust).
+        """
         self._verify_if_due(position)
-        for entry, one in zip(entries, there, strict=True):
-            if one is not None:
-                self._note_read(entry.version, one)
+        for entry, one in zip(entries, data, strict=True):
+            self._note_read(entry.version, one)
         newest = entries[-1] if entries else None
         return Look(
-            entries,
+            tuple(entries),
             advance(
                 position,
                 version=newest.version if newest else position.version,
                 token=newest.token if newest else position.token,
-                tail_seen_at=began_ticks_ms if len(entries) < len(data) else None,
+                tail_seen_at=tail_seen_at,
                 is_durable=position.is_durable and newest is None,
             ),
         )

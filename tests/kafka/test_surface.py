@@ -469,7 +469,8 @@ def test_settings_are_told_as_a_program_would_give_them(root):
 
 def test_a_producer_tells_the_memory_that_its_store_asks_for(root, monkeypatch):
     monkeypatch.setattr(MemoryStore, "is_remote", True)
-    for given, told in (({}, 2**27), ({"buffer_memory": 2**25}, 2**25)):
+    cases: list[tuple[dict[str, Any], int]] = [({}, 2**27), ({"buffer_memory": 2**25}, 2**25)]
+    for given, told in cases:
         with KafkaProducer(bootstrap_servers=root, **given) as producer:
             assert producer.config["buffer_memory"] == told
             assert producer.metrics()["producer-metrics"]["buffer-total-bytes"] == told

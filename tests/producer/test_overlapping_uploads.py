@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -53,6 +54,9 @@ class HeldUploads(WrappedStore):
     @property
     def begun_count(self) -> int:
         return len(self._waiting)
+
+    def has_begun(self, count: int) -> bool:
+        return self.begun_count == count
 
     def let_all_go(self) -> None:
         for waiting in self._waiting:
@@ -163,9 +167,10 @@ def test_on_another_machines_store_twice_as_many_whole_batches_are_uploaded_at_o
         stack.callback(lambda: store.let_all_go())
         producer = stack.enter_context(a_producer(cluster, **settings))
         futures = []
-        for begun in range(most):
+        while store.begun_count < most:
+            begun_count = store.begun_count
             futures.append(producer.send_batch("t", whole))
-            eventually(lambda begun=begun: store.begun_count == begun + 1)
+            eventually(partial(store.has_begun, begun_count + 1))
         futures.append(producer.send_batch("t", whole))
         for number in range(most):
             assert store.begun_count == most + (number > 0)

@@ -26,7 +26,7 @@ from proof.simulation.cluster.power import Power, draw_dark, is_dark
 from proof.simulation.cluster.roles import RESTLESS, ROLES
 from proof.simulation.cluster.settling import await_settled_group, settle
 from proof.simulation.cluster.shape import JobPlan, Shape, TopicPlan, draw_shape
-from proof.simulation.cluster.sharing import draw_sharing, is_sharing, sharing
+from proof.simulation.cluster.sharing import draw_sharing, is_accompanied, is_sharing, sharing
 from proof.simulation.cluster.threads import simulated
 from proof.simulation.cluster.unsynced import draw_unsynced
 from proof.simulation.cluster.watching import Watch, WatchedStore
@@ -136,6 +136,7 @@ class Play:
             self.shape, expected = draw_group_world(seed, self.shape, expected)
         self.seed = seed
         self.is_sharing = is_sharing(seed)
+        self.is_accompanied = self.is_sharing and is_accompanied(seed)
         if self.is_sharing:
             self.shape, expected = draw_sharing(seed, self.shape, expected)
         is_ordinary = not (self.is_group_world or self.is_sharing)

@@ -81,19 +81,21 @@ def _check_told(life: Life, producer: RecordingProducer, error: SparklogError) -
 def produce(life: Life) -> None:
     """Send, and now and then wait until all is stored."""
     draw = life.draw
-    producer = a_producer(life)
+    producers = [a_producer(life) for _ in range(2 if life.play.is_accompanied else 1)]
     short_s = 60 if life.play.is_fair else 0.5  # too short for some calls that wait for each other
     while life.goes_on():
         for _ in range(draw.choice([1, 1, 2, 3, 6])):
-            life.attempt("send", lambda: send_one(life, producer))
+            for producer in producers:
+                life.attempt("send", partial(send_one, life, producer))
             if draw.random() < 0.2:
                 life.rest(draw.expovariate(1 / 20))
         if draw.random() < 0.6:
-            life.attempt("flush", lambda: producer.producer.flush(draw.choice([short_s, 60, 300])))
+            life.attempt("flush", lambda: producers[-1].producer.flush(draw.choice([short_s, 60, 300])))
         life.gap()
         if life.settings.get("is_slow"):
             life.rest(draw.uniform(0, 8_000))
-    producer.close(draw.choice([None, 30.0]))
+    for producer in producers:
+        producer.close(draw.choice([None, 30.0]))
 
 
 def hasty(life: Life) -> None:

@@ -6,18 +6,28 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 from proof.simulation.cluster.shape import LOG_RETENTION_MS, JobPlan, Shape, TopicPlan, about_one_thing
 from proof.simulation.cluster.weather import Forecast
+from sparklog.delta.log import DeltaLog
+from sparklog.delta.shared_reads import SharedReads
 from sparklog.log.announced import group, turns
 from sparklog.log.append import TopicWriter
 from sparklog.producer import writable_topic
 
-__all__ = ["SHARING_SEEDS", "draw_sharing", "is_paced", "is_sharing", "sharing"]
+__all__ = [
+    "SHARING_SEEDS",
+    "a_shared_look_skips_an_entry",
+    "draw_sharing",
+    "is_accompanied",
+    "is_paced",
+    "is_sharing",
+    "sharing",
+]
 
 SHARING_SEEDS = 2 * 10**12
 """The first seed of these worlds; all from there on are."""
@@ -76,16 +86,33 @@ def is_paced(seed: int) -> bool:
     return random.Random(f"paced {seed}").random() < 0.5
 
 
+def is_accompanied(seed: int) -> bool:
+    """Has a process two producers in this seed's world, which share what they read of the log?"""
+    return random.Random(f"accompanied {seed}").random() < 0.5
+
+
+def a_shared_look_skips_an_entry() -> AbstractContextManager[object]:
+    """Decision 0063: of several entries that another producer of the process has read, the first is left out."""
+    entries_from = SharedReads.entries_from
+
+    def skip_one(self: Any, *given: Any, **kwargs: Any) -> Any:
+        found = entries_from(self, *given, **kwargs)
+        return found[1:] or found
+
+    return mock.patch.object(SharedReads, "entries_from", skip_one)
+
+
 @contextmanager
 def sharing(seed: int, counts: Counter[str]) -> Iterator[None]:
     """Writers announce and include for two of three spells of some seconds, whether any has lost a race or not.
 
     Args:
-        counts: gets how many flushes others were about to publish, how many were withdrawn, and how many turns came at
-            a pace, and were put off.
+        counts: gets how many flushes others were about to publish, how many were withdrawn, how many turns came at a
+            pace, and were put off, and how many looks were those of others in the process.
     """
     take, withdraw = vars(group)["takeable"], TopicWriter.withdraw  # a planted fault may have put another there
     rank, draw = turns.Turns._rank, group.Participation._draw
+    shared_look = DeltaLog.shared_look
 
     def takeable(*given: Any, **kwargs: Any) -> Any:
         taken = take(*given, **kwargs)
@@ -107,7 +134,14 @@ def sharing(seed: int, counts: Counter[str]) -> Iterator[None]:
         counts["turns put off"] += before is not None and before < turn_at
         return turn_at
 
+    def share_and_count(self: Any, *given: Any, **kwargs: Any) -> Any:
+        look = shared_look(self, *given, **kwargs)
+        if look is not None:
+            counts["shared entries" if look.entries else "shared absences"] += 1
+        return look
+
     with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(DeltaLog, "shared_look", share_and_count))
         if is_paced(seed):
             stack.enter_context(mock.patch.object(turns, "_PACED_FROM", 1))
         stack.enter_context(mock.patch.object(turns.Turns, "_rank", rank_and_count))

@@ -39,6 +39,8 @@ _MOST_LISTINGS = 5
 who lists behind each of them never creates one."""
 _LOOKS_FOR_VERSION = 16
 """In a cycle, at most."""
+_WAITED_FOR_LOOK = 0.3
+"""A look of another writer in this process is waited for until it has taken so many cycles."""
 _COMPANY_MS = 60_000
 """For as long after an entry of another producer a writer announces what it uploads."""
 _REFUSED_FOR_MS = 60_000
@@ -273,10 +275,28 @@ class Participation:
     def _looks(self, state: TopicState, own: frozenset[str]) -> bool:
         """Look for the versions that are expected. True: some were applied."""
         turns, began = self._group.turns, self._clock.ticks_ms()
+        while state.log.is_looked_for(state.position, within_ms=_WAITED_FOR_LOOK * turns.cycle_ms):
+            self._clock.sleep_ms(max(1.0, turns.cycle_ms / 32))
+        version, anchor_ticks_ms = state.position.version, state.position.anchor_ticks_ms
+        if self._applies_shared(state, ended_from_ticks_ms=began):
+            return True
+        if state.position.version == version and state.position.anchor_ticks_ms > anchor_ticks_ms:
+            turns.note_tail(state.position.anchor_ticks_ms)
+            return False
+        began = self._clock.ticks_ms()
         is_new = self._applies(lambda: catch_up(state, ahead=turns.ahead(began, own)))
         if not is_new:
             turns.note_tail(began)
         return is_new
+
+    def _applies_shared(self, state: TopicState, *, ended_from_ticks_ms: float = math.inf) -> bool:
+        """Apply what other writers of this process have found. True: entries were applied."""
+
+        def apply() -> list[Entry]:
+            look = state.log.shared_look(state.position, ended_from_ticks_ms=ended_from_ticks_ms)
+            return [] if look is None else apply_look(state, look)
+
+        return self._applies(apply)
 
     def _wait_for_version(self, state: TopicState) -> bool:
         """Wait for the next version, for a cycle at most: who creates right behind it is faster than whoever lists
@@ -301,6 +321,8 @@ class Participation:
         now = self._clock.ticks_ms()
         if version == self._listed_version:
             return False
+        if self._applies_shared(state):
+            return True
         own_paths = group.writing.own_paths
         is_time_known = bool(own_paths) or group.store_clock.store_ms(now) is not None
         if now < group.no_listing_until_ticks_ms or not is_time_known:

@@ -27,7 +27,7 @@ ERROR_HEADER = "sparklog.value.error"
 
 
 _COLUMN_BYTES = 2
-"""Memory that a field of a value counts. A column takes four times as much, but only while a batch is encoded: a few at once."""
+"""Memory that a field of a value counts. A column takes four times as much, while a batch is encoded: a few at once."""
 _FREE_COLUMNS = 16
 """A schema of so few fields has columns of about as many bytes; of a larger one most may be missing from a value."""
 RECORD_COLUMNS = ("key", "headers", "timestamp", "partition")
@@ -51,7 +51,7 @@ class ValueEncoding:
     keeps_bytes: bool
     """Is ``value.bytes`` keep?"""
     decoded_bytes: int
-    """Bytes that a record of bytes counts against ``buffer_memory`` for the columns that it becomes, beside its bytes."""
+    """Bytes that a value of bytes counts against ``buffer_memory`` for the columns it becomes, beside its own."""
 
     @classmethod
     def of(cls, topic: str, head: TopicHead) -> ValueEncoding | None:

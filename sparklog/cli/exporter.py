@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from typing import TYPE_CHECKING
 
 import click
 
+from sparklog.cli.logs import announce, logged
 from sparklog.cli.options import cluster_of, connection_options, root_of
 from sparklog.cli.signals import stopped_by_signals
 
@@ -52,6 +54,7 @@ _SHARD = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
 )
 @click.option("--once", is_flag=True, help="Look once, print the metrics, and end.")
 @connection_options()
+@logged
 @click.pass_context
 def exporter(
     ctx: click.Context, listen: str, interval: float, shard: str, orphans_every: float | None, once: bool
@@ -88,7 +91,7 @@ def exporter(
         server = ExporterServer(app, host, port)
         try:
             watching.start()
-            click.echo(f"listening at http://{host or '*'}:{server.port}/metrics", err=True)
+            announce(f"listening at http://{host or '*'}:{server.port}/metrics")
             while not stopped.wait(0.5):
                 pass
         finally:
@@ -116,7 +119,7 @@ class _Opener:
         except StoreError as error:
             if not error.retriable:
                 raise
-            click.echo(f"sparklog: the store is away, trying again: {error}", err=True)
+            announce(f"sparklog: the store is away, trying again: {error}", logging.WARNING)
 
     def __call__(self) -> ClusterWatch:
         first, self._first = self._first, None

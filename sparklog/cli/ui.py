@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sparklog.cli.logs import announce, logged
 from sparklog.cli.options import cluster_of, connection_options, root_of
 from sparklog.cli.schemas import SCHEMA_HELP, schema_argument
 from sparklog.cli.signals import stopped_by_signals
@@ -62,6 +63,7 @@ _USER = "admin"
     help="How often to look at the cluster.",
 )
 @connection_options()
+@logged
 @click.pass_context
 def ui(
     ctx: click.Context,
@@ -96,7 +98,7 @@ def ui(
     settings = _settings(ctx, host, interval, allow_unauthenticated=allow_unauthenticated, **given)
     backend = Backend(lambda: cluster_of(ctx), settings)
     with stopped_by_signals():  # else the process would end by the signal again, once all is closed
-        serve(backend, host, port, on_listening=lambda address: click.echo(f"open {address}", err=True))
+        serve(backend, host, port, on_listening=lambda address: announce(f"open {address}"))
 
 
 def _settings(

@@ -32,6 +32,7 @@ def serve(backend: Backend, host: str, port: int, *, on_listening: Callable[[str
         create_app(backend),
         host=host or "0.0.0.0",  # noqa: S104 - what the caller asked for
         port=port,
+        log_config=None,  # the command has set up where logs go
         log_level="warning",
         access_log=False,  # addresses of pages hold keys that somebody looked for
         server_header=False,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from sparklog.cli.options import cluster_of, connection_options
+from sparklog.cli.options import connection_options, root_of
 from sparklog.cli.output import as_json, print_table
 
 if TYPE_CHECKING:
@@ -21,10 +24,19 @@ FAILED, TRY_AGAIN = 1, 75
 @click.command()
 @click.option("--read-only", is_flag=True, help="Create no object: check neither that nor the clock.")
 @click.option("--strict", is_flag=True, help="Let warnings fail, too.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(0, min_open=True),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="A store that hasn't answered all by then is away.",
+)
 @click.option("--json", "json_", is_flag=True, help="Print a JSON object.")
 @connection_options()
 @click.pass_context
-def health(ctx: click.Context, read_only: bool, strict: bool, json_: bool) -> None:
+def health(ctx: click.Context, read_only: bool, strict: bool, timeout_s: float, json_: bool) -> None:
     """Check that the cluster can be read and written from here.
 
     Also whether this machine's clock agrees with the store's, and whether maintenance runs. Creates one small object
@@ -33,14 +45,10 @@ def health(ctx: click.Context, read_only: bool, strict: bool, json_: bool) -> No
     Exit code 0: fit for use, perhaps with warnings. 1: it isn't. 75: it isn't, and may be when it is tried again, as
     the store is away.
     """
-    from sparklog.errors import SparklogError
-    from sparklog.observe.health import HealthCheck, Verdict, check_health
+    from sparklog.observe.health import Verdict
 
-    try:
-        checks = check_health(cluster_of(ctx), writes=not read_only)
-    except SparklogError as error:
-        detail = " ".join(str(error).split())
-        checks = [HealthCheck(name="read", verdict=Verdict.FAILED, detail=detail, error=error)]
+    uri, options = root_of(ctx)
+    checks = _checked(uri, options, writes=not read_only, timeout_s=timeout_s)
     bad = {Verdict.FAILED, Verdict.WARNING} if strict else {Verdict.FAILED}
     failed = [check for check in checks if check.verdict in bad]
     if json_:
@@ -60,3 +68,55 @@ def _as_plain(check: HealthCheck) -> dict[str, object]:
         "ms": round(check.took_ms, 1),
         "seen": check.detail,
     }
+
+
+def _checked(uri: str, options: dict[str, Any] | None, *, writes: bool, timeout_s: float) -> list[HealthCheck]:
+    """The checks, or that the cluster can't be opened, or didn't answer within the time."""
+    from sparklog.clock import SystemClock
+    from sparklog.errors import SparklogError, StoreError, StoreUnavailableError
+    from sparklog.log.cluster import open_cluster
+    from sparklog.observe.health import HealthCheck, Verdict, check_health
+    from sparklog.paths import CLUSTER_FILE
+    from sparklog.storage import open_store
+
+    seen: list[StoreError] = []
+
+    def check() -> list[HealthCheck]:
+        store = open_store(uri, options)
+        try:
+            store.read(CLUSTER_FILE)  # without the repetitions of a cluster, so that there is a reason to tell
+        except StoreError as error:
+            seen.append(error)
+        return check_health(open_cluster(store, create=False), writes=writes)
+
+    clock = SystemClock()
+    began = clock.ticks_ms()
+    future = _in_thread(check)
+    try:
+        return future.result(timeout_s)
+    except FutureTimeoutError as caught:
+        if future.done() and future.exception() is caught:
+            raise
+        why = f": {seen[0]}" if seen else ""
+        found: SparklogError = StoreUnavailableError(f"not all was answered within {timeout_s:g} s{why}")
+    except SparklogError as error:
+        found = error
+    detail = " ".join(str(found).split())
+    took_ms = clock.ticks_ms() - began
+    return [HealthCheck(name="read", verdict=Verdict.FAILED, detail=detail, took_ms=took_ms, error=found)]
+
+
+def _in_thread(call: Callable[[], list[HealthCheck]]) -> Future[list[HealthCheck]]:
+    """A call that the process doesn't wait for when it ends."""
+    from sparklog.workers import Worker
+
+    future: Future[list[HealthCheck]] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    Worker("health", run).start()
+    return future

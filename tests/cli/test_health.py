@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from sparklog.errors import StoreUnavailableError
 from sparklog.log import cluster as cluster_module
+from sparklog.storage import MemoryStore
+from sparklog.testing import WrappedStore
 from tests.cli.support import a_cluster, done, run
+
+T = TypeVar("T")
 
 
 def test_a_table_or_json_says_what_was_seen() -> None:
@@ -44,3 +51,30 @@ def test_exit_codes_say_whether_and_whether_it_may_pass(tmp_path: Path, monkeypa
     result = run("health", "--json", cluster=cluster)
     assert result.exit_code == 75
     assert json.loads(result.stdout)["healthy"] is False
+
+
+class Silent(WrappedStore):
+    """Answers nothing until it is let go on, and then refuses."""
+
+    def __init__(self, goes_on: threading.Event) -> None:
+        super().__init__(MemoryStore())
+        self._goes_on = goes_on
+
+    def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
+        self._goes_on.wait(30)
+        raise StoreUnavailableError("slow down")
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_a_store_that_is_away_is_told_within_the_time(monkeypatch: pytest.MonkeyPatch, is_silent: bool) -> None:
+    goes_on = threading.Event()
+    monkeypatch.setattr("sparklog.storage.open_store", lambda *_: Silent(goes_on))
+    if not is_silent:
+        goes_on.set()
+    result = run("health", "--json", "--timeout", "0.05", cluster=a_cluster())
+    goes_on.set()
+    assert result.exit_code == 75
+    [check] = json.loads(result.stdout)["checks"]
+    assert (check["check"], check["result"]) == ("read", "failed")
+    assert check["seen"] == "not all was answered within 0.05 s" + ("" if is_silent else ": slow down")
+    assert check["ms"] > 0

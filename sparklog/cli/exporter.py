@@ -11,7 +11,7 @@ import click
 
 from sparklog.cli.logs import announce, logged
 from sparklog.cli.options import cluster_of, connection_options, root_of
-from sparklog.cli.signals import stopped_by_signals
+from sparklog.cli.signals import end_despite_hanging_calls, stopped_by_signals
 
 if TYPE_CHECKING:
     from sparklog.observe import ClusterWatch, Shard
@@ -97,6 +97,7 @@ def exporter(
         finally:
             server.close()
             watching.stop()
+    end_despite_hanging_calls()
 
 
 def watch_opener(ctx: click.Context, shard: Shard | None = None, *, orphans_every_ms: float | None = None) -> _Opener:

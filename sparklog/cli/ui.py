@@ -11,7 +11,7 @@ import click
 from sparklog.cli.logs import announce, logged
 from sparklog.cli.options import cluster_of, connection_options, root_of
 from sparklog.cli.schemas import SCHEMA_HELP, schema_argument
-from sparklog.cli.signals import stopped_by_signals
+from sparklog.cli.signals import end_despite_hanging_calls, stopped_by_signals
 
 if TYPE_CHECKING:
     from sparklog.console import ConsoleSettings, NamedSchema
@@ -99,6 +99,7 @@ def ui(
     backend = Backend(lambda: cluster_of(ctx), settings)
     with stopped_by_signals():  # else the process would end by the signal again, once all is closed
         serve(backend, host, port, on_listening=lambda address: announce(f"open {address}"))
+    end_despite_hanging_calls()
 
 
 def _settings(

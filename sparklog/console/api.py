@@ -172,6 +172,7 @@ class Api:
     def sql(self, request: Request) -> Response:
         """The rows of a statement."""
         self._backend.check_sql()
+        self._backend.check_store()
         text, kind = request.query_params.get("q", ""), request.query_params.get("format", "json")
         job = StatementJob(
             self._backend.cluster(), text, lambda run, rows: exported(kind, run, rows), self._backend.query_slot()
@@ -187,7 +188,8 @@ class Api:
 
     def _streamed(self, job: Any, media_type: str) -> Response:
         self._backend.ending(job)
-        return StreamedResponse(job, media_type=media_type, timeout_ms=self._backend.settings.query_timeout_ms)
+        timeout_ms = self._backend.settings.query_timeout_ms
+        return StreamedResponse(job, media_type=media_type, timeout_ms=timeout_ms, gives_up=self._backend.ends_wait)
 
 
 def _unreadable(figures: ClusterFigures, kind: str) -> list[dict[str, str]]:

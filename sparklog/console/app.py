@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
-from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -22,6 +22,7 @@ from sparklog.console.mcp import Mcp
 from sparklog.console.pages import Pages
 from sparklog.console.rendering import STATIC
 from sparklog.console.security import Guard
+from sparklog.console.threads import Threads, result_of
 from sparklog.console.writes import Writes
 from sparklog.errors import (
     GroupIdNotFoundError,
@@ -37,6 +38,8 @@ from sparklog.errors import (
 )
 
 __all__ = ["create_app"]
+
+Page = Callable[[Request], Response]
 
 _STATUS: tuple[tuple[type[SparklogError], int], ...] = (
     (BusyError, 429),
@@ -64,7 +67,7 @@ def create_app(backend: Backend) -> Starlette:
         try:
             yield
         finally:
-            await to_thread.run_sync(backend.stop)
+            await result_of(Threads("stop", 1).submit(backend.stop), lambda: None)
 
     def failed(request: Request, error: Exception) -> Response:
         status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
@@ -76,8 +79,8 @@ def create_app(backend: Backend) -> Starlette:
 
     return Starlette(
         routes=[
-            *_page_routes(pages, writes),
-            *_api_routes(api),
+            *_page_routes(backend, pages, writes),
+            *_api_routes(backend, api),
             Route("/mcp", mcp.answer, methods=["POST"]),
             *(Route(path, _exported(backend, path)) for path in ("/metrics", "/healthz", "/readyz")),
             Mount("/static", StaticFiles(directory=STATIC), name="static"),
@@ -91,38 +94,52 @@ def create_app(backend: Backend) -> Starlette:
     )
 
 
-def _page_routes(pages: Pages, writes: Writes) -> list[Route]:
+def _page_routes(backend: Backend, pages: Pages, writes: Writes) -> list[Route]:
+    asking: dict[str, Page] = {
+        "/topics/{topic}": pages.topic,
+        "/topics/{topic}/records": pages.records,
+        "/topics/{topic}/tail": pages.tail,
+        "/topics/{topic}/compare": pages.compare,
+        "/topics/{topic}/records/{partition:int}/{offset:int}": pages.record,
+        "/topics/{topic}/records/{partition:int}/{offset:int}/raw": pages.raw,
+        "/group": pages.group,
+        "/transaction": pages.transaction,
+        "/sql": pages.sql,
+    }
+    changing = {
+        "/topics/{topic}/settings": writes.settings,
+        "/topics/{topic}/produce": writes.produce,
+        "/group/reset": writes.reset,
+        "/transaction/abort": writes.abort,
+        "/transactions/recover": writes.recover,
+    }
     return [
-        Route("/", pages.overview),
-        Route("/topics/{topic}", pages.topic),
-        Route("/topics/{topic}/records", pages.records),
-        Route("/topics/{topic}/tail", pages.tail),
-        Route("/topics/{topic}/compare", pages.compare),
-        Route("/topics/{topic}/records/{partition:int}/{offset:int}", pages.record),
-        Route("/topics/{topic}/records/{partition:int}/{offset:int}/raw", pages.raw),
-        Route("/topics/{topic}/settings", writes.settings, methods=["POST"]),
-        Route("/topics/{topic}/produce", writes.produce, methods=["POST"]),
-        Route("/group", pages.group),
-        Route("/group/reset", writes.reset, methods=["POST"]),
-        Route("/transaction", pages.transaction),
-        Route("/transaction/abort", writes.abort, methods=["POST"]),
-        Route("/transactions/recover", writes.recover, methods=["POST"]),
-        Route("/sql", pages.sql),
+        Route("/", _answered(backend, pages.overview, backend.overview_threads)),
+        *(Route(path, _answered(backend, page, backend.page_threads)) for path, page in asking.items()),
+        *(Route(path, change, methods=["POST"]) for path, change in changing.items()),
     ]
 
 
-def _api_routes(api: Api) -> list[Route]:
-    return [
-        Route("/api/openapi.json", api.openapi),
-        Route("/api/topics", api.topics),
-        Route("/api/topics/{topic}", api.topic),
-        Route("/api/topics/{topic}/commits", api.commits),
-        Route("/api/topics/{topic}/records", api.records),
-        Route("/api/groups", api.groups),
-        Route("/api/groups/{group:path}", api.group),
-        Route("/api/transactions", api.transactions),
-        Route("/api/sql", api.sql),
-    ]
+def _api_routes(backend: Backend, api: Api) -> list[Route]:
+    asking: dict[str, Page] = {
+        "/api/openapi.json": api.openapi,
+        "/api/topics": api.topics,
+        "/api/topics/{topic}": api.topic,
+        "/api/topics/{topic}/commits": api.commits,
+        "/api/topics/{topic}/records": api.records,
+        "/api/groups": api.groups,
+        "/api/groups/{group:path}": api.group,
+        "/api/transactions": api.transactions,
+        "/api/sql": api.sql,
+    }
+    return [Route(path, _answered(backend, page, backend.page_threads)) for path, page in asking.items()]
+
+
+def _answered(backend: Backend, page: Page, threads: Threads) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        return await backend.answer(partial(page, request), threads)
+
+    return answer
 
 
 def _exported(backend: Backend, path: str) -> Callable[[Request], Response]:

@@ -10,27 +10,44 @@ from typing import TypeVar
 from weakref import WeakSet
 
 from sparklog.admin import Admin
+from sparklog.clock import SystemClock
 from sparklog.console.history import History
+from sparklog.console.opening import SharedOpening
 from sparklog.console.settings import ConsoleSettings
 from sparklog.console.statements import TopicShape
 from sparklog.console.streaming import Job
-from sparklog.errors import InvalidArgumentError, RetriableError, StoreError, UnknownTopicOrPartitionError
+from sparklog.console.threads import Threads, result_of
+from sparklog.console.waiting import CURRENT, Activity, Waiting, activity
+from sparklog.errors import (
+    InvalidArgumentError,
+    RetriableError,
+    StoreError,
+    StoreOutcomeUnknownError,
+    StoreUnavailableError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.exporter import ExporterApp
 from sparklog.groups.admin.inspection import group_folders
 from sparklog.log.cluster import Cluster
 from sparklog.log.state import open_state
 from sparklog.observe import ClusterFigures, ClusterWatch, GroupFigures, Problem, TopicFigures, TransactionFigures
 from sparklog.observe.watching import Watching, WatchStatus
-from sparklog.paths import TOPICS_FOLDER, check_topic_name
+from sparklog.paths import CLUSTER_FILE, TOPICS_FOLDER, check_topic_name
 
 __all__ = ["Backend", "BusyError"]
 
 _LOGGER = logging.getLogger("sparklog.console")
 _FIRST_LOOK_S = 1.5
 """How long the first pages wait for what the first look finds first; later ones never wait."""
-
+_START_MS = 1_000.0
+"""For the store, before the console listens all the same."""
+_GRACE_MS = 1_000.0
+"""For answers that are under way when the console ends."""
+_STOP_S = 0.5
+"""For a look that is under way then."""
 
 J = TypeVar("J", bound=Job)
+T = TypeVar("T")
 
 
 class BusyError(RetriableError):
@@ -51,15 +68,20 @@ class Backend:
         self.history = History()
         self.secret = secrets.token_bytes(32)
         """Makes the tokens of this process."""
-        self._open_cluster = open_cluster
-        self._cluster: Cluster | None = None
-        self._opening = threading.Lock()
+        self._opening = SharedOpening(open_cluster)
+        self._clock = SystemClock()
+        self._ended_ms: float | None = None
+        self._first_until_ms: float | None = None
+        self.overview_threads = Threads("overview", 8)
+        """Threads of their own, so that pages that ask the store don't hold up the one that doesn't."""
+        self.page_threads = Threads("page", 24)
+        self.write_threads = Threads("write", 8)
         self._queries = threading.BoundedSemaphore(settings.most_queries)
         self._tails = threading.BoundedSemaphore(settings.most_tails)
         self._jobs: WeakSet[Job] = WeakSet()
         self._jobs_lock = threading.Lock()
         self._watching = Watching(
-            lambda: ClusterWatch(self.cluster()),
+            lambda: ClusterWatch(self._opening.cluster(patiently=True)),
             interval_ms=settings.interval_ms,
             on_figures=self._keep,
             tells_parts=True,
@@ -71,12 +93,14 @@ class Backend:
         self._watching.start()
 
     def stop(self) -> None:
-        """Look no more, and end what is under way."""
+        """Look no more, and end what is under way. What hangs in a call to the store is left behind."""
         self.end_jobs()
-        self._watching.stop()
+        self._watching.stop(_STOP_S)
 
     def end_jobs(self) -> None:
-        """End all searches, statements and followed topics, soon."""
+        """End all searches, statements and followed topics, and the wait for any other answer, soon."""
+        if self._ended_ms is None:
+            self._ended_ms = self._clock.ticks_ms()
         with self._jobs_lock:
             jobs = list(self._jobs)
         for job in jobs:
@@ -93,17 +117,63 @@ class Backend:
         self._watching.look()
 
     def cluster(self) -> Cluster:
-        """The cluster. Raises what opening it raises."""
-        if self._cluster is None:
-            with self._opening:
-                if self._cluster is None:
-                    self._cluster = self._open_cluster()
-        return self._cluster
+        """The cluster.
+
+        Raises ``StoreUnavailableError`` where the store doesn't answer soon, and what opening it raises: of one attempt
+        for all who ask.
+        """
+        return self._opening.cluster()
+
+    async def answer(self, work: Callable[[], T], threads: Threads) -> T:
+        """The result of work that asks the store, in one of some threads.
+
+        Raises ``StoreUnavailableError`` where the store is silent or this console ends, and all that ``work`` raises.
+        """
+        silence_ms = self.settings.silence_timeout_ms
+        waiting = Waiting(self._asked, silence_ms=silence_ms, reason=self._reason, clock=self._clock)
+
+        def gives_up() -> Exception | None:
+            return StoreUnavailableError("this console is ending") if self.is_over else waiting()
+
+        before = CURRENT.set(waiting)
+        try:
+            future = threads.submit(work)
+        finally:
+            CURRENT.reset(before)
+        return await result_of(future, gives_up)
+
+    async def carry_out(self, work: Callable[[], T]) -> T:
+        """The outcome of a change: awaited for as long as it takes, or until this console ends."""
+
+        def gives_up() -> Exception | None:
+            if not self.is_over:
+                return None
+            return StoreOutcomeUnknownError(
+                "this console is ending: whether it was done isn't known, look at what is there"
+            )
+
+        return await result_of(self.write_threads.submit(work), gives_up)
+
+    @property
+    def is_over(self) -> bool:
+        """Has this console been told to end, and the time passed that it gives to answers that are under way?"""
+        return self._ended_ms is not None and self._clock.ticks_ms() - self._ended_ms >= _GRACE_MS
+
+    def ends_wait(self) -> Exception | None:
+        """The error that ends the wait for a streamed answer: None as long as this console isn't over."""
+        return StoreUnavailableError("this console is ending") if self.is_over else None
+
+    def check_store(self) -> None:
+        """Ask the store for something small. Raises what it raises: where it doesn't answer, nothing else needs to be
+        begun."""
+        cluster = self.cluster()
+        cluster.store.read(CLUSTER_FILE)
 
     def require_cluster(self) -> None:
-        """Open the cluster, unless the store is away: that may pass. Raises ``InvalidArgumentError``: there is none."""
+        """Open the cluster, unless the store doesn't answer soon: that may pass. Raises ``InvalidArgumentError``: there
+        is none."""
         try:
-            self.cluster()
+            self._opening.cluster(wait_ms=_START_MS)
         except StoreError as error:
             if not error.retriable:
                 raise
@@ -114,10 +184,13 @@ class Backend:
         return Admin(self.cluster())
 
     def status(self) -> WatchStatus:
-        """The result of the newest look; the first call waits for a moment."""
+        """The result of the newest look; the first calls wait for a moment."""
         status = self._watching.status()
         if status.figures is None and status.error is None and status.part is None:
-            self._watching.wait_for_anything(_FIRST_LOOK_S)
+            now = self._clock.ticks_ms()
+            if self._first_until_ms is None:
+                self._first_until_ms = now + _FIRST_LOOK_S * 1_000
+            self._watching.wait_for_anything(max(0.0, self._first_until_ms - now) / 1_000)
             status = self._watching.status()
         return status
 
@@ -183,6 +256,14 @@ class Backend:
         """Raise ``InvalidArgumentError`` where statements aren't run."""
         if self.settings.masks:
             raise InvalidArgumentError("SQL is off: fields are masked, and a statement could show them")
+
+    def _asked(self) -> Activity:
+        cluster = self._opening.opened
+        return Activity() if cluster is None else activity(cluster.store.counts.by_kind())
+
+    def _reason(self) -> str:
+        error = self._watching.status().error
+        return "" if error is None else " ".join(str(error).split())
 
     def _keep(self, figures: ClusterFigures) -> None:
         self.exporter.keep(figures)

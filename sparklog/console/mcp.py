@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from threading import Timer
 from typing import Any
 
-from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -20,6 +20,7 @@ from sparklog.console.api import json_response
 from sparklog.console.backend import Backend
 from sparklog.console.jobs import StatementJob, exported, in_one_line
 from sparklog.console.plain import plain_group, plain_topic
+from sparklog.console.waiting import read_files
 from sparklog.errors import SparklogError
 
 __all__ = ["Mcp"]
@@ -79,7 +80,7 @@ class Mcp:
             return _failed(None, _INVALID_REQUEST, "expected one request of JSON-RPC 2.0", status=400)
         if "id" not in message:  # a notification, which has no answer
             return Response(status_code=202)
-        return await to_thread.run_sync(self._answered, message)
+        return await self._backend.answer(partial(self._answered, message), self._backend.page_threads)
 
     def _answered(self, message: dict[str, Any]) -> Response:
         number, method = message["id"], message["method"]
@@ -148,6 +149,8 @@ class Mcp:
         return _cut(json.dumps({"groups": [plain_group(one) for one in groups]}))
 
     def _sql(self, given: Mapping[str, Any]) -> str:
+        self._backend.check_store()
+        read_files()
         job = StatementJob(
             self._backend.cluster(),
             given["query"],

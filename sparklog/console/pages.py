@@ -28,6 +28,7 @@ from sparklog.console.views import (
     request_rows,
     topic_rows,
 )
+from sparklog.console.waiting import read_files
 from sparklog.errors import (
     CorruptLogError,
     InvalidArgumentError,
@@ -220,7 +221,8 @@ class Pages:
             give_back=self._backend.tail_slot(),
         )
         self._backend.ending(job)
-        return StreamedResponse(job, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        headers = {"X-Accel-Buffering": "no"}
+        return StreamedResponse(job, media_type="text/event-stream", headers=headers, gives_up=self._backend.ends_wait)
 
     def compare(self, request: Request) -> Response:
         """Two versions of a topic."""
@@ -282,6 +284,7 @@ class Pages:
         if not text.strip() or is_off:
             return self.render(request, "sql.html", statement=text, mark="", exports=EXPORTS, is_off=is_off)
         cluster = self._backend.cluster()
+        self._backend.check_store()
         if kind:
             job = StatementJob(cluster, text, lambda run, rows: exported(kind, run, rows), self._backend.query_slot())
             headers = {"Content-Disposition": f'attachment; filename="query.{kind}"'} if kind in EXPORTS else {}
@@ -294,9 +297,14 @@ class Pages:
         return self._streamed(job, "text/html; charset=utf-8")
 
     def _streamed(self, job: Any, media_type: str, headers: dict[str, str] | None = None) -> Response:
-        timeout_ms = self._backend.settings.query_timeout_ms
         self._backend.ending(job)
-        return StreamedResponse(job, media_type=media_type, headers=headers, timeout_ms=timeout_ms)
+        return StreamedResponse(
+            job,
+            media_type=media_type,
+            headers=headers,
+            timeout_ms=self._backend.settings.query_timeout_ms,
+            gives_up=self._backend.ends_wait,
+        )
 
     def _names_alone(self, request: Request) -> Response:
         """The overview before the first look has ended: names, by two listings."""
@@ -330,7 +338,9 @@ def find_record(backend: Backend, topic: str, partition: int, offset: int, *, mo
     wanted_one = Search(
         partitions=frozenset([partition]), first_offset=offset, newest_first=False, limit=1, most_bytes=most_bytes
     )
-    found = [one for some in TopicSearch(backend.cluster(), topic, wanted_one) for one in some]
+    search = TopicSearch(backend.cluster(), topic, wanted_one)
+    read_files()
+    found = [one for some in search for one in some]
     if not found or found[0].offset != offset:
         behind = f"; the next one is {found[0].offset}" if found else ""
         raise ObjectNotFoundError(f"topic {topic!r}, partition {partition}: no record at offset {offset}{behind}")

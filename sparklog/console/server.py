@@ -6,10 +6,10 @@ import socket
 from collections.abc import Callable
 
 import uvicorn
-from anyio import to_thread
 
 from sparklog.console.app import create_app
 from sparklog.console.backend import Backend
+from sparklog.console.threads import Threads, result_of
 
 __all__ = ["serve"]
 
@@ -55,5 +55,5 @@ class _Server(uvicorn.Server):
         self._backend = backend
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await to_thread.run_sync(self._backend.end_jobs)
+        await result_of(Threads("stop", 1).submit(self._backend.end_jobs), lambda: None)
         await super().shutdown(sockets)

@@ -39,6 +39,8 @@ class ConsoleSettings:
     """Between two looks at the cluster."""
     query_timeout_ms: float = 120_000.0
     """After so long a search or a statement ends."""
+    silence_timeout_ms: float = 2_000.0
+    """A page that asks the store ends where no request of this process is answered for so long."""
     most_queries: int = 4
     """Searches and statements side by side."""
     most_tails: int = 20

@@ -5,21 +5,24 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import Future
+from functools import partial
 from threading import Timer
 from typing import Protocol
 
 import anyio
-from anyio import to_thread
-from anyio.lowlevel import RunVar
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
+
+from sparklog.console.threads import GivesUp, Threads, result_of
 
 __all__ = ["Job", "StreamedResponse", "in_chunks"]
 
 _LOGGER = logging.getLogger("sparklog.console")
 _CHUNK_BYTES = 16_384
 _CHUNK_S = 0.1
-_THREADS = 64
+_THREADS = Threads("stream", 64)
+"""Apart from those of pages, so that the ones don't wait for the others."""
 
 
 class Job(Protocol):
@@ -43,9 +46,22 @@ class StreamedResponse(Response):
     """
 
     def __init__(
-        self, job: Job, *, media_type: str, headers: Mapping[str, str] | None = None, timeout_ms: float | None = None
+        self,
+        job: Job,
+        *,
+        media_type: str,
+        headers: Mapping[str, str] | None = None,
+        timeout_ms: float | None = None,
+        gives_up: GivesUp = lambda: None,
     ) -> None:
+        """Begins nothing.
+
+        Args:
+            gives_up: ends the answer also where the job hangs, which is closed then once it doesn't.
+        """
         self.job = job
+        self._gives_up = gives_up
+        self._step: Future[bytes | None] | None = None
         self.status_code = 200
         self.media_type = media_type
         self.background = None
@@ -72,12 +88,20 @@ class StreamedResponse(Response):
                 timer.cancel()
             with anyio.CancelScope(shield=True):
                 self.job.cancel()
-                await to_thread.run_sync(self._close, limiter=_limiter())
+                await self._end()
         if failure is None:
             return
         if not self._is_begun:
             raise failure
         _LOGGER.info("an answer was ended by %s", type(failure).__name__)
+
+    async def _end(self) -> None:
+        """Close the job; where it hangs in a step, once that has ended, without waiting for it."""
+        step = self._step
+        if step is None or step.done():
+            await result_of(_THREADS.submit(self._close), lambda: None)
+        else:
+            step.add_done_callback(lambda _: _THREADS.submit(self._close))
 
     def _close(self) -> None:
         try:
@@ -97,7 +121,8 @@ class StreamedResponse(Response):
     async def _send(self, send: Send) -> None:
         self._parts = iter(self.job)
         while True:
-            part = await to_thread.run_sync(next, self._parts, None, limiter=_limiter())
+            self._step = _THREADS.submit(partial(next, self._parts, None))
+            part = await result_of(self._step, self._gives_up)
             if not self._is_begun:
                 self._is_begun = True
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -126,15 +151,3 @@ def in_chunks(parts: Iterator[str], *, clock: Callable[[], float] = time.monoton
             waiting, size, since = [], 0, clock()
     if waiting:
         yield "".join(waiting).encode(errors="replace")
-
-
-_LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("sparklog_console_streams")
-
-
-def _limiter() -> anyio.CapacityLimiter:
-    """The threads of streamed answers, apart from those of pages, so that the ones don't wait for the others."""
-    found = _LIMITER.get(None)
-    if found is None:
-        found = anyio.CapacityLimiter(_THREADS)
-        _LIMITER.set(found)
-    return found

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
-from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
@@ -64,12 +63,12 @@ class Writes:
             group = form.get("group", "")
             plan = self._reset(form, dry_run=is_rehearsal)
             if not is_rehearsal:
-                _LOGGER.info(
-                    "%r reset group %r to %s", user_of(request), group, form.get("to"), extra=about(group=group)
-                )
+                user = user_of(request)
+                extra = about(user=user, group=group)
+                _LOGGER.info("%r reset group %r to %s", user, group, form.get("to"), extra=extra)
             return self._pages.render(request, "reset.html", group=group, plan=plan, form=form, done=not is_rehearsal)
 
-        return await to_thread.run_sync(reset)
+        return await self._backend.carry_out(reset)
 
     async def abort(self, request: Request) -> Response:
         """Abort the transaction of a transactional id."""
@@ -92,7 +91,7 @@ class Writes:
             title, text, back = act(request, form)
             return self._pages.render(request, "done.html", title=title, text=text, back=back)
 
-        return await to_thread.run_sync(run)
+        return await self._backend.carry_out(run)
 
     def _refusal(self, request: Request, form: Form) -> Response | None:
         if not self._backend.settings.allow_writes:
@@ -106,7 +105,8 @@ class Writes:
         topic, name = request.path_params["topic"], form.get("name", "")
         value = None if form.get("default") else form.get("value", "")
         self._backend.admin().alter_configs({topic: {name: value}})
-        _LOGGER.info("%r set %s of topic %r", user_of(request), name, topic, extra=about(topic=topic))
+        user = user_of(request)
+        _LOGGER.info("%r set %s of topic %r", user, name, topic, extra=about(user=user, topic=topic))
         said = f"{name} is back at its default" if value is None else f"{name} is {value}"
         return "Setting changed", f"{said}, in the next version of the topic's log.", f"/topics/{topic}"
 
@@ -121,7 +121,7 @@ class Writes:
             target,
             sent.partition,
             sent.offset,
-            extra=about(topic=target, partition=sent.partition),
+            extra=about(user=user_of(request), topic=target, partition=sent.partition),
         )
         back = f"/topics/{target}/records/{sent.partition}/{sent.offset}"
         return "Record stored", f"Topic {target}, partition {sent.partition}, offset {sent.offset}.", back
@@ -148,12 +148,15 @@ class Writes:
     def _abort(self, request: Request, form: Form) -> tuple[str, str, str]:
         name = form.get("id", "")
         self._backend.admin().abort_transaction(name)
-        _LOGGER.info("%r aborted the transaction of %r", user_of(request), name, extra=about(transactional_id=name))
+        user = user_of(request)
+        extra = about(user=user, transactional_id=name)
+        _LOGGER.info("%r aborted the transaction of %r", user, name, extra=extra)
         return "Transaction aborted", f"None that {name} had open can be committed any more.", "/"
 
     def _recover(self, request: Request, form: Form) -> tuple[str, str, str]:
         found = self._backend.admin().recover_transactions()
-        _LOGGER.info("%r recovered transactions: %d looked at", user_of(request), len(found))
+        user = user_of(request)
+        _LOGGER.info("%r recovered transactions: %d looked at", user, len(found), extra=about(user=user))
         failed = [one for one in found if one.error is not None]
         told = "; ".join(f"{one.transactional_id}: {in_one_line(one.error)}" for one in failed if one.error)
         return "Transactions recovered", f"{len(found)} looked at, {len(failed)} failed. {told}", "/"

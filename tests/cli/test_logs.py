@@ -160,7 +160,12 @@ def test_who_changed_what_in_the_console_is_on_standard_error(tmp_path: Path) ->
         assert process.wait(30) == 0
     entries = [json.loads(line) for line in rest.splitlines()]
     produced, changed = (one for one in entries if one["logger"] == "sparklog.console")
-    assert (produced["level"], produced["topic"], produced["partition"]) == ("INFO", "orders", 0)
+    assert (produced["level"], produced["user"], produced["topic"], produced["partition"]) == (
+        "INFO",
+        "ann",
+        "orders",
+        0,
+    )
     assert produced["message"].startswith("'ann' produced a record to topic 'orders', partition 0, offset 0")
     assert changed["message"] == "'ann' set retention.ms of topic 'orders'"
     assert SECRET not in rest

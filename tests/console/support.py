@@ -51,7 +51,8 @@ def consume(cluster: Cluster, group: str, count: int, topics: Sequence[str] = ("
 @contextmanager
 def console(cluster: Cluster, *, looks: bool = True, **settings: Any) -> Iterator[TestClient]:
     """A client of a console that has looked once, if it is to, and looks no more."""
-    backend = Backend(lambda: cluster, ConsoleSettings(**settings))
+    given = {"silence_timeout_ms": 60_000.0, **settings}  # a busy machine isn't a store that is away
+    backend = Backend(lambda: cluster, ConsoleSettings(**given))
     app = create_app(backend)
     if looks:
         backend.look()

@@ -91,4 +91,5 @@ async def result_of(future: Future[T], gives_up: GivesUp) -> T:
             if error is not None:
                 raise error
     finally:
-        waiting.cancel()  # a call that waits isn't made; of one that is under way nobody asks any more
+        future.cancel()  # a call that waits isn't made
+        waiting.cancel()  # and nobody asks any more of one that is under way

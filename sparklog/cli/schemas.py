@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,6 @@ from sparklog.cli.output import as_json, print_table
 from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from sparklog.admin import TopicDescription
     from sparklog.schemas import SchemaSource, ValueSchema
 
@@ -79,12 +76,12 @@ def show(ctx: click.Context, topic: str, schema_id: int | None, json_: bool) -> 
         return
     since: dict[str, int] = {}
     for at, schema in known.items():
-        for path, _ in _fields(schema):
+        for path, _ in schema.field_types():
             since.setdefault(path, at)
     click.echo(f"{topic}: schema {number} of {len(known)}")
     print_table(
         ["field", "type", "since schema"],
-        [(path, kind, since[path]) for path, kind in _fields(known[number])],
+        [(path, kind, since[path]) for path, kind in known[number].field_types()],
         numbers=["since schema"],
     )
 
@@ -148,29 +145,12 @@ def _summary(topic: TopicDescription) -> dict[str, Any]:
     }
 
 
-def _fields(schema: ValueSchema) -> list[tuple[str, str]]:
-    """The path and the type of each field, the fields of structs behind theirs."""
-    return list(_paths(schema.arrow, ""))
-
-
-def _paths(fields: pa.Schema | pa.StructType, prefix: str) -> Iterator[tuple[str, str]]:
-    import pyarrow as pa
-
-    from sparklog.schemas import type_name
-
-    for field in fields:
-        is_struct = pa.types.is_struct(field.type)
-        yield f"{prefix}{field.name}", "struct" if is_struct else type_name(field.type)
-        if is_struct:
-            yield from _paths(field.type, f"{prefix}{field.name}.")
-
-
 def _changes(known: dict[int, ValueSchema], new: ValueSchema) -> list[str]:
     """The changes that a schema makes, in words."""
     if not known:
         return ["the topic becomes typed; older records keep their bytes"]
-    before, after = dict(_fields(known[len(known)])), dict(_fields(new))
-    ever = {path for schema in known.values() for path, _ in _fields(schema)}
+    before, after = dict(known[len(known)].field_types()), dict(new.field_types())
+    ever = {path for schema in known.values() for path, _ in schema.field_types()}
     changes = [
         f"{'adds' if path not in ever else 'brings back'} {path} {kind}"
         for path, kind in after.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -11,6 +11,7 @@ from starlette.responses import Response
 from sparklog.console.backend import Backend
 from sparklog.console.commits import newest_commits
 from sparklog.console.decoding import plain_record
+from sparklog.console.files import newest_files, plain_file
 from sparklog.console.jobs import EXPORTS, SearchJob, StatementJob, exported, in_one_line, search_of
 from sparklog.console.openapi import DESCRIPTION
 from sparklog.console.plain import plain_group, plain_topic, plain_transaction
@@ -28,7 +29,7 @@ from sparklog.texts import as_json
 
 __all__ = ["Api", "json_response"]
 
-_MOST_COMMITS = 500
+_MOST_LISTED = 500
 
 
 def json_response(value: Any, status: int = 200) -> Response:
@@ -80,19 +81,36 @@ class Api:
                     for name, one in admin.describe_configs([name])[name].items()
                 },
                 "is_typed": bool(described.value_schemas),
+                "schemas": [
+                    {
+                        "id": number,
+                        "registry_id": one.registry_id,
+                        "fields": [{"path": path, "type": kind} for path, kind in one.field_types()],
+                    }
+                    for number, one in enumerate(described.value_schemas, 1)
+                ],
                 "figures": None if known is None else plain_topic(known),
             }
         )
 
     def commits(self, request: Request) -> Response:
-        """The newest commits of a topic, newest first."""
-        name, text = request.path_params["topic"], request.query_params.get("limit", "50")
-        count = int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0
-        if not 1 <= count <= _MOST_COMMITS:
-            raise InvalidArgumentError(f"limit: got {text!r}, expected 1 to {_MOST_COMMITS}")
+        """The commits of a topic up to a version, the newest by default; newest first."""
+        name, given = request.path_params["topic"], request.query_params
+        count = _whole(given, "limit", 50, 1, _MOST_LISTED)
         [described] = self._backend.admin().describe_topics([name])
-        found = newest_commits(self._backend.cluster(), name, described.delta_version, count)
-        return json_response({"topic": name, "commits": [_fields(one) for one in found]})
+        newest = min(_whole(given, "upto", described.delta_version, 0, 2**62), described.delta_version)
+        found = newest_commits(self._backend.cluster(), name, newest, count)
+        older = newest - count if newest >= count and found else None
+        return json_response({"topic": name, "commits": [_fields(one) for one in found], "older": older})
+
+    def files(self, request: Request) -> Response:
+        """The live files of a topic, newest first."""
+        name, given = request.path_params["topic"], request.query_params
+        count, skipped = _whole(given, "limit", 100, 1, _MOST_LISTED), _whole(given, "skip", 0, 0, 2**31)
+        partition = _whole(given, "partition", 0, 0, 2**31) if given.get("partition") else None
+        version, found = newest_files(self._backend.cluster(), name, partition)
+        files = [plain_file(one) for one in found[skipped : skipped + count]]
+        return json_response({"topic": name, "version": version, "file_count": len(found), "files": files})
 
     def records(self, request: Request) -> Response:
         """Records of a topic, an object a line; the last line tells how far the search came."""
@@ -190,6 +208,14 @@ class Api:
         self._backend.ending(job)
         timeout_ms = self._backend.settings.query_timeout_ms
         return StreamedResponse(job, media_type=media_type, timeout_ms=timeout_ms, gives_up=self._backend.ends_wait)
+
+
+def _whole(given: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+    text = given.get(name, str(default))
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else -1
+    if not least <= number <= most:
+        raise InvalidArgumentError(f"{name}: got {text!r}, expected {least} to {most}")
+    return number
 
 
 def _unreadable(figures: ClusterFigures, kind: str) -> list[dict[str, str]]:

@@ -7,12 +7,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sparklog.config import TopicConfig
 from sparklog.delta.actions import AddFile, Entry, Metadata, RemoveFile, SetTransaction
 from sparklog.errors import InvalidArgumentError
 from sparklog.log.cluster import Cluster
+from sparklog.log.head import TopicHead, head_of_info
 from sparklog.log.publishing import transactional_id_of
+from sparklog.schemas import ValueSchema
 
-__all__ = ["CommitSummary", "PartitionChange", "VersionsCompared", "compare_versions", "newest_commits"]
+__all__ = [
+    "CommitSummary",
+    "PartitionChange",
+    "SettingChange",
+    "VersionsCompared",
+    "changed_fields",
+    "compare_versions",
+    "newest_commits",
+]
 
 _MOST_COMPARED = 2_000
 _AT_ONCE = 256
@@ -34,7 +45,8 @@ class CommitSummary:
     """Records of the files that it added; None where one doesn't tell."""
     is_rewrite: bool
     """Did it only write anew what was there?"""
-    is_of_transaction: bool
+    transactional_ids: tuple[str, ...]
+    """Of the transactions whose records it published; empty for others."""
     changes_table: bool
     """Does it change settings, partitions or the schema?"""
 
@@ -58,6 +70,15 @@ class PartitionChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SettingChange:
+    """A setting of the topic that differs between two versions."""
+
+    name: str
+    before: object
+    after: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VersionsCompared:
     """The difference between two versions."""
 
@@ -71,6 +92,10 @@ class VersionsCompared:
     added_files: int
     removed_files: int
     added_bytes: int
+    settings: tuple[SettingChange, ...] | None
+    """Those that differ; None where a version is another engine's, which doesn't tell."""
+    schema_ids: tuple[int, int] | None
+    """The newest schema of the values in each version, 0 for none; None as above."""
 
 
 def newest_commits(cluster: Cluster, topic: str, newest: int, count: int) -> list[CommitSummary]:
@@ -99,6 +124,7 @@ def compare_versions(cluster: Cluster, topic: str, before: int, after: int) -> V
     found = [entry for entry in entries if entry is not None]
     summaries = [_summary(entry) for entry in found]
     starts, ends = _offsets(first, "log_start_offsets"), _offsets(first, "log_end_offsets")
+    heads = _head(topic, first), _head(topic, found[-1])
     new_starts, new_ends = _offsets(found[-1], "log_start_offsets"), _offsets(found[-1], "log_end_offsets")
     return VersionsCompared(
         before=before,
@@ -119,6 +145,36 @@ def compare_versions(cluster: Cluster, topic: str, before: int, after: int) -> V
         added_files=sum(one.added_files for one in summaries),
         removed_files=sum(one.removed_files for one in summaries),
         added_bytes=sum(one.added_bytes for one in summaries),
+        settings=None if heads[0] is None or heads[1] is None else _changed(heads[0].config, heads[1].config),
+        schema_ids=None
+        if heads[0] is None or heads[1] is None
+        else (heads[0].value_schema_id, heads[1].value_schema_id),
+    )
+
+
+def changed_fields(schemas: Sequence[ValueSchema], before: int, after: int) -> list[tuple[str, str, str]]:
+    """The fields in which two of a topic's schemas differ, by path, with the type in each; empty: it isn't there.
+
+    Args:
+        schemas: all of the topic's; their ids are 1, 2, …
+        before: an id; 0 for no schema.
+    """
+    kinds = [dict(schemas[one - 1].field_types()) if 0 < one <= len(schemas) else {} for one in (before, after)]
+    paths = dict.fromkeys([*kinds[0], *kinds[1]])
+    found = [(path, kinds[0].get(path, ""), kinds[1].get(path, "")) for path in paths]
+    return [one for one in found if one[1] != one[2]]
+
+
+def _head(topic: str, entry: Entry) -> TopicHead | None:
+    return None if entry.info is None else head_of_info(topic, entry.version, entry.info)
+
+
+def _changed(before: TopicConfig, after: TopicConfig) -> tuple[SettingChange, ...]:
+    names = sorted({*before.explicit, *after.explicit})
+    return tuple(
+        SettingChange(name=name, before=before[name], after=after[name])
+        for name in names
+        if before[name] != after[name]
     )
 
 
@@ -146,14 +202,14 @@ def _summary(entry: Entry) -> CommitSummary:
         added_bytes=sum(one.size_bytes for one in adds),
         added_records=sum(one for one in counts if isinstance(one, int)) if None not in counts else None,
         is_rewrite=bool(adds) and not any(add.data_change for add in adds) and not any(r.data_change for r in removes),
-        is_of_transaction=_is_of_transaction(entry),
+        transactional_ids=_transactional_ids(entry),
         changes_table=any(isinstance(one, Metadata) for one in entry.actions),
     )
 
 
-def _is_of_transaction(entry: Entry) -> bool:
-    names = [one.app_id for one in entry.actions if isinstance(one, SetTransaction)]
-    return any(transactional_id_of(name) is not None for name in names)
+def _transactional_ids(entry: Entry) -> tuple[str, ...]:
+    found = (transactional_id_of(one.app_id) for one in entry.actions if isinstance(one, SetTransaction))
+    return tuple(dict.fromkeys(name for name in found if name is not None))
 
 
 def _time_ms(entry: Entry) -> int | None:

@@ -11,8 +11,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from sparklog.console.backend import Backend
-from sparklog.console.commits import compare_versions, newest_commits
+from sparklog.console.commits import changed_fields, compare_versions, newest_commits
 from sparklog.console.decoding import DECODINGS, shown_record
+from sparklog.console.files import newest_files, plain_file
 from sparklog.console.jobs import EXPORTS, SearchJob, StatementJob, TailJob, exported, in_one_line, search_of
 from sparklog.console.rendering import ENVIRONMENT
 from sparklog.console.security import csrf_token, user_of
@@ -23,6 +24,7 @@ from sparklog.console.views import (
     TopicRow,
     group_rows,
     maintenance,
+    page_of,
     page_of_groups,
     page_of_topics,
     request_rows,
@@ -117,7 +119,8 @@ class Pages:
         name = request.path_params["topic"]
         admin = self._backend.admin()
         [described] = admin.describe_topics([name])
-        commits = newest_commits(self._backend.cluster(), name, described.delta_version, _COMMITS)
+        newest = min(_version(request.query_params.get("upto"), described.delta_version), described.delta_version)
+        commits = newest_commits(self._backend.cluster(), name, newest, _COMMITS)
         figures = self._backend.topic_figures(name)
         now = self._backend.figures()
         readers = [] if now is None else [one for one in group_rows(now) if name in one.topics]
@@ -129,6 +132,8 @@ class Pages:
             figures=figures,
             configs=admin.describe_configs([name])[name],
             commits=commits,
+            upto=newest,
+            older=newest - _COMMITS if newest >= _COMMITS and commits else None,
             readers=readers,
             chart=[(one.time_ms, one.added_records or 0) for one in reversed(commits) if one.time_ms is not None],
         )
@@ -224,6 +229,26 @@ class Pages:
         headers = {"X-Accel-Buffering": "no"}
         return StreamedResponse(job, media_type="text/event-stream", headers=headers, gives_up=self._backend.ends_wait)
 
+    def files(self, request: Request) -> Response:
+        """The live files of a topic, newest first."""
+        name, given = request.path_params["topic"], request.query_params
+        partition = _partition(given.get("partition", ""))
+        version, found = newest_files(self._backend.cluster(), name, partition)
+        page = page_of(found, _number(given.get("page")))
+        rows = [plain_file(one) for one in page.rows]
+        size_bytes = sum(one.size_bytes for one in found)
+        now_ms = self._backend.cluster().clock.now_ms()
+        return self.render(
+            request,
+            "files.html",
+            topic=name,
+            version=version,
+            page=page,
+            rows=rows,
+            size_bytes=size_bytes,
+            now_ms=now_ms,
+        )
+
     def compare(self, request: Request) -> Response:
         """Two versions of a topic."""
         name, given = request.path_params["topic"], request.query_params
@@ -231,8 +256,11 @@ class Pages:
         after = _version(given.get("to"), described.delta_version)
         before = _version(given.get("from"), max(0, after - 10))
         found, error = None, ""
+        fields: list[tuple[str, str, str]] = []
         try:
             found = compare_versions(self._backend.cluster(), name, before, after)
+            if found.schema_ids is not None:
+                fields = changed_fields(described.value_schemas, *found.schema_ids)
         except InvalidArgumentError as caught:
             error = in_one_line(caught)
         return self.render(
@@ -243,6 +271,7 @@ class Pages:
             before=before,
             after=after,
             found=found,
+            fields=fields,
             error=error,
         )
 
@@ -376,6 +405,12 @@ def _fields(search: Search) -> dict[str, Any]:
 
 def _number(text: str | None) -> int:
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 9 else 1
+
+
+def _partition(text: str) -> int | None:
+    if text and not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise InvalidArgumentError(f"partition: got {text!r}, expected a whole number")
+    return int(text) if text else None
 
 
 def _version(text: str | None, otherwise: int) -> int:

@@ -120,6 +120,10 @@ class ValueSchema:
             raise SchemaError(f"a registry's id of {registry_id}; expected 0 to {_MOST_REGISTRY_ID}")
         return replace(self, registry_id=registry_id)
 
+    def field_types(self) -> list[tuple[str, str]]:
+        """The path and the type of each field, the fields of structs behind theirs."""
+        return list(_field_types(self.arrow, ""))
+
     @cached_property
     def struct_type(self) -> pa.StructType:
         """The type of a value."""
@@ -199,6 +203,14 @@ def canonical_type(
             pa.field("value", canonical_type(kind.item_type, f"{path}.value", depth + 1, count)),
         )
     raise SchemaError(f"field {path}: a topic can't hold {kind}{_hint(kind)}")
+
+
+def _field_types(fields: pa.Schema | pa.StructType, prefix: str) -> Iterator[tuple[str, str]]:
+    for field in fields:
+        is_struct = pa.types.is_struct(field.type)
+        yield f"{prefix}{field.name}", "struct" if is_struct else type_name(field.type)
+        if is_struct:
+            yield from _field_types(field.type, f"{prefix}{field.name}.")
 
 
 def type_name(kind: pa.DataType) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 from typing import Any
+from urllib.parse import quote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from starlette.routing import Route
@@ -13,6 +15,7 @@ from starlette.routing import Route
 from sparklog.console import create_app
 from sparklog.console.openapi import DESCRIPTION
 from sparklog.log import Cluster
+from sparklog.producer import Producer
 from tests.console.support import TestClient, a_cluster, a_topic, backend_of, console, consume, produce
 
 pytestmark = pytest.mark.slow
@@ -39,6 +42,48 @@ def test_the_description_names_every_path_and_no_other(cluster: Cluster) -> None
         app = create_app(backend_of(client))
     paths = {route.path.replace(":path", "") for route in app.routes if isinstance(route, Route)}
     assert {*DESCRIPTION["paths"], "/api/openapi.json"} == {path for path in paths if path.startswith("/api/")}
+
+
+def assert_as_described(answer: Any, path: str) -> None:
+    validator = pytest.importorskip("jsonschema").Draft202012Validator
+    [schema] = DESCRIPTION["paths"][path]["get"]["responses"]["200"]["content"].values()
+    validator.check_schema(schema["schema"])
+    assert [f"{one.json_path}: {one.message}" for one in validator(schema["schema"]).iter_errors(answer)] == []
+
+
+def test_answers_have_the_fields_that_the_description_names(cluster: Cluster) -> None:
+    a_topic(cluster, "typed", value_schema=pa.schema([("a", pa.struct([("b", pa.int64())]))]))
+    produce(cluster, {"a": {"b": 1}}, topic="typed")
+    with Producer(cluster=cluster, transactional_id="tx") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("orders", b"in a transaction")
+        producer.commit_transaction()
+    named = {"topic": "typed", "group": "a/b"}
+    with console(cluster) as client:
+        for path in DESCRIPTION["paths"]:
+            if path == "/api/sql":
+                continue
+            for name in ("typed", "orders") if "{topic}" in path else ("",):
+                asked = path.replace("{topic}", name).replace("{group}", quote(named["group"], safe=""))
+                for answer in lines(client, asked):
+                    assert_as_described(answer, path)
+
+
+def test_files_and_commits_are_listed_in_pieces(cluster: Cluster) -> None:
+    with console(cluster) as client:
+        first, second = (client.get(f"/api/topics/orders/files?limit=1&skip={skip}").json() for skip in range(2))
+        assert (first["version"], first["file_count"]) == (2, 2)
+        [newer], [older] = first["files"], second["files"]
+        assert (newer["path"] != older["path"], newer["partition"], newer["records"]) == (True, 0, 1)
+        assert {newer["first_offset"], older["last_offset"]} == {0, 1}
+        assert client.get("/api/topics/orders/files?partition=0").json()["file_count"] == 2
+        assert client.get("/api/topics/orders/files?partition=9").status_code == 404
+        assert client.get("/api/topics/orders/files?limit=501").status_code == 400
+        commits = client.get("/api/topics/orders/commits?limit=2").json()
+        assert ([one["version"] for one in commits["commits"]], commits["older"]) == ([2, 1], 0)
+        commits = client.get(f"/api/topics/orders/commits?limit=2&upto={commits['older']}").json()
+        assert ([one["version"] for one in commits["commits"]], commits["older"]) == ([0], None)
 
 
 def test_topics_groups_and_transactions(cluster: Cluster) -> None:

@@ -10,6 +10,8 @@ from urllib.parse import quote
 import pyarrow as pa
 import pytest
 
+from sparklog.admin import Admin
+from sparklog.console import hash_password
 from sparklog.log import Cluster
 from sparklog.paths import transaction_entry
 from sparklog.producer import Producer
@@ -303,6 +305,80 @@ def test_a_group_shows_lag_and_leads_to_the_next_record(cluster: Cluster) -> Non
         page = ok(client, "/group?id=billing")
         assert "mode=offset&amp;partition=" in page
         assert "Empty, generation" in text_of(page)
+
+
+def test_files_are_listed_and_lead_to_their_records(cluster: Cluster) -> None:
+    with console(cluster) as client:
+        page = ok(client, "/topics/orders/files")
+        assert "3 files with" in text_of(page)
+        assert page.count('<th scope="row"') == 3
+        assert "mode=offset&amp;partition=" in page
+        assert ok(client, "/topics/orders/files?partition=x", 400)
+        assert ok(client, "/topics/orders/files?partition=99", 404)
+
+
+@pytest.mark.slow
+def test_many_files_and_commits_have_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparklog.console.pages._COMMITS", 2)
+    monkeypatch.setattr("sparklog.console.views.PAGE_ROWS", 2)
+    cluster = a_cluster()
+    a_topic(cluster)
+    produce(cluster, b"a", b"b", b"c")
+    with console(cluster) as client:
+        page = ok(client, "/topics/orders")
+        assert 'rel="next" href="/topics/orders?upto=1#commits"' in page
+        older = text_of(ok(client, "/topics/orders?upto=1"))
+        assert "Commits up to version 1" in older
+        assert "CREATE TOPIC" in older
+        assert 'rel="next" href="/topics/orders/files?page=2"' in ok(client, "/topics/orders/files")
+        last = ok(client, "/topics/orders/files?page=2")
+        assert 'rel="prev"' in last
+        assert "page 2 of 2" in text_of(last)
+
+
+@pytest.mark.slow
+def test_a_commit_of_a_transaction_says_whose(cluster: Cluster) -> None:
+    with Producer(cluster=cluster, transactional_id="<b>tx") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("orders", b"x")
+        producer.commit_transaction()
+    with console(cluster) as client:
+        page = ok(client, "/topics/orders")
+        assert "transaction of &lt;b&gt;tx" in re.sub(r"<[^>]*>", "", page)
+        assert 'href="/transaction?id=%3Cb%3Etx"' in page
+        assert_harmless(page)
+
+
+@pytest.mark.slow
+def test_a_typed_topic_shows_its_fields_and_what_changed_between_versions() -> None:
+    cluster = a_cluster()
+    a_topic(cluster, value_schema=pa.schema([("total", pa.int64()), ("by", pa.struct([("<b>", pa.string())]))]))
+    admin = Admin(cluster)
+    admin.alter_configs({"orders": {"retention.ms": "5000"}})
+    wider = pa.schema([("total", pa.int64()), ("by", pa.struct([("<b>", pa.string())])), ("at", pa.date32())])
+    admin.alter_value_schema("orders", wider)
+    with console(cluster) as client:
+        page = ok(client, "/topics/orders")
+        assert "by.&lt;b&gt; string at date" in text_of(page)
+        assert_harmless(page)
+        compared = ok(client, "/topics/orders/compare?from=0&to=2")
+        assert "retention.ms 604800000 5000" in text_of(compared)
+        assert "Schema 1 Schema 2 at – date" in text_of(compared)
+        assert "None has changed." in text_of(ok(client, "/topics/orders/compare?from=1&to=2"))
+        assert "schemas" in client.get("/api/topics/orders").json()
+
+
+def test_what_a_page_is_read_by_has_names(cluster: Cluster) -> None:
+    """Columns, and buttons that stand in a row for each setting; the order of a list is told, too."""
+    with console(cluster, allow_writes=True, users={"ann": hash_password("pw")}) as client:
+        client.auth = ("ann", "pw")
+        pages = [ok(client, path) for path in ("/", "/topics/orders", "/topics/orders/files", "/sql")]
+        assert [page for page in pages if re.search(r"<th[^>]*></th>", page)] == []
+        assert 'aria-label="Set retention.ms"' in pages[1]
+        assert re.findall(r'aria-sort="(\w+)"><a href="[^"]*"', pages[0]) == ["ascending", "descending"]
+        by_size = ok(client, "/?sort=bytes")
+        assert re.findall(r'aria-sort="(\w+)"><a href="/\?sort=bytes#topics', by_size) == ["descending"]
 
 
 def test_versions_are_compared(cluster: Cluster) -> None:

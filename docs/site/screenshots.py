@@ -32,6 +32,7 @@ os.dup2(requests, 3), os.dup2(answers, 4)
 os.execv(sys.argv[3], sys.argv[3:])
 """
 """Becomes the browser, which reads requests from file descriptor 3 and writes answers to 4."""
+_END_S = 10
 WIDE, NARROW = (1180, 780), (420, 900)
 
 
@@ -64,8 +65,13 @@ class Browser:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
+        self._session = ""
+        try:
+            self.ask("Browser.close")  # killed, it leaves files behind
+            self._process.wait(_END_S)
+        except (RuntimeError, OSError, subprocess.TimeoutExpired):
+            self._process.kill()
+            self._process.wait()
         self._write.close()
         self._read.close()
 

@@ -46,7 +46,7 @@ class CommitSummary:
     is_rewrite: bool
     """Did it only write anew what was there?"""
     transactional_ids: tuple[str, ...]
-    """Of the transactions whose records it published; empty for others."""
+    """Ids of the transactions whose records it published; empty for others."""
     changes_table: bool
     """Does it change settings, partitions or the schema?"""
 
@@ -93,7 +93,7 @@ class VersionsCompared:
     removed_files: int
     added_bytes: int
     settings: tuple[SettingChange, ...] | None
-    """Those that differ; None where a version is another engine's, which doesn't tell."""
+    """Settings that differ; None where a version is another engine's, which doesn't tell."""
     schema_ids: tuple[int, int] | None
     """The newest schema of the values in each version, 0 for none; None as above."""
 

@@ -162,6 +162,7 @@ CLUSTER_METRICS: tuple[Metric[ClusterFigures], ...] = (
         _BY_PARTITION,
         _partitions(lambda one: one.log_start_offset),
     ),
+    Metric("kafka_topic_partition_leader", _CONSTANT.format(0), _BY_PARTITION, _partitions(lambda _: 0)),
     Metric("kafka_topic_partition_replicas", _CONSTANT.format(1), _BY_PARTITION, _partitions(lambda _: 1)),
     Metric("kafka_topic_partition_in_sync_replica", _CONSTANT.format(1), _BY_PARTITION, _partitions(lambda _: 1)),
     Metric(

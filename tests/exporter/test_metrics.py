@@ -25,6 +25,7 @@ KAFKA_EXPORTER = {
     "kafka_topic_partition_current_offset": ("topic", "partition"),
     "kafka_topic_partition_oldest_offset": ("topic", "partition"),
     "kafka_topic_partition_in_sync_replica": ("topic", "partition"),
+    "kafka_topic_partition_leader": ("topic", "partition"),
     "kafka_topic_partition_replicas": ("topic", "partition"),
     "kafka_topic_partition_under_replicated_partition": ("topic", "partition"),
     "kafka_consumergroup_current_offset": ("consumergroup", "topic", "partition"),

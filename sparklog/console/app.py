@@ -122,19 +122,24 @@ def _page_routes(backend: Backend, pages: Pages, writes: Writes) -> list[Route]:
 
 
 def _api_routes(backend: Backend, api: Api) -> list[Route]:
-    asking: dict[str, Page] = {
+    known: dict[str, Page] = {
         "/api/openapi.json": api.openapi,
         "/api/topics": api.topics,
+        "/api/groups": api.groups,
+        "/api/transactions": api.transactions,
+    }
+    asking: dict[str, Page] = {
         "/api/topics/{topic}": api.topic,
         "/api/topics/{topic}/commits": api.commits,
         "/api/topics/{topic}/files": api.files,
         "/api/topics/{topic}/records": api.records,
-        "/api/groups": api.groups,
         "/api/groups/{group:path}": api.group,
-        "/api/transactions": api.transactions,
         "/api/sql": api.sql,
     }
-    return [Route(path, _answered(backend, page, backend.page_threads)) for path, page in asking.items()]
+    return [
+        *(Route(path, _answered(backend, page, backend.overview_threads)) for path, page in known.items()),
+        *(Route(path, _answered(backend, page, backend.page_threads)) for path, page in asking.items()),
+    ]
 
 
 def _answered(backend: Backend, page: Page, threads: Threads) -> Callable[[Request], Awaitable[Response]]:

@@ -21,6 +21,7 @@ __all__ = ["Job", "StreamedResponse", "in_chunks"]
 _LOGGER = logging.getLogger("sparklog.console")
 _CHUNK_BYTES = 16_384
 _CHUNK_S = 0.1
+_CLOSE_LOOK_S = 0.01
 _THREADS = Threads("stream", 64)
 """Apart from those of pages, so that the ones don't wait for the others."""
 
@@ -98,10 +99,14 @@ class StreamedResponse(Response):
     async def _end(self) -> None:
         """Close the job; where it hangs in a step, once that has ended, without waiting for it."""
         step = self._step
-        if step is None or step.done():
-            await result_of(_THREADS.submit(self._close), lambda: None)
-        else:
+        if step is not None and not step.done():
             step.add_done_callback(lambda _: _THREADS.submit(self._close))
+            return
+        closing = _THREADS.submit(self._close)
+        while not closing.done() and self._gives_up() is None:
+            await anyio.sleep(_CLOSE_LOOK_S)
+        if closing.done():
+            closing.result()
 
     def _close(self) -> None:
         try:

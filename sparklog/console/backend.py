@@ -6,7 +6,8 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from concurrent.futures import Future
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 from sparklog.admin import Admin
@@ -15,7 +16,7 @@ from sparklog.console.history import History
 from sparklog.console.opening import SharedOpening
 from sparklog.console.settings import ConsoleSettings
 from sparklog.console.statements import TopicShape
-from sparklog.console.streaming import Job
+from sparklog.console.streaming import Job, StreamedResponse
 from sparklog.console.threads import Threads, result_of
 from sparklog.console.waiting import CURRENT, Activity, Waiting, activity
 from sparklog.errors import (
@@ -140,7 +141,11 @@ class Backend:
             future = threads.submit(work)
         finally:
             CURRENT.reset(before)
-        return await result_of(future, gives_up)
+        try:
+            return await result_of(future, gives_up)
+        except BaseException:
+            future.add_done_callback(_drop)
+            raise
 
     async def carry_out(self, work: Callable[[], T]) -> T:
         """The outcome of a change: awaited for as long as it takes, or until this console ends."""
@@ -268,6 +273,14 @@ class Backend:
     def _keep(self, figures: ClusterFigures) -> None:
         self.exporter.keep(figures)
         self.history.add(figures)
+
+
+def _drop(future: Future[Any]) -> None:
+    """Let go of what an answer holds that nobody waited for."""
+    if not future.cancelled() and future.exception() is None:
+        answer = future.result()
+        if isinstance(answer, StreamedResponse):
+            answer.job.close()
 
 
 def _taken(places: threading.BoundedSemaphore, otherwise: str) -> Callable[[], None]:

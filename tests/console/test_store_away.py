@@ -35,7 +35,7 @@ from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock, WrappedStore
 from tests.console.support import a_cluster, a_topic, backend_of, console
 from tests.console.test_pages import ok, text_of
-from tests.console.test_streaming import answered
+from tests.console.test_streaming import Waiting, answered
 from tests.support import T0_MS
 
 T = TypeVar("T")
@@ -217,6 +217,25 @@ def test_the_end_of_the_console_ends_the_wait_for_what_hangs(monkeypatch: pytest
                 asyncio.run(awaited)
         finally:
             goes_on.set()
+
+
+def test_a_place_is_given_back_by_an_answer_that_came_too_late() -> None:
+    """Else searches would be refused for ever once a store was away."""
+    goes_on, closed = threading.Event(), threading.Event()
+    job = Waiting()
+    job.close = closed.set  # type: ignore[method-assign]
+
+    def late() -> StreamedResponse:
+        assert goes_on.wait(LONG_S)
+        return StreamedResponse(job, media_type="text/plain")
+
+    with console(a_cluster(), silence_timeout_ms=1) as client:
+        backend = backend_of(client)
+        with pytest.raises(StoreUnavailableError):
+            asyncio.run(backend.answer(late, backend.page_threads))
+        assert not closed.is_set()
+        goes_on.set()
+        assert closed.wait(LONG_S)
 
 
 def test_a_streamed_answer_whose_work_hangs_ends_and_closes_it_later() -> None:

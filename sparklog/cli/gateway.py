@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sparklog.cli.gateway_users import rules_options
+from sparklog.cli.logs import announce, logged
 from sparklog.cli.options import connection_options, root_of
 from sparklog.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from sparklog.exporter import ExporterServer
+    from sparklog.gateway.opening import Opening
     from sparklog.gateway.settings import GatewaySettings
 
 __all__ = ["gateway", "gateway_user"]
@@ -22,6 +24,8 @@ _FILE = click.Path(exists=True, dir_okay=False)
 _LOGGER = logging.getLogger("sparklog.gateway")
 _DRAIN_S = 5.0
 """For requests that were read when the gateway is stopped: container runtimes kill after 30 s, or 10."""
+_OPEN_S = 2.0
+"""How long the cluster is waited for before the gateway listens; if the store is away, it is opened later."""
 _IN_STORE = "store"
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
@@ -66,6 +70,7 @@ def _file_or_store(ctx: click.Context, parameter: click.Parameter, value: str | 
     help="Serve /metrics, /healthz and /readyz by HTTP on the host of --listen. [default: don't]",
 )
 @connection_options()
+@logged
 @click.pass_context
 def gateway(
     ctx: click.Context,
@@ -87,10 +92,12 @@ def gateway(
     """
     import asyncio
 
+    from sparklog.gateway.opening import Opening
     from sparklog.gateway.process import keep_freed_memory
     from sparklog.gateway.server import parse_address
     from sparklog.gateway.settings import GatewaySettings
     from sparklog.gateway.zones import own_node
+    from sparklog.storage import open_store
 
     try:
         host, port = parse_address(listen)
@@ -114,8 +121,9 @@ def gateway(
     )
     security = _security(ctx, users, tls_cert, tls_key, tls_client_ca)
     keep_freed_memory()
-    known = {"has_stored_users": users == _IN_STORE, **security}
-    asyncio.run(_run(uri, options, settings, (host, port), advertised, known, metrics_port))
+    opening = Opening(open_store(uri, options), users=security.pop("users"), has_stored_users=users == _IN_STORE)
+    opening.start()
+    asyncio.run(_run(opening, settings, (host, port), advertised, security, metrics_port))
 
 
 def _security(
@@ -160,30 +168,32 @@ def gateway_user(
 
 
 async def _run(
-    uri: str,
-    options: dict[str, object] | None,
+    opening: Opening,
     settings: GatewaySettings,
     address: tuple[str, int],
     advertised: tuple[str, int] | None,
     security: dict[str, Any],
     metrics_port: int | None,
 ) -> None:
+    """Serve until a signal comes. Raises what opening the cluster raises, where trying again won't help, and
+    ``OSError``."""
     import asyncio
 
     from sparklog.gateway.server import Gateway
-    from sparklog.gateway.stored_users import StoredUsers
-    from sparklog.log.cluster import open_cluster
 
-    cluster = await asyncio.to_thread(lambda: open_cluster(uri, storage_options=options))
-    if security.pop("has_stored_users"):
-        security["users"] = await asyncio.to_thread(StoredUsers, cluster)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    served = Gateway(cluster, settings, advertised=advertised, **security)
+    opened, stopping = asyncio.wrap_future(opening.done), asyncio.ensure_future(stopped.wait())
+    served = Gateway(opening.cluster, settings, advertised=advertised, users=opening.users, **security)
     metrics: ExporterServer | None = None
     try:
+        await asyncio.wait([opened, stopping], timeout=_OPEN_S, return_when=asyncio.FIRST_COMPLETED)
+        if opened.done():
+            served.opened(opened.result())
+        else:
+            served.wait_for(opening)
         if metrics_port is not None:
             from sparklog.exporter import ExporterServer
 
@@ -191,11 +201,19 @@ async def _run(
         host, port = await served.listen(*address)
         click.echo(f"listening on {host}:{port}")
         if metrics is not None:
-            click.echo(f"metrics at http://{address[0]}:{metrics.port}/metrics", err=True)
-        await stopped.wait()
+            announce(f"metrics at http://{address[0]}:{metrics.port}/metrics")
+        if not opened.done():
+            await asyncio.wait([opened, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if opened.done():
+                served.opened(opened.result())
+                _LOGGER.info("the cluster is open")
+        await stopping
         _LOGGER.info("draining: no more connections, and %d s for what was asked", _DRAIN_S)
     finally:
+        for waiting in (opened, stopping):
+            waiting.cancel()
+        await asyncio.to_thread(opening.stop)
         await served.close(_DRAIN_S)
         if metrics is not None:
             await asyncio.to_thread(metrics.close)
-        cluster.store.close()
+        opening.cluster.store.close()

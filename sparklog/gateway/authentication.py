@@ -92,6 +92,9 @@ class Authentication:
             text = str(error)
         except (SparklogError, OSError) as error:
             _LOGGER.error("client %s wasn't let in, as the users can't be read: %s", self._peer, error)
+            if isinstance(error, SparklogError) and error.retriable:
+                # A failed authentication is final for clients; they connect again after a disconnect.
+                raise WireError("the users can't be read for now") from error
             text = "the users can't be read"
         self.has_failed = True
         await asyncio.sleep(_FAILED_S)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 __all__ = ["GatewayFigures"]
+
+
+def _is_open() -> None:
+    """It is open from the start."""
 
 
 @dataclass(slots=True)
@@ -34,6 +39,8 @@ class GatewayFigures:
     """Sessions of Fetch that are kept."""
     fetch_sessions_evicted: int = 0
     """Sessions that made room for others."""
+    why_unopened: Callable[[], str | None] = _is_open
+    """Why the cluster isn't open yet; None: it is."""
     is_draining: bool = False
     turned_s: float = field(default_factory=time.monotonic)
     """When the loop turned last."""

@@ -17,6 +17,7 @@ from sparklog.log.cluster import Cluster
 
 if TYPE_CHECKING:
     from sparklog.gateway.figures import GatewayProbe
+    from sparklog.gateway.opening import Opened, Opening
 
 __all__ = ["Gateway", "parse_address", "tls_context"]
 
@@ -86,6 +87,15 @@ class Gateway:
         self._turning: asyncio.Task[None] | None = None
         self._is_closing = False
 
+    def wait_for(self, opening: Opening) -> None:
+        """Serve a cluster that isn't open yet, of which this gateway was made: it isn't ready, and its clients are told
+        to ask again, until :meth:`opened`. Call it before :meth:`listen`."""
+        self._backend.figures.why_unopened = lambda: opening.reason
+
+    def opened(self, opened: Opened) -> None:
+        """Serve the cluster from now on."""
+        self._backend.opened(opened.cluster, opened.users)
+
     def probe(self) -> GatewayProbe:
         """The answers about this gateway by HTTP."""
         from sparklog.gateway.figures import GatewayProbe
@@ -99,7 +109,7 @@ class Gateway:
         self._server = await asyncio.start_server(self._connected, host, port, limit=_READ_BUFFER_BYTES, ssl=self._tls)
         self._turning = asyncio.ensure_future(self._turn())
         address: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
-        await self._backend.begin_zone(address)
+        await self._backend.begin_zone(address, is_open=self._backend.figures.why_unopened() is None)
         return address
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sparklog._native import DESCRIPTION
+from sparklog._version import __version__
 from sparklog.cli.gateway_users import rules_options
 from sparklog.cli.logs import announce, logged
 from sparklog.cli.options import connection_options, root_of
 from sparklog.errors import InvalidArgumentError
+from sparklog.logs import about
 
 if TYPE_CHECKING:
     from sparklog.exporter import ExporterServer
     from sparklog.gateway.opening import Opening
     from sparklog.gateway.settings import GatewaySettings
+    from sparklog.gateway.users import KnownUsers
 
 __all__ = ["gateway", "gateway_user"]
 
@@ -69,6 +73,30 @@ def _file_or_store(ctx: click.Context, parameter: click.Parameter, value: str | 
     type=click.IntRange(0, 65_535),
     help="Serve /metrics, /healthz and /readyz by HTTP on the host of --listen. [default: don't]",
 )
+@click.option(
+    "--max-connections",
+    type=click.IntRange(1, 1_000_000),
+    default=2_000,
+    show_default=True,
+    metavar="N",
+    help="Further clients are disconnected at once.",
+)
+@click.option(
+    "--max-request-bytes",
+    type=click.IntRange(1_024, 2**31 - 1),
+    default=104_857_600,
+    show_default=True,
+    metavar="N",
+    help="Clients that announce a larger request are disconnected.",
+)
+@click.option(
+    "--max-decompressed-bytes",
+    type=click.IntRange(1_024, 2**30),
+    default=6_291_456,
+    show_default=True,
+    metavar="N",
+    help="Of a partition's records in one request: more is MESSAGE_TOO_LARGE.",
+)
 @connection_options()
 @logged
 @click.pass_context
@@ -86,6 +114,9 @@ def gateway(
     allow_plain_without_tls: bool,
     allow_unauthenticated: bool,
     metrics_port: int | None,
+    max_connections: int,
+    max_request_bytes: int,
+    max_decompressed_bytes: int,
 ) -> None:
     """Serve the cluster to Kafka's clients, until it is stopped by SIGINT or SIGTERM. The cluster is made if it isn't
     there.
@@ -118,6 +149,9 @@ def gateway(
         num_partitions=partitions,
         zone=zone,
         allow_plain_without_tls=allow_plain_without_tls,
+        max_connections=max_connections,
+        max_request_bytes=max_request_bytes,
+        max_decoded_bytes=max_decompressed_bytes,
     )
     security = _security(ctx, users, tls_cert, tls_key, tls_client_ca)
     keep_freed_memory()
@@ -167,6 +201,32 @@ def gateway_user(
     click.echo(new_user(name, password, rules).to_json())
 
 
+def _log_start(
+    uri: str,
+    settings: GatewaySettings,
+    listener: str,
+    advertised: tuple[str, int] | None,
+    security: dict[str, Any],
+    users: KnownUsers | None,
+) -> None:
+    """Log what runs, where, and for whom."""
+    named = {
+        "version": __version__,
+        "core": DESCRIPTION,
+        "cluster": uri,
+        "listener": listener,
+        "advertised": None if advertised is None else f"{advertised[0]}:{advertised[1]}",
+        "zone": settings.zone,
+        "tls": security["tls"] is not None,
+        "asks_who_they_are": users is not None,
+    }
+    text = "sparklog %s (%s) serves %s on %s, %s, to %s"
+    encrypted = "with TLS" if named["tls"] else "without TLS"
+    whom = "its users" if users is not None else "everybody" if security["tls"] is None else "whoever TLS lets in"
+    extra = about(**{name: value for name, value in named.items() if value is not None})
+    _LOGGER.info(text, __version__, DESCRIPTION, uri, listener, encrypted, whom, extra=extra)
+
+
 async def _run(
     opening: Opening,
     settings: GatewaySettings,
@@ -200,6 +260,7 @@ async def _run(
             metrics = ExporterServer(served.probe(), address[0], metrics_port)
         host, port = await served.listen(*address)
         click.echo(f"listening on {host}:{port}")
+        _log_start(opening.cluster.store.uri, settings, f"{host}:{port}", advertised, security, opening.users)
         if metrics is not None:
             announce(f"metrics at http://{address[0]}:{metrics.port}/metrics")
         if not opened.done():

@@ -32,7 +32,7 @@ class GatewayFigures:
     refused: int = 0
     """Connections that were refused for want of room."""
     disconnected: Counter[str] = field(default_factory=Counter)
-    """By this gateway: ``invalid``, ``idle`` or ``error``."""
+    """By this gateway: ``invalid``, ``unavailable``, ``idle`` or ``error``."""
     queued_bytes: int = 0
     """Requests that are read and not answered."""
     fetch_sessions: int = 0

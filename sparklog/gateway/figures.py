@@ -63,7 +63,8 @@ GATEWAY_METRICS = (
     ),
     Metric(
         "sparklog_gateway_disconnects_total",
-        "Connections that the gateway ended; invalid: a request that can't be served, or of a client without rights.",
+        "Connections that the gateway ended; invalid: a request that can't be served, or of a client without rights; "
+        "unavailable: one that can't be answered while the store is away.",
         ("reason",),
         _each(lambda one: one.disconnected),
         "counter",

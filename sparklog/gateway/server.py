@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparklog.gateway.backend import Backend
+from sparklog.gateway.client_log import address_text
 from sparklog.gateway.connection import ByteBudget, Connection
 from sparklog.gateway.settings import GatewaySettings
 from sparklog.gateway.users import KnownUsers
 from sparklog.log.cluster import Cluster
+from sparklog.logs import about
 
 if TYPE_CHECKING:
     from sparklog.gateway.figures import GatewayProbe
@@ -119,7 +121,13 @@ class Gateway:
         figures = self._backend.figures
         if len(self._connections) >= self._settings.max_connections:
             figures.refused += 1
-            _LOGGER.warning("a client was refused: %d connections are open", len(self._connections))
+            client = address_text(writer.get_extra_info("peername"))
+            _LOGGER.warning(
+                "client %s was refused: %d connections are open",
+                client,
+                len(self._connections),
+                extra=about(client=client, reason="full"),
+            )
             writer.transport.abort()
             return
         connection = Connection(self._backend, self._budget, reader, writer)
@@ -155,12 +163,14 @@ class Gateway:
         await _let_transports_close()  # of clients that were being accepted
         if self._backend.neighbours is not None:
             await self._backend.neighbours.withdraw()
+        open_count = len(self._connections)
         if self._connections and drain_s > 0:
             for connection, _ in self._connections.values():
                 connection.drain()
             await asyncio.wait(list(self._connections), timeout=drain_s)
         if self._turning is not None:
             self._turning.cancel()
+        _LOGGER.debug("%d of %d connections end before they are answered", len(self._connections), open_count)
         if self._connections:
             for task in list(self._connections):
                 task.cancel()

@@ -18,8 +18,8 @@ def about(**names: object) -> dict[str, object]:
     """The ``extra`` of a log record: a dict as its attribute ``sparklog``.
 
     Args:
-        names: of ``topic``, ``partition``, ``group``, ``member``, ``transactional_id``, ``relay``; of a gateway's clients
-            ``client``, ``client_id``, ``user``, ``api``, ``reason``.
+        names: of ``topic``, ``partition``, ``group``, ``member``, ``transactional_id``, ``relay``; of a gateway's
+            clients ``client``, ``client_id``, ``user``, ``api``, ``reason``.
     """
     return {"sparklog": names}
 

@@ -94,7 +94,7 @@ class Opening:
         self._worker.start()
 
     def stop(self, timeout_s: float = 2.0) -> None:
-        """Try no more. Calls to a store that isn't open end at once from now on; an attempt that hangs is left alone."""
+        """Try no more. Calls to a store that isn't open end at once from now on; an attempt that hangs is left."""
         self._stopped.set()
         self._gate.give_up()
         self._worker.join(timeout_s)

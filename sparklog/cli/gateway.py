@@ -246,10 +246,11 @@ async def _run(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     opened, stopping = asyncio.wrap_future(opening.done), asyncio.ensure_future(stopped.wait())
+    either: list[asyncio.Future[Any]] = [opened, stopping]
     served = Gateway(opening.cluster, settings, advertised=advertised, users=opening.users, **security)
     metrics: ExporterServer | None = None
     try:
-        await asyncio.wait([opened, stopping], timeout=_OPEN_S, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(either, timeout=_OPEN_S, return_when=asyncio.FIRST_COMPLETED)
         if opened.done():
             served.opened(opened.result())
         else:
@@ -260,18 +261,18 @@ async def _run(
             metrics = ExporterServer(served.probe(), address[0], metrics_port)
         host, port = await served.listen(*address)
         click.echo(f"listening on {host}:{port}")
-        _log_start(opening.cluster.store.uri, settings, f"{host}:{port}", advertised, security, opening.users)
         if metrics is not None:
             announce(f"metrics at http://{address[0]}:{metrics.port}/metrics")
+        _log_start(opening.cluster.store.uri, settings, f"{host}:{port}", advertised, security, opening.users)
         if not opened.done():
-            await asyncio.wait([opened, stopping], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if opened.done():
                 served.opened(opened.result())
                 _LOGGER.info("the cluster is open")
         await stopping
         _LOGGER.info("draining: no more connections, and %d s for what was asked", _DRAIN_S)
     finally:
-        for waiting in (opened, stopping):
+        for waiting in either:
             waiting.cancel()
         await asyncio.to_thread(opening.stop)
         await served.close(_DRAIN_S)

@@ -1,5 +1,5 @@
-"""What the log says of one client: who it is, what it wasn't allowed, why it was disconnected. Nothing that records
-hold, and no passwords."""
+"""The log of one client: who it is, what it wasn't allowed, why it was disconnected. Nothing that records hold is in it,
+and no passwords."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ClientLog:
     def __init__(self, peer: object) -> None:
         self._client = address_text(peer)
         self.client_id: str | None = None
-        """What it calls itself, once a request has told."""
+        """The name that it gives itself, once a request has told."""
         self.user: str | None = None
         """Its user, once that is sure."""
         self._refused: set[tuple[str, int, str]] = set()

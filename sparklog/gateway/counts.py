@@ -28,6 +28,8 @@ class GatewayFigures:
     sent_bytes: int = 0
     connections: int = 0
     """Connections that are open."""
+    connections_max: int = 0
+    """Further ones are refused."""
     accepted: int = 0
     refused: int = 0
     """Connections that were refused for want of room."""

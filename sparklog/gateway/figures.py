@@ -48,6 +48,12 @@ GATEWAY_METRICS = (
     Metric("sparklog_gateway_info", "This gateway.", ("version",), _info),
     Metric("sparklog_gateway_connections", "Connections that are open.", (), _one(lambda one: one.connections)),
     Metric(
+        "sparklog_gateway_connections_max",
+        "Connections beyond which further ones are refused.",
+        (),
+        _one(lambda one: one.connections_max),
+    ),
+    Metric(
         "sparklog_gateway_connections_accepted_total",
         "Connections that were accepted.",
         (),

@@ -79,7 +79,7 @@ class Opening:
         self.users = _UnreadUsers() if has_stored_users else users
         """The users that such a gateway is made with; those in the store can't come in yet."""
         self.done: Future[Opened] = Future()
-        """What was opened; or the error that trying again won't help against."""
+        """The outcome; or the error that trying again won't help against."""
         self._stopped = SafeEvent()
         self._worker = Worker("gateway-opening", self._run)
 

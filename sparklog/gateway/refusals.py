@@ -1,4 +1,4 @@
-"""What clients aren't allowed, for the log: read from the answers that say so. Pure."""
+"""Things that clients aren't allowed, for the log: read from the answers that say so. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS: Mapping[int, str] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional_id",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "cluster",
 }
-"""What a code refuses."""
+"""The kind of thing that a code refuses."""
 _NAMES = ("name", "topic", "topic_name", "group_id", "transactional_id", "resource_name", "user")
 """Fields by which an answer, or a request as a whole, names what it is about."""
 

@@ -83,6 +83,7 @@ class Gateway:
         self._settings = settings or GatewaySettings()
         self._tls = tls
         self._backend = Backend(cluster, self._settings, advertised, users)
+        self._backend.figures.connections_max = self._settings.max_connections
         self._budget = ByteBudget(self._settings.queued_bytes, self._backend.figures)
         self._connections: dict[asyncio.Task[None], tuple[Connection, asyncio.StreamWriter]] = {}
         self._server: asyncio.Server | None = None

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
 
@@ -99,7 +100,7 @@ def test_a_gateway_with_a_zone_is_known_until_it_is_stopped(tmp_path):
 def running(root, *options):
     """The command with a log in JSON: its process, and the addresses of clients and of probes."""
     command = [sys.executable, "-m", "sparklog", "gateway", "-c", str(root), "--listen", "127.0.0.1:0"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen([*command, "--log-format", "json", *options], **pipes, env=environment) as process:
         try:

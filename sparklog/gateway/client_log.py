@@ -1,5 +1,5 @@
-"""The log of one client: who it is, what it wasn't allowed, why it was disconnected. Nothing that records hold is in it,
-and no passwords."""
+"""The log of one client: who it is, what it wasn't allowed, why it was disconnected. Nothing that records hold is in
+it, and no passwords."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _TEST_S = 600
 _DEFAULT, _NO_AUTO_CREATE = "default", "noautocreate"
 AS_USER = {"0081_admin/do_test_UserScramCredentials", "0135_sasl_credentials/do_test:", "0142_reauthentication"}
 """Tests whose clients are users in the store."""
-_NAME, _PASSWORD = "compat", "pencil"  # noqa: S105
+_NAME, _PASSWORD = "compat", "pencil"
 _SASL = f"""security.protocol=SASL_PLAINTEXT
 sasl.mechanism=SCRAM-SHA-256
 sasl.username={_NAME}

@@ -179,6 +179,7 @@ def test_users_in_a_store_that_is_away_are_disconnected_and_come_in_later(away, 
             client.call("SaslHandshake", 1, {"mechanism": "PLAIN"})
             client.send("SaslAuthenticate", 1, {"auth_bytes": b"\0ann\0pencil"})
             assert client.is_closed()  # a failed authentication would be final for clients
+        assert b'sparklog_gateway_disconnects_total{reason="unavailable"} 1' in probe.respond("/metrics").body
         away.is_away = False
         wait_until(lambda: is_ready(probe))
         with closing(Wire(servers)) as client:

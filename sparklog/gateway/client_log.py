@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from sparklog.gateway.error_counts import error_name
@@ -61,10 +62,12 @@ class ClientLog:
             "client %s wasn't let in, as the users can't be read: %s", self._client, error, extra=self._about()
         )
 
-    def refused(self, api: str, answer: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-        """Note what an answer refuses for want of rights, each thing once."""
-        for code, name in refused_in(answer, asked):
-            if (api, code, name) in self._refused or len(self._refused) == _MOST_REFUSALS:
+    def refused(self, api: str, answer: Mapping[str, Any], asked: Mapping[str, Any], count: int) -> None:
+        """Note what an answer refuses for want of rights, each thing once. ``count``: things that it refuses."""
+        if len(self._refused) >= _MOST_REFUSALS:
+            return
+        for code, name in islice(refused_in(answer, asked), min(count, _MOST_REFUSALS)):
+            if (api, code, name) in self._refused:
                 continue
             self._refused.add((api, code, name))
             kind, reason = KINDS[code], error_name(code)

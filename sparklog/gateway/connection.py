@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sparklog.errors import SparklogError
+from sparklog.errors import KafkaTimeoutError, SparklogError, StoreError
 from sparklog.gateway.apis import API_VERSIONS, APIS, PRODUCE, Api
 from sparklog.gateway.authentication import Authentication
 from sparklog.gateway.authorizer import NotAllowedError, refusal
@@ -263,7 +263,7 @@ class Connection:
         for code in codes:
             self._backend.figures.errors[api.name, error_name(code)] += 1
         if not KINDS.keys().isdisjoint(codes):
-            self._log.refused(api.name, response, asked)
+            self._log.refused(api.name, response, asked, sum(code in KINDS for code in codes))
         return response_frame(api.response, version, correlation_id, response)
 
     async def _response(self, api: Api, request: Request) -> dict[str, Any]:
@@ -298,7 +298,8 @@ class Connection:
             try:
                 data = await item.answer()
             except SparklogError as error:  # what no part of the answer can say
-                kind = UnavailableError if error.retriable else WireError
+                is_away = error.retriable and isinstance(error, (StoreError, KafkaTimeoutError))
+                kind = UnavailableError if is_away else WireError
                 raise kind(f"{type(error).__name__}: {without_content(error)}") from error
             finally:
                 await self._budget.give_back(item.size)

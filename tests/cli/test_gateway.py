@@ -103,8 +103,9 @@ def running(root, *options):
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen([*command, "--log-format", "json", *options], **pipes, env=environment) as process:
+        out: Any = process.stdout
         try:
-            yield process, process.stdout.readline().split()[-1]
+            yield process, out.readline().split()[-1]
         finally:
             process.kill()
 

@@ -18,8 +18,9 @@ def about(**names: object) -> dict[str, object]:
     """The ``extra`` of a log record: a dict as its attribute ``sparklog``.
 
     Args:
-        names: of ``topic``, ``partition``, ``group``, ``member``, ``transactional_id``, ``relay``, ``user``,
-            ``client``, ``request``.
+        names: of ``topic``, ``partition``, ``group``, ``member``, ``transactional_id``, ``relay``; of a console's users
+            ``user``, ``client``, ``request``; of a gateway's clients ``client``, ``client_id``, ``user``, ``api``,
+            ``reason``.
     """
     return {"sparklog": names}
 

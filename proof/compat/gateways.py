@@ -11,7 +11,7 @@ from pathlib import Path
 
 from proof.compat.sources import SuiteUnavailableError
 
-__all__ = ["gateway_user", "running_gateway"]
+__all__ = ["add_stored_user", "gateway_user", "running_gateway"]
 
 _ROOT = Path(__file__).parents[2]
 _STOP_S = 30
@@ -57,9 +57,25 @@ def running_gateway(folder: Path, *options: str) -> Iterator[str]:
                 process.stdout.close()
 
 
+_RIGHTS = ("--read", "*", "--write", "*", "--group", "*", "--transactional-id", "*", "--admin")
+
+
 def gateway_user(name: str, password: str) -> str:
     """The line of a user who may do everything."""
-    rights = ["--read", "*", "--write", "*", "--group", "*", "--transactional-id", "*", "--admin"]
-    command = [sys.executable, "-m", "sparklog", "gateway-user", name, "--password", password, *rights]
-    done = subprocess.run(command, env=_environment(), cwd=_ROOT, capture_output=True, text=True, check=True)
+    return _called(["gateway-user", name, "--password", password, *_RIGHTS])
+
+
+def add_stored_user(folder: Path, name: str, password: str) -> None:
+    """Add a user who may do everything to the store of the cluster that a gateway in a folder will serve."""
+    folder.mkdir(parents=True, exist_ok=True)
+    cluster = str(folder / "cluster")
+    _called(["topics", "create", "first", "-c", cluster])  # makes the cluster
+    _called(["gateway-users", "add", name, "-c", cluster, *_RIGHTS], password)
+
+
+def _called(arguments: list[str], line: str = "") -> str:
+    command = [sys.executable, "-m", "sparklog", *arguments]
+    done = subprocess.run(
+        command, env=_environment(), cwd=_ROOT, capture_output=True, text=True, check=True, input=f"{line}\n"
+    )
     return done.stdout

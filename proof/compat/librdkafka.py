@@ -11,20 +11,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from proof.compat.gateways import running_gateway
+from proof.compat.gateways import add_stored_user, running_gateway
 from proof.compat.outcomes import FAILED, PASSED, SKIPPED, Expectations, Outcome
 from proof.compat.sources import called, librdkafka_sources, needed_tool
 
-__all__ = ["Librdkafka", "broker_tests", "failure_in"]
+__all__ = ["AS_USER", "Librdkafka", "broker_tests", "failure_in"]
 
 _BUILD_S = 1_800
 _TEST_S = 600
 _DEFAULT, _NO_AUTO_CREATE = "default", "noautocreate"
+AS_USER = {"0081_admin/do_test_UserScramCredentials", "0135_sasl_credentials/do_test:", "0142_reauthentication"}
+"""Tests whose clients are users in the store."""
+_NAME, _PASSWORD = "compat", "pencil"
+_SASL = f"""security.protocol=SASL_PLAINTEXT
+sasl.mechanism=SCRAM-SHA-256
+sasl.username={_NAME}
+sasl.password={_PASSWORD}
+"""
 _VERSION = "4.0.0"
 """The oldest Kafka whose protocol has what the gateway serves, and no more: message format v2 alone."""
 _TEST = re.compile(r"_TEST\((\w+),\s*([A-Z0-9_|\s]+?)\s*[,)](.*?)(?=_TEST\(|\Z)", re.DOTALL)
 _FAILURE = re.compile(r"### Test \"([^\"]+)\" failed at ([^ ]+?):\w+\(\).*?###\s*\n(.*)")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_WORD = re.compile(r"\w+")
 _STATES = {"PASSED": PASSED, "SKIPPED": SKIPPED}
 
 
@@ -78,22 +87,28 @@ class Librdkafka:
                 if (number, scenario, part) in done:
                     continue
                 done.add((number, scenario, part))
-                if scenario not in servers:
+                is_user = name in AS_USER
+                where = f"{scenario}-as-user" if is_user else scenario
+                if where not in servers:
                     options = ["--partitions", "4", *(["--auto-create-topics"] if scenario == _DEFAULT else [])]
-                    servers[scenario] = stack.enter_context(running_gateway(self._folder / scenario, *options))
+                    if is_user:
+                        add_stored_user(self._folder / where, _NAME, _PASSWORD)
+                        options += ["--users", "store"]
+                    servers[where] = stack.enter_context(running_gateway(self._folder / where, *options))
                 wanted = [name]
                 if not part:  # of one number all tests run that have its scenario
                     wanted = [one for one in tests if one[:4] == number and self.tests.get(one) == scenario]
-                found = self._run(number, scenario, servers[scenario], wanted)
+                found = self._run(number, scenario, servers[where], wanted, is_user=is_user)
                 again = [one.test for one in found if one.state != expectations.expected(one.test)]
                 if again:  # its time may have been too short on a busy machine
-                    second = self._run(number, scenario, servers[scenario], again)
+                    second = self._run(number, scenario, servers[where], again, is_user=is_user)
                     found = [one for one in found if one.test not in again] + second
                 yield from found
 
-    def _run(self, number: str, scenario: str, servers: str, wanted: Sequence[str]) -> list[Outcome]:
+    def _run(self, number: str, scenario: str, servers: str, wanted: Sequence[str], *, is_user: bool) -> list[Outcome]:
         settings, report = self._folder / "test.conf", self._folder / f"{number}-{scenario}.json"
-        settings.write_text(f"bootstrap.servers={servers}\ntest.timeout.multiplier=2\n")
+        more = _SASL if is_user else ""
+        settings.write_text(f"bootstrap.servers={servers}\ntest.timeout.multiplier=2\n{more}")
         report.unlink(missing_ok=True)
         environment = {
             **os.environ,
@@ -110,7 +125,8 @@ class Librdkafka:
             environment["SUBTESTS"] = part
         tests = self._sources / "tests"  # the suite reads files by paths from there, and leaves some
         command = [str(tests / "test-runner"), "-p1", "-L", "-s", scenario]
-        log = self._folder / f"{'-'.join([number, scenario, *part.split()])}.log"
+        file_name = "-".join([number, scenario, *_WORD.findall(part)])
+        log = self._folder / f"{file_name}.log"
         with log.open("wb") as output:
             try:
                 subprocess.run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proof.compat.franz_go import outcomes_in
-from proof.compat.librdkafka import broker_tests, failure_in
+from proof.compat.librdkafka import AS_USER, broker_tests, failure_in
 from proof.compat.outcomes import Expectations, Outcome, differences, load_expectations, summary
 
 SOURCE = """
@@ -91,3 +91,10 @@ def test_parts_stand_for_their_test():
 @pytest.mark.parametrize("suite", ["librdkafka", "franz-go", "kafka-tools"])
 def test_the_lists_have_a_reason_for_each_test(suite):
     load_expectations(suite)
+
+
+def test_tests_that_need_a_user_are_in_the_list_and_are_run():
+    lists = load_expectations("librdkafka")
+    parts = {f"{test}/{part}" for test, found in lists.parts.items() for part in found}
+    assert parts | set(lists.skipped) >= AS_USER
+    assert AS_USER.isdisjoint(lists.left_out)

@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sparklog._native import DESCRIPTION
+from sparklog._version import __version__
 from sparklog.cli.gateway_users import rules_options
+from sparklog.cli.logs import announce, logged
 from sparklog.cli.options import connection_options, root_of
 from sparklog.errors import InvalidArgumentError
+from sparklog.logs import about
 
 if TYPE_CHECKING:
     from sparklog.exporter import ExporterServer
+    from sparklog.gateway.opening import Opening
     from sparklog.gateway.settings import GatewaySettings
+    from sparklog.gateway.users import KnownUsers
 
 __all__ = ["gateway", "gateway_user"]
 
@@ -22,6 +28,8 @@ _FILE = click.Path(exists=True, dir_okay=False)
 _LOGGER = logging.getLogger("sparklog.gateway")
 _DRAIN_S = 5.0
 """For requests that were read when the gateway is stopped: container runtimes kill after 30 s, or 10."""
+_OPEN_S = 2.0
+"""How long the cluster is waited for before the gateway listens; if the store is away, it is opened later."""
 _IN_STORE = "store"
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
@@ -65,7 +73,32 @@ def _file_or_store(ctx: click.Context, parameter: click.Parameter, value: str | 
     type=click.IntRange(0, 65_535),
     help="Serve /metrics, /healthz and /readyz by HTTP on the host of --listen. [default: don't]",
 )
+@click.option(
+    "--max-connections",
+    type=click.IntRange(1, 1_000_000),
+    default=2_000,
+    show_default=True,
+    metavar="N",
+    help="Further clients are disconnected at once.",
+)
+@click.option(
+    "--max-request-bytes",
+    type=click.IntRange(1_024, 2**31 - 1),
+    default=104_857_600,
+    show_default=True,
+    metavar="N",
+    help="Clients that announce a larger request are disconnected.",
+)
+@click.option(
+    "--max-decompressed-bytes",
+    type=click.IntRange(1_024, 2**30),
+    default=6_291_456,
+    show_default=True,
+    metavar="N",
+    help="Of a partition's records in one request: more is MESSAGE_TOO_LARGE.",
+)
 @connection_options()
+@logged
 @click.pass_context
 def gateway(
     ctx: click.Context,
@@ -81,16 +114,21 @@ def gateway(
     allow_plain_without_tls: bool,
     allow_unauthenticated: bool,
     metrics_port: int | None,
+    max_connections: int,
+    max_request_bytes: int,
+    max_decompressed_bytes: int,
 ) -> None:
     """Serve the cluster to Kafka's clients, until it is stopped by SIGINT or SIGTERM. The cluster is made if it isn't
     there.
     """
     import asyncio
 
+    from sparklog.gateway.opening import Opening
     from sparklog.gateway.process import keep_freed_memory
     from sparklog.gateway.server import parse_address
     from sparklog.gateway.settings import GatewaySettings
     from sparklog.gateway.zones import own_node
+    from sparklog.storage import open_store
 
     try:
         host, port = parse_address(listen)
@@ -111,11 +149,15 @@ def gateway(
         num_partitions=partitions,
         zone=zone,
         allow_plain_without_tls=allow_plain_without_tls,
+        max_connections=max_connections,
+        max_request_bytes=max_request_bytes,
+        max_decoded_bytes=max_decompressed_bytes,
     )
     security = _security(ctx, users, tls_cert, tls_key, tls_client_ca)
     keep_freed_memory()
-    known = {"has_stored_users": users == _IN_STORE, **security}
-    asyncio.run(_run(uri, options, settings, (host, port), advertised, known, metrics_port))
+    opening = Opening(open_store(uri, options), users=security.pop("users"), has_stored_users=users == _IN_STORE)
+    opening.start()
+    asyncio.run(_run(opening, settings, (host, port), advertised, security, metrics_port))
 
 
 def _security(
@@ -159,31 +201,60 @@ def gateway_user(
     click.echo(new_user(name, password, rules).to_json())
 
 
-async def _run(
+def _log_start(
     uri: str,
-    options: dict[str, object] | None,
+    settings: GatewaySettings,
+    listener: str,
+    advertised: tuple[str, int] | None,
+    security: dict[str, Any],
+    users: KnownUsers | None,
+) -> None:
+    """Log what runs, where, and for whom."""
+    named = {
+        "version": __version__,
+        "core": DESCRIPTION,
+        "cluster": uri,
+        "listener": listener,
+        "advertised": None if advertised is None else f"{advertised[0]}:{advertised[1]}",
+        "zone": settings.zone,
+        "tls": security["tls"] is not None,
+        "asks_who_they_are": users is not None,
+    }
+    text = "sparklog %s (%s) serves %s on %s, %s, to %s"
+    encrypted = "with TLS" if named["tls"] else "without TLS"
+    whom = "its users" if users is not None else "everybody" if security["tls"] is None else "whoever TLS lets in"
+    extra = about(**{name: value for name, value in named.items() if value is not None})
+    _LOGGER.info(text, __version__, DESCRIPTION, uri, listener, encrypted, whom, extra=extra)
+
+
+async def _run(
+    opening: Opening,
     settings: GatewaySettings,
     address: tuple[str, int],
     advertised: tuple[str, int] | None,
     security: dict[str, Any],
     metrics_port: int | None,
 ) -> None:
+    """Serve until a signal comes. Raises what opening the cluster raises, where trying again won't help, and
+    ``OSError``."""
     import asyncio
 
     from sparklog.gateway.server import Gateway
-    from sparklog.gateway.stored_users import StoredUsers
-    from sparklog.log.cluster import open_cluster
 
-    cluster = await asyncio.to_thread(lambda: open_cluster(uri, storage_options=options))
-    if security.pop("has_stored_users"):
-        security["users"] = await asyncio.to_thread(StoredUsers, cluster)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    served = Gateway(cluster, settings, advertised=advertised, **security)
+    opened, stopping = asyncio.wrap_future(opening.done), asyncio.ensure_future(stopped.wait())
+    either: list[asyncio.Future[Any]] = [opened, stopping]
+    served = Gateway(opening.cluster, settings, advertised=advertised, users=opening.users, **security)
     metrics: ExporterServer | None = None
     try:
+        await asyncio.wait(either, timeout=_OPEN_S, return_when=asyncio.FIRST_COMPLETED)
+        if opened.done():
+            served.opened(opened.result())
+        else:
+            served.wait_for(opening)
         if metrics_port is not None:
             from sparklog.exporter import ExporterServer
 
@@ -191,11 +262,20 @@ async def _run(
         host, port = await served.listen(*address)
         click.echo(f"listening on {host}:{port}")
         if metrics is not None:
-            click.echo(f"metrics at http://{address[0]}:{metrics.port}/metrics", err=True)
-        await stopped.wait()
+            announce(f"metrics at http://{address[0]}:{metrics.port}/metrics")
+        _log_start(opening.cluster.store.uri, settings, f"{host}:{port}", advertised, security, opening.users)
+        if not opened.done():
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if opened.done():
+                served.opened(opened.result())
+                _LOGGER.info("the cluster is open")
+        await stopping
         _LOGGER.info("draining: no more connections, and %d s for what was asked", _DRAIN_S)
     finally:
+        for waiting in either:
+            waiting.cancel()
+        await asyncio.to_thread(opening.stop)
         await served.close(_DRAIN_S)
         if metrics is not None:
             await asyncio.to_thread(metrics.close)
-        cluster.store.close()
+        opening.cluster.store.close()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Any
 
 from sparklog.errors import SparklogError
 from sparklog.gateway.backend import Backend
+from sparklog.gateway.client_log import ClientLog
 from sparklog.gateway.error_codes import ErrorCode
 from sparklog.gateway.sasl import MECHANISMS, AuthenticationError, Exchange, begin_exchange
 from sparklog.gateway.users import Rules, User
@@ -15,7 +15,6 @@ from sparklog.gateway.wire import WireError
 
 __all__ = ["SASL_AUTHENTICATE", "SASL_HANDSHAKE", "Authentication"]
 
-_LOGGER = logging.getLogger("sparklog.gateway")
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 API_VERSIONS = 18
 _FAILED_S = 0.1
@@ -29,9 +28,9 @@ _MOST_BYTES = 65_536
 class Authentication:
     """The state of one connection. Requests are answered in their order, so these calls come one after the other."""
 
-    def __init__(self, backend: Backend, peer: object, *, is_encrypted: bool) -> None:
+    def __init__(self, backend: Backend, log: ClientLog, *, is_encrypted: bool) -> None:
         self._backend = backend
-        self._peer = peer
+        self._log = log
         self._is_encrypted = is_encrypted
         self._exchange: Exchange | None = None
         self.user: User | None = None
@@ -88,10 +87,12 @@ class Authentication:
                 self._enter(step.user)
             return {"error_message": None, "auth_bytes": step.answer}
         except AuthenticationError as error:
-            _LOGGER.warning("client %s wasn't let in: %s", self._peer, error)
+            self._log.not_let_in(error, exchange.name)
             text = str(error)
         except (SparklogError, OSError) as error:
-            _LOGGER.error("client %s wasn't let in, as the users can't be read: %s", self._peer, error)
+            self._log.users_not_read(error)
+            if isinstance(error, SparklogError) and error.retriable:
+                raise  # a failed authentication is final for clients; they connect again after a disconnect
             text = "the users can't be read"
         self.has_failed = True
         await asyncio.sleep(_FAILED_S)
@@ -102,3 +103,4 @@ class Authentication:
         if self.user is not None and self.user.name != user.name:
             raise AuthenticationError(f"this connection is of {self.user.name!r}")
         self.user = user
+        self._log.let_in(user.name)

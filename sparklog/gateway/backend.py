@@ -109,16 +109,21 @@ class Backend:
         own = Node(*self.address(request), zone=None)
         return Route(own, (own,), (own,))
 
-    async def begin_zone(self, address: tuple[str, int]) -> None:
+    def opened(self, cluster: Cluster, users: KnownUsers | None) -> None:
+        """Take over a cluster that was given before it was open, with the same store, and the users."""
+        self.cluster, self.users = cluster, users
+
+    async def begin_zone(self, address: tuple[str, int], *, is_open: bool = True) -> None:
         """Make this gateway known to others, where it has a zone. Raises ``InvalidArgumentError``.
 
         Args:
             address: where it listens.
+            is_open: the store was there a moment ago, so it is waited for.
         """
         if self.settings.zone is not None:
             self.advertised = self.advertised or address
             self.neighbours = Neighbours(self, own_node(self.settings.zone, *self.advertised))
-            await self.neighbours.begin()
+            await self.neighbours.begin(is_open=is_open)
 
     def bound_ms(self, request: Request) -> float:
         """The bound that a request names, in milliseconds, or less: this gateway's own."""

@@ -53,6 +53,9 @@ async def describe_cluster(backend: Backend, request: Request) -> _Answer:
         message = f"endpoints of type {kind}: there are none but brokers ({_BROKERS})"
         code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         return {"error_code": code, "error_message": message, "endpoint_type": kind, "cluster_id": "", "brokers": []}
+    if not backend.cluster.cluster_id:
+        message, code = "the cluster isn't open yet", ErrorCode.KAFKA_STORAGE_ERROR
+        return {"error_code": code, "error_message": message, "endpoint_type": kind, "cluster_id": "", "brokers": []}
     route = backend.route(request)
     operations = {}
     if request.body["include_cluster_authorized_operations"]:

@@ -6,21 +6,24 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sparklog.errors import SparklogError
+from sparklog.errors import KafkaTimeoutError, SparklogError, StoreError
 from sparklog.gateway.apis import API_VERSIONS, APIS, PRODUCE, Api
 from sparklog.gateway.authentication import Authentication
 from sparklog.gateway.authorizer import NotAllowedError, refusal
 from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.client_log import ClientLog, UnavailableError
 from sparklog.gateway.counts import GatewayFigures
 from sparklog.gateway.error_counts import error_name, errors_in
 from sparklog.gateway.produce import begin_produce
 from sparklog.gateway.produce_rounds import Sent, rounds_of
+from sparklog.gateway.refusals import KINDS
 from sparklog.gateway.wire import WireError
 from sparklog.gateway.wire.frames import Frame, read_request_header, response_frame, unversioned_header
+from sparklog.logs import without_content
 
 __all__ = ["ByteBudget", "Connection"]
 
@@ -135,9 +138,10 @@ class Connection:
         self._idle_s = backend.settings.max_idle_ms / 1_000
         self._silence = _Silence(reader, self._idle_s)
         self._peer = writer.get_extra_info("peername")
+        self._log = ClientLog(self._peer)
         self._local: tuple[str, int] = writer.get_extra_info("sockname")[:2]
         is_encrypted = writer.get_extra_info("ssl_object") is not None
-        self._authentication = Authentication(backend, self._peer, is_encrypted=is_encrypted)
+        self._authentication = Authentication(backend, self._log, is_encrypted=is_encrypted)
         self._answers: asyncio.Queue[_Pending | None] = asyncio.Queue(_READ_AHEAD)
         self._reading: asyncio.Future[None] | None = None
         self._begun: list[Sent] = []
@@ -175,16 +179,9 @@ class Connection:
             self._writer.transport.abort()  # what the client doesn't read would be kept for ever
 
     def _report(self, error: BaseException | None) -> None:
-        disconnected = self._backend.figures.disconnected
-        if isinstance(error, WireError):
-            disconnected["invalid"] += 1
-            _LOGGER.warning("client %s was disconnected: %s", self._peer, error)
-        elif isinstance(error, asyncio.TimeoutError):
-            disconnected["idle"] += 1
-            _LOGGER.info("client %s was idle for too long", self._peer)
-        elif error is not None and not isinstance(error, (EOFError, ConnectionError)):
-            disconnected["error"] += 1
-            _LOGGER.error("client %s was disconnected by an error", self._peer, exc_info=error)
+        if error is None or isinstance(error, (EOFError, ConnectionError)):
+            return
+        self._backend.figures.disconnected[self._log.disconnected(error)] += 1
 
     async def _forget_unanswered(self) -> None:
         while not self._answers.empty():
@@ -245,6 +242,7 @@ class Connection:
         # librdkafka ends its Metadata requests with bytes too many, which Kafka's brokers pass over.
         body = api.request.decode(header.body, version, is_exact=False)
         host = str(self._peer[0]) if self._peer else ""
+        self._log.client_id = header.client_id
         request = Request(version, body, header.client_id or "", self._local, host)
         request.rules = rules
         if rounds is None:
@@ -256,11 +254,16 @@ class Connection:
         return api, lambda: self._produced(api, pending, version, correlation_id)
 
     async def _answered(self, api: Api, request: Request, version: int, correlation_id: int) -> Frame | None:
-        return self._frame(api, version, correlation_id, await self._response(api, request))
+        return self._frame(api, version, correlation_id, await self._response(api, request), request.body)
 
-    def _frame(self, api: Api, version: int, correlation_id: int, response: dict[str, Any]) -> Frame:
-        for code in errors_in(api.response, response):
+    def _frame(
+        self, api: Api, version: int, correlation_id: int, response: dict[str, Any], asked: Mapping[str, Any]
+    ) -> Frame:
+        codes = errors_in(api.response, response)
+        for code in codes:
             self._backend.figures.errors[api.name, error_name(code)] += 1
+        if not KINDS.keys().isdisjoint(codes):
+            self._log.refused(api.name, response, asked, sum(code in KINDS for code in codes))
         return response_frame(api.response, version, correlation_id, response)
 
     async def _response(self, api: Api, request: Request) -> dict[str, Any]:
@@ -278,14 +281,14 @@ class Connection:
 
     async def _sent(self, api: Api, sent: Sent, correlation_id: int) -> bytes | Frame | None:
         found = await sent.done
-        return self._frame(api, sent.version, correlation_id, found) if isinstance(found, dict) else found
+        return self._frame(api, sent.version, correlation_id, found, {}) if isinstance(found, dict) else found
 
     async def _produced(
         self, api: Api, pending: Awaitable[dict[str, Any]] | None, version: int, correlation_id: int
     ) -> Frame | None:
         if pending is None:
             return None
-        return self._frame(api, version, correlation_id, await pending)
+        return self._frame(api, version, correlation_id, await pending, {})
 
     async def _answer_all(self) -> None:
         while True:
@@ -295,7 +298,9 @@ class Connection:
             try:
                 data = await item.answer()
             except SparklogError as error:  # what no part of the answer can say
-                raise WireError(f"{type(error).__name__}: {error}") from error
+                is_away = error.retriable and isinstance(error, (StoreError, KafkaTimeoutError))
+                kind = UnavailableError if is_away else WireError
+                raise kind(f"{type(error).__name__}: {without_content(error)}") from error
             finally:
                 await self._budget.give_back(item.size)
             figures = self._backend.figures

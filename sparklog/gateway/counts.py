@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 __all__ = ["GatewayFigures"]
+
+
+def _is_open() -> None:
+    """It is open from the start."""
 
 
 @dataclass(slots=True)
@@ -23,17 +28,21 @@ class GatewayFigures:
     sent_bytes: int = 0
     connections: int = 0
     """Connections that are open."""
+    connections_max: int = 0
+    """Further ones are refused."""
     accepted: int = 0
     refused: int = 0
     """Connections that were refused for want of room."""
     disconnected: Counter[str] = field(default_factory=Counter)
-    """By this gateway: ``invalid``, ``idle`` or ``error``."""
+    """By this gateway: ``invalid``, ``unavailable``, ``idle`` or ``error``."""
     queued_bytes: int = 0
     """Requests that are read and not answered."""
     fetch_sessions: int = 0
     """Sessions of Fetch that are kept."""
     fetch_sessions_evicted: int = 0
     """Sessions that made room for others."""
+    why_unopened: Callable[[], str | None] = _is_open
+    """Why the cluster isn't open yet; None: it is."""
     is_draining: bool = False
     turned_s: float = field(default_factory=time.monotonic)
     """When the loop turned last."""

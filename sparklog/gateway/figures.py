@@ -48,6 +48,12 @@ GATEWAY_METRICS = (
     Metric("sparklog_gateway_info", "This gateway.", ("version",), _info),
     Metric("sparklog_gateway_connections", "Connections that are open.", (), _one(lambda one: one.connections)),
     Metric(
+        "sparklog_gateway_connections_max",
+        "Connections beyond which further ones are refused.",
+        (),
+        _one(lambda one: one.connections_max),
+    ),
+    Metric(
         "sparklog_gateway_connections_accepted_total",
         "Connections that were accepted.",
         (),
@@ -63,7 +69,8 @@ GATEWAY_METRICS = (
     ),
     Metric(
         "sparklog_gateway_disconnects_total",
-        "Connections that the gateway ended; invalid: a request that can't be served, or of a client without rights.",
+        "Connections that the gateway ended; invalid: a request that can't be served, or of a client without rights; "
+        "unavailable: one that can't be answered while the store is away.",
         ("reason",),
         _each(lambda one: one.disconnected),
         "counter",
@@ -117,6 +124,12 @@ GATEWAY_METRICS = (
         "counter",
     ),
     Metric(
+        "sparklog_gateway_cluster_open",
+        "1: it serves its cluster; 0: the store has been away since the start, and clients are told to ask again.",
+        (),
+        _one(lambda one: int(one.why_unopened() is None)),
+    ),
+    Metric(
         "sparklog_gateway_draining",
         "1: it takes no more connections, and is about to end.",
         (),
@@ -140,7 +153,7 @@ class GatewayProbe:
 
         ``/metrics``: everything. ``/healthz``: 200 as long as the loop turns; 503: restart the process. ``/readyz``:
         200 while the store can be read and the gateway isn't about to end; a look at the store is one request, each 2 s
-        at most.
+        at most, and none before the cluster is open.
 
         Args:
             path: without a query.
@@ -154,8 +167,14 @@ class GatewayProbe:
             stalled_s = time.monotonic() - self._figures.turned_s
             return _health(None if stalled_s < _STALLED_S else f"the event loop hasn't turned for {stalled_s:.0f} s")
         if path == "/readyz":
-            return _health("the gateway is draining" if self._figures.is_draining else self._store_error())
+            return _health(self._unready())
         return Response(status=404, content_type="text/plain; charset=utf-8", body=b"not found\n")
+
+    def _unready(self) -> str | None:
+        """Why clients should go elsewhere; None: they needn't."""
+        if self._figures.is_draining:
+            return "the gateway is draining"
+        return self._figures.why_unopened() or self._store_error()
 
     def _store_error(self) -> str | None:
         """Why the store can't be read; None: it can."""

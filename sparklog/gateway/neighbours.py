@@ -86,12 +86,16 @@ class Neighbours:
 
     # What makes it known.
 
-    async def begin(self) -> None:
-        """Make this gateway known, and learn of the others; again and again from now on."""
-        await self._beat()
-        self._beating = asyncio.ensure_future(self._beat_on())
+    async def begin(self, *, is_open: bool = True) -> None:
+        """Make this gateway known, and learn of the others; again and again from now on. ``is_open``: once before this
+        returns."""
+        if is_open:
+            await self._beat()
+        self._beating = asyncio.ensure_future(self._beat_on(at_once=not is_open))
 
-    async def _beat_on(self) -> None:
+    async def _beat_on(self, *, at_once: bool) -> None:
+        if at_once:
+            await self._beat()
         interval_s = self._backend.settings.zone_heartbeat_interval_ms / 1_000
         while not self._ending.is_set():
             try:

@@ -32,6 +32,9 @@ class Step:
 class Exchange:
     """The messages of one authentication."""
 
+    name = ""
+    """The name that the client gives; empty before it does."""
+
     def step(self, message: bytes) -> Step:
         """Answer the client's next message; may take some milliseconds. Raises ``AuthenticationError``."""
         raise NotImplementedError
@@ -51,7 +54,8 @@ class _Plain(Exchange):
         if len(parts) != 3:
             raise AuthenticationError("expected an authorization id, a name and a password")
         as_whom, name, password = parts
-        user, hash_name = _with_keys(self._users, _decoded(name), "SHA-256", "SHA-512")
+        self.name = _decoded(name)
+        user, hash_name = _with_keys(self._users, self.name, "SHA-256", "SHA-512")
         kept = user.keys[hash_name]
         keys = Keys.of(password, kept.salt, kept.iterations, hash_name)
         is_right = hmac.compare_digest(keys.stored_key, kept.stored_key)
@@ -85,6 +89,7 @@ class _Scram(Exchange):
             raise AuthenticationError("nobody acts for another")
         if len(fields[1]) < 10 or any(field.startswith(b"m=") for field in fields):
             raise AuthenticationError("a nonce that is too short, or an extension that isn't known")
+        self.name = name
         user, _ = _with_keys(self._users, name, self._hash_name)
         self._user = user
         keys = user.keys[self._hash_name]

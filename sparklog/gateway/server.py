@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparklog.gateway.backend import Backend
+from sparklog.gateway.client_log import address_text
 from sparklog.gateway.connection import ByteBudget, Connection
 from sparklog.gateway.settings import GatewaySettings
 from sparklog.gateway.users import KnownUsers
 from sparklog.log.cluster import Cluster
+from sparklog.logs import about
 
 if TYPE_CHECKING:
     from sparklog.gateway.figures import GatewayProbe
+    from sparklog.gateway.opening import Opened, Opening
 
 __all__ = ["Gateway", "parse_address", "tls_context"]
 
@@ -80,11 +83,21 @@ class Gateway:
         self._settings = settings or GatewaySettings()
         self._tls = tls
         self._backend = Backend(cluster, self._settings, advertised, users)
+        self._backend.figures.connections_max = self._settings.max_connections
         self._budget = ByteBudget(self._settings.queued_bytes, self._backend.figures)
         self._connections: dict[asyncio.Task[None], tuple[Connection, asyncio.StreamWriter]] = {}
         self._server: asyncio.Server | None = None
         self._turning: asyncio.Task[None] | None = None
         self._is_closing = False
+
+    def wait_for(self, opening: Opening) -> None:
+        """Serve a cluster that isn't open yet, of which this gateway was made: it isn't ready, and its clients are told
+        to ask again, until :meth:`opened`. Call it before :meth:`listen`."""
+        self._backend.figures.why_unopened = lambda: opening.reason
+
+    def opened(self, opened: Opened) -> None:
+        """Serve the cluster from now on."""
+        self._backend.opened(opened.cluster, opened.users)
 
     def probe(self) -> GatewayProbe:
         """The answers about this gateway by HTTP."""
@@ -99,7 +112,7 @@ class Gateway:
         self._server = await asyncio.start_server(self._connected, host, port, limit=_READ_BUFFER_BYTES, ssl=self._tls)
         self._turning = asyncio.ensure_future(self._turn())
         address: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
-        await self._backend.begin_zone(address)
+        await self._backend.begin_zone(address, is_open=self._backend.figures.why_unopened() is None)
         return address
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -109,7 +122,13 @@ class Gateway:
         figures = self._backend.figures
         if len(self._connections) >= self._settings.max_connections:
             figures.refused += 1
-            _LOGGER.warning("a client was refused: %d connections are open", len(self._connections))
+            client = address_text(writer.get_extra_info("peername"))
+            _LOGGER.warning(
+                "client %s was refused: %d connections are open",
+                client,
+                len(self._connections),
+                extra=about(client=client, reason="full"),
+            )
             writer.transport.abort()
             return
         connection = Connection(self._backend, self._budget, reader, writer)
@@ -145,12 +164,14 @@ class Gateway:
         await _let_transports_close()  # of clients that were being accepted
         if self._backend.neighbours is not None:
             await self._backend.neighbours.withdraw()
+        open_count = len(self._connections)
         if self._connections and drain_s > 0:
             for connection, _ in self._connections.values():
                 connection.drain()
             await asyncio.wait(list(self._connections), timeout=drain_s)
         if self._turning is not None:
             self._turning.cancel()
+        _LOGGER.debug("%d of %d connections end before they are answered", len(self._connections), open_count)
         if self._connections:
             for task in list(self._connections):
                 task.cancel()

@@ -44,7 +44,7 @@ async def metadata(backend: Backend, request: Request) -> dict[str, Any]:
         "brokers": [
             {"node_id": one.node_id, "host": one.host, "port": one.port, "rack": one.zone} for one in route.brokers
         ],
-        "cluster_id": backend.cluster.cluster_id,
+        "cluster_id": backend.cluster.cluster_id or None,
         "controller_id": route.own.node_id,
         "topics": [
             _with_operations(one, request) for one in await backend.run_look(partial(_topics, backend, request, route))

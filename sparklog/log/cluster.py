@@ -69,11 +69,14 @@ def open_cluster(
     clock: Clock | None = None,
     create: bool = True,
     tail_trust_ms: float = DEFAULT_TAIL_TRUST_MS,
+    retry_ms: float = DEFAULT_RETRY_MS,
 ) -> Cluster:
     """Open the cluster at ``root``; make one there if there is none and ``create`` is true.
 
     Making one first proves by a race that the store has an atomic create-only put.
 
+    Args:
+        retry_ms: how long a call is repeated while the store is away, here and by who uses the cluster.
     Raises:
         UnsafeStoreError: the store lets two racers win.
         UnsupportedVersionError: a newer sparklog made the cluster.
@@ -81,7 +84,8 @@ def open_cluster(
         CorruptLogError: ``cluster.json`` can't be understood.
     """
     clock = clock or SystemClock()
-    store = RetryingStore(root if isinstance(root, ObjectStore) else open_store(root, storage_options), clock=clock)
+    bare = root if isinstance(root, ObjectStore) else open_store(root, storage_options)
+    store = RetryingStore(bare, clock=clock, retry_ms=retry_ms)
     cluster_id = _read_cluster_id(store)
     if cluster_id is None:
         if not create:
@@ -91,7 +95,7 @@ def open_cluster(
         # Whoever wins: what is there afterwards is the cluster.
         retry(
             lambda: store.create(CLUSTER_FILE, json.dumps(created).encode(), sync=True),
-            deadline=clock.deadline_in(DEFAULT_RETRY_MS),
+            deadline=clock.deadline_in(retry_ms),
         )
         cluster_id = _read_cluster_id(store)
         if cluster_id is None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sparklog.exporter import CLUSTER_METRICS, EXPORTER_METRICS, STORE_METRICS, Metric, metric_names
+from sparklog.gateway.figures import GATEWAY_METRICS
 
 REPOSITORY = Path(__file__).parent.parent.parent
 PROMETHEUS = REPOSITORY / "deploy" / "prometheus"
@@ -24,7 +25,8 @@ OWN_LABELS = {"job", "instance", "severity", "alertname"}
 """Labels that Prometheus or the rules give."""
 OF_CLIENTS = {"client_id", "client"}
 """Labels of the same metrics where clients show them (``sparklog.prometheus``)."""
-EXPORTED: tuple[Metric[Any], ...] = (*CLUSTER_METRICS, *EXPORTER_METRICS, *STORE_METRICS)
+EXPORTED: tuple[Metric[Any], ...] = (*CLUSTER_METRICS, *EXPORTER_METRICS, *STORE_METRICS, *GATEWAY_METRICS)
+NAMES = metric_names() | {one.name for one in GATEWAY_METRICS}
 LABELS = (OWN_LABELS | OF_CLIENTS).union(*(one.labels for one in EXPORTED))
 METRIC = re.compile(r"\b(?:kafka|sparklog)_[a-z_]+")
 
@@ -48,19 +50,19 @@ def labels_of(text: str) -> set[str]:
 @pytest.mark.parametrize("path", [PROMETHEUS / "rules.yml", PROMETHEUS / "rules_test.yml", *DASHBOARDS], ids=str)
 def test_every_metric_and_label_is_exported(path: Path) -> None:
     text = "\n".join(expressions(path)) if path.suffix == ".json" else path.read_text()
-    assert set(METRIC.findall(text)) <= metric_names()
+    assert set(METRIC.findall(text)) <= NAMES
     assert labels_of(text) <= LABELS
     assert len(set(METRIC.findall(text))) > 5
 
 
 def test_a_metric_that_is_not_exported_would_be_found() -> None:
-    assert set(METRIC.findall("rate(kafka_topic_partition_offset[5m])")) - metric_names()
+    assert set(METRIC.findall("rate(kafka_topic_partition_offset[5m])")) - NAMES
     assert labels_of('sum by (topic, group) (x{topics="a"})') - LABELS == {"group", "topics"}
 
 
 def test_the_page_names_every_metric_and_no_other() -> None:
     page = (REPOSITORY / "docs" / "monitoring.md").read_text().partition("\n## Producers and consumers\n")[0]
-    assert set(re.findall(r"`((?:kafka|sparklog)_[a-z_]+)`", page)) == metric_names()
+    assert set(re.findall(r"`((?:kafka|sparklog)_[a-z_]+)`", page)) == NAMES
 
 
 def test_every_alert_has_a_runbook() -> None:

@@ -4,11 +4,13 @@ bytes changed: no crash, no connection without an answer, no memory by declared 
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import random
 import time
 import tracemalloc
 import uuid
+from collections import Counter
 from typing import Any
 from unittest import mock
 
@@ -36,7 +38,12 @@ SECRET = b"nobody may read this"
 UNSEEN = "unseen-topic"
 """A name that no request says."""
 TEXTS = ("", "g", "jobs", "hidden", "txn", "consumer", "range", "x" * 300, "\0", "é/..", "(", "SCRAM-SHA-256", "PLAIN")
-FETCH, SASL = 1, (17, 36)
+FETCH, API_VERSIONS, SASL = 1, 18, (17, 36)
+ROUNDS, WARM = 10, 3
+OF_OTHERS = [tracemalloc.Filter(False, f"*/{path}") for path in ("sparklog/delta/*", "storage/memory.py", "tests/*")]
+"""What the store keeps, which is in this process, and what the test does."""
+STORING = {PRODUCE, 22, 24, 25, 26, 28}
+"""What grows a topic, or a log of transactions, in the store, which is in memory here."""
 VERSIONS = [(key, version) for key, api in APIS.items() for version in range(api.first, api.last + 1)]
 MAY_WAIT = {"Fetch", "JoinGroup", "SyncGroup", "Produce"}
 """Requests that may be answered late, or not at all (acks=0), as they ask for it."""
@@ -393,3 +400,87 @@ def test_a_client_that_goes_inside_a_produce_harms_nobody(parts):
             assert time.monotonic() < until
         other.close()
     assert Admin(cluster).end_offsets([TopicPartition("jobs", 0)]).popitem()[1] == parts - 1
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["nobody", "a user without rules"])
+@pytest.mark.timeout(900)
+def test_changed_captures_of_who_has_no_rights_get_nothing_and_change_nothing(users, captures, is_known, caplog):
+    """What a client with rights sends is no way round, whatever is changed in it."""
+    cluster, store, _ = make_cluster()
+    seed = by_depth(gate=5, nightly=random.SystemRandom().randrange(10**9))
+    print(f"seed {seed}")  # shown where it fails
+    draw = random.Random(seed)
+    with sparklog.gateway.serve(cluster, users=users, allow_plain_without_tls=True) as servers:
+        before = contents(store)
+        fuzzed = Fuzzed(servers, enter if is_known else lambda client: None)
+        whole = {unversioned_header(memoryview(frame))[0]: frame for frame in captures}.values()
+        for number in range(by_depth(gate=300, nightly=20_000)):
+            frame = [*whole][number] if number < len(whole) else mutated(draw, captures)
+            key = int.from_bytes(frame[:2], "big")
+            if is_known and key in SASL:  # the last one would be another user's
+                continue
+            found = fuzzed.send(frame, may_wait=key not in APIS or APIS[key].name in MAY_WAIT)
+            assert SECRET not in found, frame
+            assert UNSEEN.encode() not in found, frame
+            if not is_known and key not in (*SASL, API_VERSIONS):
+                assert found == b"", frame
+        fuzzed.close()
+        lives(servers)
+    assert contents(store) == before
+    assert errors(caplog) == []
+    assert fuzzed.ended > 20
+
+
+def kept():
+    """What the server holds: bytes, and objects of its own classes by their names."""
+    gc.collect()
+    found = tracemalloc.take_snapshot().filter_traces([*OF_OTHERS, tracemalloc.Filter(False, tracemalloc.__file__)])
+    kinds = (f"{kind.__module__}.{kind.__qualname__}" for kind in map(type, gc.get_objects()))
+    live = Counter(kind for kind in kinds if kind.startswith(("sparklog.gateway", "asyncio")))
+    return sum(trace.size for trace in found.traces), live
+
+
+@pytest.mark.timeout(900)
+def test_a_server_holds_no_more_after_many_changed_captures_than_after_few(captures, caplog):
+    """Whatever is kept of connections, requests, sessions and names that clients give is bounded, or given back.
+
+    The same captures are sent in each round, so what may be kept once, such as names of groups, is kept in the first.
+    """
+    cluster, _, _ = make_cluster()
+    settings: dict[str, Any] = {"group_initial_rebalance_delay_ms": 0, "group_max_session_timeout_ms": 2_000}
+    settings |= {"max_fetch_sessions": 50, "cache_bytes": 1 << 16}
+    frames = [mutated(random.Random(number), captures) for number in range(by_depth(gate=80, nightly=2_000))]
+    frames = [frame for frame in frames if int.from_bytes(frame[:2], "big") not in STORING]
+    caplog.set_level(logging.ERROR, "sparklog.gateway")  # else the test keeps each warning
+    measured = []
+    with sparklog.gateway.serve(cluster, **settings) as servers:
+        tracemalloc.start()
+        try:
+            for _ in range(ROUNDS):
+                fuzzed = Fuzzed(servers)
+                for frame in frames:
+                    key = int.from_bytes(frame[:2], "big")
+                    fuzzed.send(frame, may_wait=key not in APIS or APIS[key].name in MAY_WAIT)
+                fuzzed.close()
+                settled(servers)
+                measured.append(kept())
+        finally:
+            tracemalloc.stop()
+    (first, objects), (last, later) = measured[WARM], measured[-1]
+    sizes = [size for size, _ in measured]
+    assert last - first < 65_536, sizes  # a hundred bytes for each request would be more
+    more = {name: count - objects[name] for name, count in later.items() if count > objects[name] + 10}
+    more.pop("asyncio.events.TimerHandle", None)  # the loop drops cancelled ones once they are more than half of all
+    assert more == {}
+    assert errors(caplog) == []
+
+
+def settled(servers):
+    """Wait until every connection but one's own has ended."""
+    client = Wire(servers)
+    until = time.monotonic() + 30
+    while sum(isinstance(one, Connection) for one in gc.get_objects()) > 1:
+        assert time.monotonic() < until
+        client.call("ApiVersions", 0, {})
+        gc.collect()
+    client.close()

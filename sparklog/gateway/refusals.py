@@ -1,0 +1,45 @@
+"""Things that clients aren't allowed, for the log: read from the answers that say so. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sparklog.gateway.error_codes import ErrorCode
+
+__all__ = ["KINDS", "refused_in"]
+
+KINDS: Mapping[int, str] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "topic",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "group",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional_id",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+}
+"""The kind of thing that a code refuses."""
+_NAMES = ("name", "topic", "topic_name", "group_id", "transactional_id", "resource_name", "user")
+"""Fields by which an answer, or a request as a whole, names what it is about."""
+
+
+def refused_in(answer: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+    """The codes of :data:`KINDS` in an answer, each with the name of what was refused; empty where it has none.
+
+    Args:
+        asked: the request, which has the name where the answer is of one thing alone.
+    """
+    yield from _walk(answer, _name_in(asked, ""))
+
+
+def _walk(found: object, name: str) -> Iterator[tuple[int, str]]:
+    if isinstance(found, Mapping):
+        name = _name_in(found, name)
+        if found.get("error_code") in KINDS:
+            yield found["error_code"], name
+        for one in found.values():
+            yield from _walk(one, name)
+    elif isinstance(found, list):
+        for one in found:
+            yield from _walk(one, name)
+
+
+def _name_in(found: Mapping[str, Any], known: str) -> str:
+    return next((found[name] for name in _NAMES if isinstance(found.get(name), str) and found[name]), known)

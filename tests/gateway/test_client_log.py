@@ -1,0 +1,66 @@
+"""What the log says of a client: each thing that it isn't allowed once, with its name, and no more than a bound."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from sparklog.gateway.client_log import ClientLog, UnavailableError, address_text
+from sparklog.gateway.error_codes import ErrorCode
+from sparklog.gateway.refusals import refused_in
+from sparklog.gateway.wire import WireError
+
+TOPIC, GROUP = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def test_what_was_refused_is_named_by_the_answer_or_else_by_the_request():
+    partitions = [{"index": 0, "error_code": TOPIC}, {"index": 1, "error_code": 0}]
+    produce = {
+        "responses": [{"name": "a", "partition_responses": partitions}, {"name": "b", "partition_responses": []}]
+    }
+    assert [*refused_in(produce, {})] == [(TOPIC, "a")]
+    assert [*refused_in({"error_code": GROUP}, {"group_id": "g"})] == [(GROUP, "g")]
+    assert [*refused_in({"error_code": GROUP}, {})] == [(GROUP, "")]
+    assert [*refused_in({"error_code": 3, "name": "a"}, {})] == []
+
+
+def fields(caplog):
+    return [{**record.sparklog, "level": record.levelname} for record in caplog.records]
+
+
+def refusing(*names):
+    return {"topics": [{"name": name, "error_code": TOPIC} for name in names]}
+
+
+def test_each_refusal_is_told_once_and_not_without_end(caplog):
+    caplog.set_level(logging.INFO, "sparklog.gateway")
+    log = ClientLog(("10.0.0.7", 50_240))
+    log.client_id = "billing"
+    for _ in range(2):
+        log.refused("Metadata", refusing("a", "b"), {}, 2)
+    known = {"client": "10.0.0.7:50240", "client_id": "billing", "api": "Metadata", "level": "INFO"}
+    assert fields(caplog) == [{**known, "reason": "TOPIC_AUTHORIZATION_FAILED", "topic": name} for name in ("a", "b")]
+    for number in range(100):
+        log.refused("Metadata", refusing(f"t{number}"), {}, 1)
+    assert len(caplog.records) == 50
+
+
+def test_a_disconnect_has_its_reason(caplog):
+    caplog.set_level(logging.INFO, "sparklog.gateway")
+    log = ClientLog("a socket")
+    reasons = {
+        "unavailable": UnavailableError("the store is away"),
+        "invalid": WireError("half a frame"),
+        "idle": asyncio.TimeoutError(),
+        "error": ZeroDivisionError("a defect"),
+    }
+    assert [log.disconnected(error) for error in reasons.values()] == [*reasons]
+    assert [one["reason"] for one in fields(caplog)] == [*reasons]
+    assert [one["level"] for one in fields(caplog)] == ["WARNING", "WARNING", "INFO", "ERROR"]
+    assert caplog.records[-1].exc_info is not None
+    assert caplog.records[0].exc_info is None
+
+
+def test_an_address_is_one_text():
+    assert address_text(("::1", 9092, 0, 0)) == "::1:9092"
+    assert address_text(None) == "None"

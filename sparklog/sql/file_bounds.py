@@ -20,7 +20,7 @@ from sparklog.log.data.value_columns import Leaf
 __all__ = ["ColumnBounds", "FileBounds", "between", "known_times", "known_values", "not_ruled_out"]
 
 _PARTS = 8
-"""Of a stretch of files that may have what is looked for, so many parts are judged next."""
+"""Parts of a stretch of files that are judged next, where it may have what is looked for."""
 
 
 def between(field: Any, low: Any, high: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -171,7 +171,8 @@ def _connect(
 ) -> duckdb.DuckDBPyConnection:
     # DuckDB takes 20 ms to set itself up, most of it without Python's lock: the logs are read meanwhile.
     datasets = partial(_datasets, cluster, topics, skip_deleted=skip_deleted, consistent=consistent)
-    made, found = parallel_results(_call, (_empty_connection, datasets))
+    steps: Sequence[Callable[[], Any]] = (_empty_connection, datasets)
+    made, found = parallel_results(_call, steps)
     if isinstance(made, Exception):
         raise made
     connection: duckdb.DuckDBPyConnection = made

@@ -234,7 +234,12 @@ def test_a_topic_that_cannot_be_opened_leaves_no_connection_open(tmp_path, monke
     cluster = open_cluster(tmp_path)
     made = []
     empty_connection = duck._empty_connection
-    monkeypatch.setattr(duck, "_empty_connection", lambda: made.append(empty_connection()) or made[-1])
+
+    def make():
+        made.append(empty_connection())
+        return made[-1]
+
+    monkeypatch.setattr(duck, "_empty_connection", make)
     with pytest.raises(UnknownTopicOrPartitionError, match="nosuch"):
         connect(cluster, ["nosuch"])
     with pytest.raises(duck.duckdb_module().ConnectionException):

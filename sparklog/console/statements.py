@@ -18,7 +18,7 @@ from sparklog.console.wire_formats import NamedSchema
 from sparklog.errors import InvalidArgumentError
 from sparklog.log.data.encode import MAX_TIMESTAMP_MS
 from sparklog.log.data.murmur2 import key_partitions
-from sparklog.log.typed_records import view_columns
+from sparklog.log.data.value_columns import view_columns
 from sparklog.sql.dataset import TOPIC_COLUMNS
 from sparklog.sql.duck import quoted_name
 from sparklog.sql.search import FieldCondition, Search

@@ -3,7 +3,6 @@ objects. Each reads records of all schemas by the newest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ from sparklog.log.head import TopicHead
 from sparklog.log.value_bytes import ValueBytes
 from sparklog.schemas import ValueSchema, struct_to_python
 
-__all__ = ["VALUE_BYTES", "ValueReading", "values_left_out", "view_columns"]
+__all__ = ["VALUE_BYTES", "ValueReading", "values_left_out"]
 
 VALUE_BYTES = "value_bytes"
 """Beside values as structs: the bytes of a value that can't be decoded."""
@@ -91,20 +90,6 @@ class ValueReading:
         decoded = self.codec.decode_stored(values, self.type)
         data = pc.if_else(data.is_valid(), data, decoded)
         return data, pc.if_else(data.is_valid(), pa.scalar(None, pa.binary()), values)
-
-
-def view_columns(fields: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
-    """The names of a value's fields as columns beside others: with ``value_`` before them where that name is taken, in
-    any case, as SQL doesn't tell cases apart."""
-    used = {name.lower() for name in taken}
-    found: dict[str, str] = {}
-    for field in fields:
-        name = field
-        while name.lower() in used:
-            name = f"value_{name}"
-        used.add(name.lower())
-        found[field] = name
-    return found
 
 
 def values_left_out(records: pa.RecordBatch) -> pa.RecordBatch:

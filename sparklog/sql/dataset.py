@@ -15,9 +15,8 @@ from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.schema import DATA_SCHEMA, TIMESTAMP
 from sparklog.log.data.value_bounds import bound_columns
-from sparklog.log.data.value_columns import leaves_of
+from sparklog.log.data.value_columns import leaves_of, view_columns
 from sparklog.log.state import TopicState, load_state
-from sparklog.log.typed_records import view_columns
 from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
 from sparklog.sql.column_use import columns_used
 from sparklog.sql.file_bounds import ColumnBounds, FileBounds

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -19,10 +20,9 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.cluster import Cluster, open_cluster, topic_names
-from sparklog.parallel import parallel_map
+from sparklog.parallel import parallel_map, parallel_results
 from sparklog.paths import TOPICS_FOLDER
-from sparklog.sql.dataset import topic_dataset
-from sparklog.sql.names import check_names, system_names
+from sparklog.sql.names import check_names, may_be_system_names, system_names
 from sparklog.storage import ObjectStore
 
 if TYPE_CHECKING:
@@ -65,12 +65,14 @@ def connect(
         UnknownTopicOrPartitionError, and what reading a log raises.
     """
     opened = _open(cluster, storage_options, clock)
-    names = topic_names(opened)
-    system = system_names(names)
     if topics is None:
-        return _connect(opened, check_names(names), system, consistent=consistent)
+        names = topic_names(opened)
+        return _connect(opened, check_names(names), system_names(names), consistent=consistent)
     wanted = list(topics)
-    system = {view: name for view, name in system.items() if name in wanted}
+    system: Mapping[str, str] = {}
+    if may_be_system_names(wanted):  # else there is no need to look at all topics
+        found = system_names(topic_names(opened))
+        system = {view: name for view, name in found.items() if name in wanted}
     named = check_names(name for name in wanted if name not in system.values())
     return _connect(opened, named, system, consistent=consistent)
 
@@ -167,10 +169,17 @@ def _connect(
     skip_deleted: bool = False,
     consistent: bool = False,
 ) -> duckdb.DuckDBPyConnection:
-    connection: duckdb.DuckDBPyConnection = duckdb_module().connect()
+    # DuckDB takes 20 ms to set itself up, most of it without Python's lock: the logs are read meanwhile.
+    datasets = partial(_datasets, cluster, topics, skip_deleted=skip_deleted, consistent=consistent)
+    steps: Sequence[Callable[[], Any]] = (_empty_connection, datasets)
+    made, found = parallel_results(_call, steps)
+    if isinstance(made, Exception):
+        raise made
+    connection: duckdb.DuckDBPyConnection = made
     try:
-        connection.execute("set TimeZone = 'UTC'")
-        for topic, dataset in _datasets(cluster, topics, skip_deleted=skip_deleted, consistent=consistent).items():
+        if isinstance(found, Exception):
+            raise found
+        for topic, dataset in found.items():
             if dataset is not None:
                 connection.from_arrow(dataset).create_view(topic)
         for view, name in system.items():
@@ -183,10 +192,26 @@ def _connect(
     return connection
 
 
+def _call(step: Callable[[], Any]) -> Any:
+    return step()
+
+
+def _empty_connection() -> duckdb.DuckDBPyConnection:
+    connection: duckdb.DuckDBPyConnection = duckdb_module().connect()
+    try:
+        connection.execute("set TimeZone = 'UTC'")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 def _datasets(
     cluster: Cluster, topics: Iterable[str], *, skip_deleted: bool, consistent: bool
 ) -> dict[str, Any | None]:
     """The records of each topic; None for one that is passed over."""
+    from sparklog.sql.dataset import topic_dataset  # 20 ms of imports, which DuckDB's setting up has time for
+
     wanted = list(topics)
     if consistent:
         from sparklog.txn.consistent_read import load_consistent
@@ -199,18 +224,16 @@ def _datasets(
                 strict=True,
             )
         )
-    found = parallel_map(lambda topic: _dataset(cluster, topic, skip_deleted=skip_deleted), wanted)
-    return dict(zip(wanted, found, strict=True))
 
+    def dataset(topic: str) -> Any:
+        try:
+            return topic_dataset(cluster, topic, texts_as_dictionaries=True)
+        except (UnknownTopicOrPartitionError, NotATopicError):
+            if skip_deleted:
+                return None
+            raise
 
-def _dataset(cluster: Cluster, topic: str, *, skip_deleted: bool) -> Any:
-    """A topic's records; None for one that is passed over as it isn't there."""
-    try:
-        return topic_dataset(cluster, topic, texts_as_dictionaries=True)
-    except (UnknownTopicOrPartitionError, NotATopicError):
-        if skip_deleted:
-            return None
-        raise
+    return dict(zip(wanted, parallel_map(dataset, wanted), strict=True))
 
 
 def duckdb_module() -> ModuleType:

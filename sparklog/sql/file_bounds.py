@@ -3,7 +3,6 @@ Pure."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +19,8 @@ from sparklog.log.data.value_columns import Leaf
 
 __all__ = ["ColumnBounds", "FileBounds", "between", "known_times", "known_values", "not_ruled_out"]
 
-_LEAST_STRETCH = 16
-"""Files that are judged together first, at least."""
+_PARTS = 8
+"""Parts of a stretch of files that are judged next, where it may have what is looked for."""
 
 
 def between(field: Any, low: Any, high: Any) -> Any:
@@ -98,7 +97,7 @@ class FileBounds:
     """The bounds of some columns in each of many files.
 
     An expression of Arrow's costs tens of microseconds, and so does asking whether a filter rules it out. Therefore
-    stretches of files are judged first, as many as the root of all: files in a row mostly have values that are close.
+    stretches of files are judged first, then their parts: files in a row mostly have values that are close.
     """
 
     def __init__(self, columns: Sequence[ColumnBounds], count: int) -> None:
@@ -117,12 +116,17 @@ class FileBounds:
         Args:
             schema: of the columns, at least those of the filter.
         """
-        length = max(_LEAST_STRETCH, math.isqrt(self._count))
-        firsts = range(0, self._count, length)
-        stretches = not_ruled_out([self._known(first, length) for first in firsts], schema, filter)
-        places = [place for at in stretches for place in range(self._count)[firsts[at] : firsts[at] + length]]
-        found = not_ruled_out([self._known(place, 1) for place in places], schema, filter)
-        return [places[at] for at in found]
+        length = _PARTS
+        while length < self._count:
+            length *= _PARTS
+        places: Sequence[int] = range(min(self._count, 1))
+        while length > 1:
+            ends = [min(first + length, self._count) for first in places]
+            length //= _PARTS
+            parts = [at for first, end in zip(places, ends, strict=True) for at in range(first, end, length)]
+            found = not_ruled_out([self._known(at, length) for at in parts], schema, filter)
+            places = [parts[at] for at in found]
+        return list(places)
 
     def _known(self, first: int, count: int) -> Any:
         found = self._made.get((first, count))

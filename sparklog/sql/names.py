@@ -6,15 +6,21 @@ from collections.abc import Iterable
 
 from sparklog.errors import InvalidArgumentError
 
-__all__ = ["SYSTEM_VIEWS", "check_names", "system_names"]
+__all__ = ["SYSTEM_VIEWS", "check_names", "may_be_system_names", "system_names"]
 
 SYSTEM_VIEWS = ("consumer_offsets", "consumer_lag", "transactions")
+_BESIDE_TOPIC = "sparklog_"
 
 
 def system_names(topics: Iterable[str]) -> dict[str, str]:
     """The name of each system view beside these topics: ``sparklog_`` stands before a name that a topic has."""
     taken = {topic.lower() for topic in topics}
-    return {name: f"sparklog_{name}" if name in taken else name for name in SYSTEM_VIEWS}
+    return {name: f"{_BESIDE_TOPIC}{name}" if name in taken else name for name in SYSTEM_VIEWS}
+
+
+def may_be_system_names(names: Iterable[str]) -> bool:
+    """Is any of these the name of a system view, whichever topics there are?"""
+    return not {name.removeprefix(_BESIDE_TOPIC) for name in names}.isdisjoint(SYSTEM_VIEWS)
 
 
 def check_names(topics: Iterable[str]) -> list[str]:

@@ -23,8 +23,7 @@ import pyarrow.compute as pc
 from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotFoundError
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.schema import TIMESTAMP
-from sparklog.log.data.value_columns import DATA, Leaf, leaf_column
-from sparklog.log.typed_records import view_columns
+from sparklog.log.data.value_columns import DATA, Leaf, leaf_column, view_columns
 from sparklog.sql.confined import confine
 from sparklog.sql.dataset import TOPIC_COLUMNS, load_living
 from sparklog.sql.duck import duckdb_module

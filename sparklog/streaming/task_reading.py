@@ -13,9 +13,9 @@ from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.record_streaming import is_read_whole, open_segments
 from sparklog.log.data.schema import TIMESTAMP
 from sparklog.log.data.segments import Segment, overlapping
-from sparklog.log.data.value_columns import conform_values, leaf_column
+from sparklog.log.data.value_columns import conform_values, leaf_column, view_columns
 from sparklog.log.follow import TopicFollower
-from sparklog.log.typed_records import ValueReading, view_columns
+from sparklog.log.typed_records import ValueReading
 from sparklog.model import TopicPartition
 from sparklog.schemas import ValueSchema
 from sparklog.streaming.planning import Task

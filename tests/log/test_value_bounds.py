@@ -8,6 +8,7 @@ import math
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
@@ -123,3 +124,21 @@ def test_the_bounds_of_many_files_are_those_of_each(files):
         }
         assert {leaf: each for leaf, each in found.items() if each != (None, None)} == expected
     assert [(low.type, high.type) for low, high in columns] == [(kind, kind) for _, kind in leaves]
+
+
+def test_texts_that_arrow_cannot_read_are_read_one_by_one():
+    garbled = '{"minValues": {"data": {"id": 8, "note": "\ud800"}}}'
+    texts = [json.dumps({"minValues": {DATA: {"id": 7}}}), garbled, "", "{"]
+    for some in (texts, texts[:2], [texts[0], texts[2]]):
+        ((low, high),) = bound_columns(some, [(("id",), pa.int64())])
+        expected = {texts[0]: 7, texts[1]: 8}
+        assert low.to_pylist() == [expected.get(text) for text in some]
+        assert high.null_count == len(some)
+
+
+def test_an_integer_of_many_digits_bounds_a_float():
+    stats = {"minValues": {DATA: {"total": 2**60 + 1}}}
+    leaves = [(("total",), pa.float64())]
+    for one in (stats, json.dumps(stats)):
+        assert [low for _, low, _ in value_bounds(one, leaves)] == [pa.scalar(2.0**60)]
+        assert bound_columns([one], leaves)[0][0].to_pylist() == [2.0**60]

@@ -18,10 +18,10 @@ from sparklog.errors import (
 )
 from sparklog.log.cluster import open_cluster
 from sparklog.model import OffsetAndMetadata, TopicPartition
-from sparklog.sql import TOPIC_COLUMNS, connect, query
+from sparklog.sql import TOPIC_COLUMNS, connect, duck, query
 from sparklog.sql.names import SYSTEM_VIEWS
 from sparklog.storage import LocalStore, MemoryStore
-from sparklog.testing import ManualClock
+from sparklog.testing import CountingStore, ManualClock
 from tests.overlapping import SlowStore, copy_topic, overlapping
 from tests.support import (
     T0_MS,
@@ -216,6 +216,46 @@ def test_a_connection_serves_python(tmp_path):
         assert connection.sql("show tables").fetchall() == [("u",)]
     with pytest.raises(UnknownTopicOrPartitionError, match="nosuch"):
         connect(tmp_path, ["nosuch"])
+
+
+def test_a_connection_to_named_topics_looks_at_no_other(tmp_path):
+    store = CountingStore(LocalStore(tmp_path))
+    cluster = open_cluster(store)
+    calls = []
+    for created in (["t"], ["u", "v"]):
+        Admin(cluster).create_topics(created)
+        store.reset()
+        connect(cluster, ["t"]).close()
+        calls.append(store.counts())
+    assert calls[0] == calls[1]
+
+
+def test_a_topic_that_cannot_be_opened_leaves_no_connection_open(tmp_path, monkeypatch):
+    cluster = open_cluster(tmp_path)
+    made = []
+    empty_connection = duck._empty_connection
+
+    def make():
+        made.append(empty_connection())
+        return made[-1]
+
+    monkeypatch.setattr(duck, "_empty_connection", make)
+    with pytest.raises(UnknownTopicOrPartitionError, match="nosuch"):
+        connect(cluster, ["nosuch"])
+    with pytest.raises(duck.duckdb_module().ConnectionException):
+        made[0].execute("select 1")
+
+
+def test_where_duckdb_cannot_be_set_up_its_error_is_raised(tmp_path, monkeypatch):
+    def fail():
+        raise OSError("no memory")
+
+    cluster = open_cluster(tmp_path)
+    Admin(cluster).create_topics(["t"])
+    monkeypatch.setattr(duck, "_empty_connection", fail)
+    for topics in (["t"], ["nosuch"]):
+        with pytest.raises(OSError, match="no memory"):
+            connect(cluster, topics)
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 import pytest
 
 from sparklog.errors import InvalidArgumentError
-from sparklog.sql.names import check_names, system_names
+from sparklog.sql.names import check_names, may_be_system_names, system_names
 
 
 def test_a_topic_keeps_its_name_and_another_view_makes_way():
@@ -18,3 +18,9 @@ def test_a_topic_keeps_its_name_and_another_view_makes_way():
 def test_topics_that_differ_in_case_alone_are_refused():
     with pytest.raises(InvalidArgumentError, match="orders and Orders"):
         check_names(["orders", "Orders"])
+
+
+@pytest.mark.parametrize("name", ["transactions", "sparklog_consumer_lag"])
+def test_a_name_may_be_that_of_a_system_view_whichever_topics_there_are(name):
+    assert may_be_system_names(["orders", name])
+    assert not may_be_system_names(["orders", "sparklog_orders", name.upper()])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pj
 
 from sparklog.log.data.segments import Segment, segment_of_row
+from sparklog.log.data.stats_columns import stats_columns
 
 __all__ = ["segments_of_table"]
 
@@ -31,7 +31,7 @@ def segments_of_table(files: pa.Table | None) -> list[Segment]:
 
 
 def _segments_of_columns(batch: pa.RecordBatch) -> list[Segment]:
-    stats = _stats_of(batch["stats"])
+    stats = stats_columns(batch["stats"], _STATS)
     low, high = stats["minValues"], stats["maxValues"]
     columns = (
         batch["path"],
@@ -62,20 +62,6 @@ def _segments_of_columns(batch: pa.RecordBatch) -> list[Segment]:
             *(column.to_pylist() for column in columns), strict=True
         )
     ]
-
-
-def _stats_of(texts: pa.Array) -> pa.Table:
-    """The statistics of the columns that segments know, a row for each text. Raises ``ArrowInvalid``."""
-    texts = pc.if_else(pc.equal(pc.binary_length(pc.fill_null(texts, "")), 0), "{}", texts)
-    lines = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), "\n")[0].as_buffer()
-    table = pj.read_json(
-        pa.BufferReader(lines),
-        pj.ReadOptions(use_threads=False, block_size=lines.size + 1),
-        pj.ParseOptions(explicit_schema=_STATS, unexpected_field_behavior="ignore"),
-    )
-    if table.num_rows != len(texts):
-        raise pa.ArrowInvalid(f"{table.num_rows} rows of {len(texts)} statistics")
-    return table
 
 
 def _number_of(partition_values: pa.Array, name: str) -> pa.Array:

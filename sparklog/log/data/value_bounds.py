@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.log.data.segments import parse_timestamp
+from sparklog.log.data.stats_columns import stats_columns
 from sparklog.log.data.value_columns import DATA, Leaf
 
 __all__ = ["bound_columns", "value_bounds"]
@@ -39,14 +40,70 @@ def bound_columns(
 ) -> list[tuple[pa.Array, pa.Array]]:
     """The bounds of :func:`value_bounds` of many files: for each leaf the lower and the upper ones, a row for each
     file; null: nobody knows."""
-    sides = [_sides(one) for one in stats]
+    lows, highs = _values_of(stats, leaves)
     return [
-        (
-            _column([_at(low, leaf) for low, _ in sides], kind, is_high=False),
-            _column([_at(high, leaf) for _, high in sides], kind, is_high=True),
-        )
-        for leaf, kind in leaves
+        (_column(low, kind, is_high=False), _column(high, kind, is_high=True))
+        for low, high, (_, kind) in zip(lows, highs, leaves, strict=True)
     ]
+
+
+def _values_of(
+    stats: Sequence[str | Mapping[str, Any]], leaves: Sequence[tuple[Leaf, pa.DataType]]
+) -> tuple[list[list[Any]], list[list[Any]]]:
+    """The least and the greatest values of each leaf, a row for each file; of texts all at once, where Arrow can."""
+    texts = [one for one in stats if isinstance(one, str)]
+    try:
+        of_texts = _values_of_texts(texts, leaves) if texts and leaves else None
+    except (pa.ArrowException, ValueError):  # a value as only Python understands it, or as nobody does
+        of_texts = None
+    sides = [_sides(one) for one in stats if of_texts is None or not isinstance(one, str)]
+    found: tuple[list[list[Any]], list[list[Any]]] = ([], [])
+    for side in (0, 1):
+        for number, (leaf, _) in enumerate(leaves):
+            values = [_at(one[side], leaf) for one in sides]
+            if of_texts is not None:
+                rows = {True: iter(of_texts[side][number]), False: iter(values)}
+                values = [next(rows[isinstance(one, str)]) for one in stats]
+            found[side].append(values)
+    return found
+
+
+def _values_of_texts(
+    texts: Sequence[str], leaves: Sequence[tuple[Leaf, pa.DataType]]
+) -> tuple[list[list[Any]], list[list[Any]]] | None:
+    """The values of both sides in each text; None where a leaf is of a type whose values aren't read so.
+
+    Raises ``ArrowException``, ``ValueError``: not all of them can be read so.
+    """
+    fields: dict[str, Any] = {}
+    for leaf, kind in leaves:
+        written = _written_as(kind)
+        if written is None:
+            return None
+        within = fields
+        for name in leaf[:-1]:
+            within = within.setdefault(name, {})
+        within[leaf[-1]] = written
+    of_side = pa.struct([(DATA, _struct_of(fields))])
+    table = stats_columns(pa.array(texts, pa.string()), pa.schema([("minValues", of_side), ("maxValues", of_side)]))
+    low, high = (
+        [pc.struct_field(table[side], [DATA, *leaf]).to_pylist() for leaf, _ in leaves]
+        for side in ("minValues", "maxValues")
+    )
+    return low, high
+
+
+def _written_as(kind: pa.DataType) -> pa.DataType | None:
+    """The type in which the statistics of a leaf are read all at once."""
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    return pa.string() if pa.types.is_timestamp(kind) or pa.types.is_string(kind) else None
+
+
+def _struct_of(fields: Mapping[str, Any]) -> pa.StructType:
+    return pa.struct([(name, _struct_of(one) if isinstance(one, dict) else one) for name, one in fields.items()])
 
 
 def _sides(stats: str | Mapping[str, Any]) -> tuple[Any, Any]:
@@ -109,6 +166,10 @@ def _number(value: Any) -> int | float:
     return value
 
 
+def _float(value: Any) -> float:
+    return float(_number(value))  # also an integer of so many digits that Arrow doesn't take it for a float
+
+
 def _integer(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(value)
@@ -123,7 +184,7 @@ def _text(value: Any) -> str:
 
 _READERS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]]] = (
     (pa.types.is_integer, _integer),
-    (pa.types.is_floating, _number),
+    (pa.types.is_floating, _float),
     (pa.types.is_decimal, lambda value: Decimal(repr(_number(value)))),
     (pa.types.is_string, _text),
     (pa.types.is_date, lambda value: date.fromisoformat(_text(value))),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from sparklog import schemas
@@ -25,6 +25,7 @@ __all__ = [
     "stored_type",
     "unknown_fields",
     "unknown_values",
+    "view_columns",
     "with_value_columns",
 ]
 
@@ -184,6 +185,20 @@ def stored_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
         return pa.binary()
     return kind
+
+
+def view_columns(fields: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
+    """The names of a value's fields as columns beside others: with ``value_`` before them where that name is taken, in
+    any case, as SQL doesn't tell cases apart."""
+    used = {name.lower() for name in taken}
+    found: dict[str, str] = {}
+    for field in fields:
+        name = field
+        while name.lower() in used:
+            name = f"value_{name}"
+        used.add(name.lower())
+        found[field] = name
+    return found
 
 
 def unknown_fields(given: pa.DataType, known: pa.DataType) -> list[str]:

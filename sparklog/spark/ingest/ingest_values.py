@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from sparklog.errors import InvalidArgumentError
-from sparklog.log.data.value_columns import DATA, SCHEMA_ID, conform_values
+from sparklog.log.data.value_columns import DATA, SCHEMA_ID, conform_values, view_columns
 from sparklog.log.data.value_sizes import value_sizes
 from sparklog.log.head import TopicHead
-from sparklog.log.typed_records import view_columns
 from sparklog.log.value_bytes import ValueBytes
 from sparklog.schemas import ValueSchema, conform
 

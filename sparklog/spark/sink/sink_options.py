@@ -13,7 +13,7 @@ from typing import Any
 
 from sparklog.config.producer import PRODUCER_SETTINGS
 from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
-from sparklog.log.typed_records import view_columns
+from sparklog.log.data.value_columns import view_columns
 from sparklog.paths import transaction_log
 from sparklog.streaming.source_options import GivenOptions, bad_option, positive, topic_name
 

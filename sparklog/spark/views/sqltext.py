@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 
 from sparklog.errors import InvalidArgumentError
-from sparklog.log.typed_records import view_columns
+from sparklog.log.data.value_columns import view_columns
 
 __all__ = [
     "RECORD_COLUMNS",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -67,18 +67,23 @@ def schema_of_avro(found: Mapping[str, Any]) -> ValueSchema:
     Raises ``SchemaError``: other unions, a record that holds itself.
     """
     source = SchemaSource("avro", json.dumps(found, separators=(",", ":"), ensure_ascii=False))
-    schema = canonical_schema(strict_type_of_avro(found))
-    return replace(schema, source=source, declarations=tuple(_declarations(found, "")))
+    kind, declarations = _read(found)
+    return replace(canonical_schema(kind), source=source, declarations=declarations)
 
 
 def strict_type_of_avro(found: Mapping[str, Any]) -> pa.StructType:
     """The type of an Avro record's values with what it demands of them (:mod:`sparklog.schemas.strict`).
 
     Raises ``SchemaError``."""
-    kind = _field_of(found, "value", "", _Names()).type
+    return _read(found)[0]
+
+
+def _read(found: Mapping[str, Any]) -> tuple[pa.StructType, tuple[Declaration, ...]]:
+    names = _Names()
+    kind = _field_of(found, "value", "", names).type
     if not pa.types.is_struct(kind):
         raise SchemaError(f"an Avro schema of {kind}; expected a record")
-    return kind
+    return kind, tuple(names.declarations)
 
 
 def readable_avro(found: Any) -> Any:
@@ -104,30 +109,14 @@ def avro_of_schema(schema: ValueSchema, name: str = "Value") -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": _fields(schema.arrow, name)}
 
 
-def _declarations(found: Any, path: str) -> Iterator[Declaration]:
-    """The defaults and aliases of fields, where their records are defined; of a schema that could be read."""
-    if isinstance(found, list):
-        for each in found:
-            yield from _declarations(each, path)
-    if not isinstance(found, Mapping):
-        return
-    for each in found.get("fields", ()):
-        inner = f"{path}.{each['name']}" if path else str(each["name"])
-        default, aliases = each.get("default"), tuple(map(str, each.get("aliases", ())))
-        if default is not None or aliases:
-            yield Declaration(inner, None if default is None else json.dumps(default), aliases)
-        yield from _declarations(each["type"], inner)
-    for word, name in (("type", ""), ("items", ".element"), ("values", ".value")):
-        if word in found:
-            yield from _declarations(found[word], f"{path}{name}")
-
-
 class _Names:
     """The named types of a schema so far, by full name, and those that are being read. Source: Avro 1.12, "Names"."""
 
     def __init__(self) -> None:
-        self.known: dict[str, tuple[pa.Field, int]] = {}
-        """With the number of parts of each: those it names count as often as they are there."""
+        self.known: dict[str, tuple[pa.Field, int, list[Declaration]]] = {}
+        """With the number of parts of each, and what is declared of them, with the names of fields as within it: those
+        it names count as often as they are there."""
+        self.declarations: list[Declaration] = []
         self.within: tuple[str, ...] = ()
         self.namespace = ""
         self.count = 0
@@ -161,8 +150,9 @@ def _field_of(found: Any, name: str, path: str, names: _Names) -> pa.Field:
             raise SchemaError(
                 f"field {path}: the type {found!r} isn't known; expected one of {', '.join(_SIMPLE)}, or a name"
             )
-        known, count = names.known[full]
+        known, count, declared = names.known[full]
         names.add(count)
+        names.declarations += [replace(each, path=f"{path}{each.path}") for each in declared]
         return known.with_name(name)
     if not isinstance(found, Mapping) or "type" not in found:
         raise SchemaError(f"field {path}: no Avro schema: {str(found)[:60]}")
@@ -173,11 +163,12 @@ def _field_of(found: Any, name: str, path: str, names: _Names) -> pa.Field:
     full = given if "." in given or not namespace else f"{namespace}.{given}"
     if full in names.known or full in names.within:
         raise SchemaError(f"field {path}: the name {full} is defined twice")
-    before, count = (names.within, names.namespace), names.count
+    before, count, declared = (names.within, names.namespace), names.count, len(names.declarations)
     names.within, names.namespace = (*names.within, full), namespace
     field = _named_field(found, name, path, names)
     names.within, names.namespace = before
-    names.known[full] = field, names.count - count
+    inner = [replace(each, path=each.path[len(path) :]) for each in names.declarations[declared:]]
+    names.known[full] = field, names.count - count, inner
     return field
 
 
@@ -195,6 +186,11 @@ def _named_field(found: Mapping[str, Any], name: str, path: str, names: _Names) 
     prefix = f"{path}." if path else ""
     if len(names.within) > _MOST_DEPTH:
         raise SchemaError(f"field {path[:80]}: nested deeper than {_MOST_DEPTH} levels")
+    for each in found["fields"]:
+        default, aliases = each.get("default"), tuple(map(str, each.get("aliases") or ()))
+        if default is not None or aliases:
+            text = None if default is None else json.dumps(default)
+            names.declarations.append(Declaration(f"{prefix}{each['name']}", text, aliases))
     fields = [_field_of(each["type"], each["name"], f"{prefix}{each['name']}", names) for each in found["fields"]]
     return pa.field(name, pa.struct(fields), nullable=False)
 

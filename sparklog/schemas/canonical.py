@@ -23,6 +23,7 @@ __all__ = [
     "canonical_schema",
     "canonical_type",
     "delta_type",
+    "field_paths",
     "type_name",
 ]
 
@@ -226,6 +227,21 @@ def type_name(kind: pa.DataType) -> str:
     if pa.types.is_map(kind):
         return f"map<{type_name(kind.key_type)}, {type_name(kind.item_type)}>"
     return str(kind)
+
+
+def field_paths(kind: pa.DataType, prefix: str = "") -> Iterator[str]:
+    """The fields, elements, keys and values of a type at any depth, with dots, as errors name them."""
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield f"{prefix}{field.name}"
+            yield from field_paths(field.type, f"{prefix}{field.name}.")
+    elif pa.types.is_list(kind):
+        yield f"{prefix}element"
+        yield from field_paths(kind.value_type, f"{prefix}element.")
+    elif pa.types.is_map(kind):
+        yield from (f"{prefix}key", f"{prefix}value")
+        yield from field_paths(kind.key_type, f"{prefix}key.")
+        yield from field_paths(kind.item_type, f"{prefix}value.")
 
 
 def _hint(kind: pa.DataType) -> str:

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from sparklog.config.topic import COMPATIBILITY_MODES
 from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
-from sparklog.schemas.canonical import ValueSchema, type_name
-from sparklog.schemas.demands import new_demands
+from sparklog.schemas.canonical import ValueSchema, field_paths, type_name
+from sparklog.schemas.demands import new_demands, unmet_readers
 
 __all__ = ["MODES", "Verdict", "check", "merged_type", "type_differences", "union"]
 
@@ -55,7 +55,7 @@ def check(new: ValueSchema, olds: Sequence[ValueSchema], mode: str = "BACKWARD")
         for reason in (*_differences(new.arrow, old.arrow, "", which), *_demands(new, old, which)):
             reasons.setdefault(reason.replace(which, "", 1), reason)  # the oldest schema stands for all
         if mode.startswith(("FORWARD", "FULL")) and (number == len(olds) or mode.endswith("_TRANSITIVE")):
-            for path in new_demands(old, new):
+            for path in unmet_readers(old, new):
                 reason = f"field {path}: readers of {which} demand it, but values of this schema may lack it ({mode})"
                 reasons.setdefault(reason.replace(which, "", 1), reason)
     for reason in _unmet_declarations(new, olds):
@@ -113,7 +113,7 @@ def _unmet_declarations(new: ValueSchema, olds: Sequence[ValueSchema]) -> Iterab
     """The defaults and aliases of fields that the schemas of before don't have: what no table can do."""
     if not olds or not new.declarations:
         return
-    known = {path.lower() for old in olds for path in _paths(old.struct_type, "")}
+    known = {path.lower() for old in olds for path in field_paths(old.struct_type)}
     for each in new.declarations:
         within = each.path[: each.path.rfind(".") + 1]
         if each.path.lower() in known or (within and within[:-1].lower() not in known):
@@ -129,21 +129,6 @@ def _unmet_declarations(new: ValueSchema, olds: Sequence[ValueSchema]) -> Iterab
                     f"field {each.path}: an alias of {within}{alias}, but a column keeps its name for ever; go on with "
                     f"{alias}, or leave the alias out"
                 )
-
-
-def _paths(kind: pa.DataType, prefix: str) -> Iterable[str]:
-    """The fields, elements, keys and values of a type at any depth, as the sentences name them."""
-    if pa.types.is_struct(kind):
-        for field in kind:
-            yield f"{prefix}{field.name}"
-            yield from _paths(field.type, f"{prefix}{field.name}.")
-    elif pa.types.is_list(kind):
-        yield f"{prefix}element"
-        yield from _paths(kind.value_type, f"{prefix}element.")
-    elif pa.types.is_map(kind):
-        yield from (f"{prefix}key", f"{prefix}value")
-        yield from _paths(kind.key_type, f"{prefix}key.")
-        yield from _paths(kind.item_type, f"{prefix}value.")
 
 
 def _differences(new: Iterable[pa.Field], old: Iterable[pa.Field], prefix: str, which: str) -> Iterable[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -31,34 +31,26 @@ def schema_of_json_schema(found: Mapping[str, Any]) -> ValueSchema:
 
     Raises ``SchemaError``: what has no counterpart (unions, references to itself, objects without properties).
     """
-    kind = _type_of(found, "", found, (), [0])
+    reading = _Reading()
+    kind = _type_of(found, "", found, (), reading)
     if not pa.types.is_struct(kind):
         raise SchemaError("a JSON Schema of no object; expected type object with properties")
-    return replace(canonical_schema(kind), declarations=tuple(_declarations(found, "", found)))
+    return replace(canonical_schema(kind), declarations=tuple(reading.declarations))
 
 
-def _declarations(found: Mapping[str, Any], path: str, root: Mapping[str, Any]) -> Iterator[Declaration]:
-    """The defaults of fields, of a schema that could be read, and so refers to nothing that holds itself."""
-    if "$ref" in found:
-        yield from _declarations(_resolved(str(found["$ref"]), root, path), path, root)
-        return
-    for kind in (*found.get("anyOf", ()), *found.get("oneOf", ())):
-        yield from _declarations(kind, path, root)
-    for name, each in (found.get("properties") or {}).items():
-        inner = f"{path}.{name}" if path else name
-        if each.get("default") is not None:
-            yield Declaration(inner, json.dumps(each["default"]))
-        yield from _declarations(each, inner, root)
-    for word, name in (("items", "element"), ("additionalProperties", "value")):
-        if isinstance(found.get(word), Mapping):
-            yield from _declarations(found[word], f"{path}.{name}", root)
+class _Reading:
+    """The count of parts that were read of a schema so far, and what they declare beside their types."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.declarations: list[Declaration] = []
 
 
 def _type_of(
-    found: Any, path: str, root: Mapping[str, Any], references: tuple[str, ...], count: list[int]
+    found: Any, path: str, root: Mapping[str, Any], references: tuple[str, ...], reading: _Reading
 ) -> pa.DataType:
-    count[0] += 1
-    if count[0] > _MOST_PARTS:  # references may repeat one another, and be a billion fields in a hundred lines
+    reading.count += 1
+    if reading.count > _MOST_PARTS:  # references may repeat one another, and be a billion fields in a hundred lines
         raise SchemaError(f"a schema has {MOST_FIELDS} fields at most, with nested ones")
     if len(references) > _MOST_DEPTH or path.count(".") > _MOST_DEPTH:
         raise SchemaError(f"field {path}: nested deeper than {_MOST_DEPTH} levels")
@@ -68,22 +60,22 @@ def _type_of(
         name = str(found["$ref"])
         if name in references:
             raise SchemaError(f"field {path}: {name} holds itself; recursive types can't be columns")
-        return _type_of(_resolved(name, root, path), path, root, (*references, name), count)
+        return _type_of(_resolved(name, root, path), path, root, (*references, name), reading)
     for word in ("anyOf", "oneOf"):
         if word in found:
             kinds = [each for each in found[word] if not (isinstance(each, Mapping) and each.get("type") == "null")]
             if len(kinds) != 1:
                 raise SchemaError(f"field {path}: {word} of {len(kinds)} types; expected one, perhaps beside null")
-            return _type_of(kinds[0], path, root, references, count)
+            return _type_of(kinds[0], path, root, references, reading)
     kind = _name_of(found, path)
     if kind in _SIMPLE:
         return _FORMATS.get(str(found.get("format")), _SIMPLE[kind]) if kind == "string" else _SIMPLE[kind]
     if kind == "array":
         if "items" not in found:
             raise SchemaError(f"field {path}: an array without items")
-        return pa.list_(_type_of(found["items"], f"{path}.element", root, references, count))
+        return pa.list_(_type_of(found["items"], f"{path}.element", root, references, reading))
     if kind == "object":
-        return _object(found, path, root, references, count)
+        return _object(found, path, root, references, reading)
     raise SchemaError(f"field {path}: the type {kind!r}; expected one of {', '.join(_SIMPLE)}, array, object")
 
 
@@ -104,17 +96,20 @@ def _name_of(found: Mapping[str, Any], path: str) -> str:
 
 
 def _object(
-    found: Mapping[str, Any], path: str, root: Mapping[str, Any], references: tuple[str, ...], count: list[int]
+    found: Mapping[str, Any], path: str, root: Mapping[str, Any], references: tuple[str, ...], reading: _Reading
 ) -> pa.DataType:
     properties = found.get("properties")
     if properties:
         prefix = f"{path}." if path else ""
+        for name, each in properties.items():
+            if isinstance(each, Mapping) and each.get("default") is not None:
+                reading.declarations.append(Declaration(f"{prefix}{name}", json.dumps(each["default"])))
         return pa.struct(
-            [(n, _type_of(each, f"{prefix}{n}", root, references, count)) for n, each in properties.items()]
+            [(n, _type_of(each, f"{prefix}{n}", root, references, reading)) for n, each in properties.items()]
         )
     others = found.get("additionalProperties")
     if isinstance(others, Mapping) and others:
-        return pa.map_(pa.string(), _type_of(others, f"{path}.value", root, references, count))
+        return pa.map_(pa.string(), _type_of(others, f"{path}.value", root, references, reading))
     raise SchemaError(f"field {path}: an object without properties; expected some, or additionalProperties with a type")
 
 

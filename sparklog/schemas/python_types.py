@@ -9,7 +9,7 @@ import enum
 import types
 import typing
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -35,88 +35,80 @@ def has_fields(source: Any) -> bool:
     return isinstance(source, type) and (dataclasses.is_dataclass(source) or hasattr(source, "model_fields"))
 
 
+class _Reading(typing.NamedTuple):
+    """The classes that a field is in, and what all fields read so far declare beside their types."""
+
+    within: tuple[type, ...]
+    declarations: list[Declaration]
+
+
 def schema_of_class(source: type) -> ValueSchema:
     """The schema of a dataclass or a pydantic model: int is a long, float a double,
     ``Annotated[Decimal, pa.decimal128(10, 2)]`` (or another Arrow type) says what the annotation alone doesn't.
 
     Raises ``SchemaError``: a field's type that has no counterpart, or a class that holds itself.
     """
-    schema = canonical_schema(_struct_of(source, "", ()))
-    return dataclasses.replace(schema, declarations=tuple(_declarations(source, "")))
-
-
-def _declarations(source: Any, path: str) -> Iterator[Declaration]:
-    """The defaults that aren't None, of a class that could be read.
-
-    Args:
-        source: the class, or the annotation of a field within it.
-    """
-    if not has_fields(source):
-        names = {list: ("element",), tuple: ("element",), dict: ("key", "value")}.get(typing.get_origin(source), ())
-        for number, argument in enumerate(typing.get_args(source)):
-            yield from _declarations(argument, f"{path}.{names[number]}" if number < len(names) else path)
-        return
-    hints = typing.get_type_hints(source, include_extras=True)
-    for name, default in _defaults(source).items():
-        inner = f"{path}.{name}" if path else name
-        if default is not None:
-            yield Declaration(inner, default)
-        yield from _declarations(hints[name], inner)
+    reading = _Reading((), [])
+    schema = canonical_schema(_struct_of(source, "", reading))
+    return dataclasses.replace(schema, declarations=tuple(reading.declarations))
 
 
 def _defaults(source: type) -> dict[str, str | None]:
     """The fields of a class, each with its default as a text; None: it has none, or None."""
     models = getattr(source, "model_fields", None)
     if models is not None:
-        return {
-            name: None if field.is_required() else _default_text(field.default, field.default_factory)
-            for name, field in models.items()
-        }
-    return {
-        field.name: _default_text(
-            None if field.default is dataclasses.MISSING else field.default,
-            None if field.default_factory is dataclasses.MISSING else field.default_factory,
-        )
-        for field in dataclasses.fields(source)
-    }
+        return {name: _default_of_model(field) for name, field in models.items()}
+    return {field.name: _default_text(field.default, field.default_factory) for field in dataclasses.fields(source)}
+
+
+def _default_of_model(field: Any) -> str | None:
+    return None if field.is_required() else _default_text(field.default, field.default_factory)
 
 
 def _default_text(default: Any, factory: Any) -> str | None:
-    if factory is not None:
+    if hasattr(default, "is_required"):  # pydantic's ``Field(…)`` in a dataclass of pydantic's
+        return _default_of_model(default)
+    if default is dataclasses.MISSING:
+        default = None
+    if factory is not None and factory is not dataclasses.MISSING:
         return f"of {getattr(factory, '__name__', factory)}()"
     return None if default is None else repr(default)
 
 
-def _struct_of(source: type, prefix: str, within: tuple[type, ...]) -> pa.StructType:
-    if source in within:
+def _struct_of(source: type, prefix: str, reading: _Reading) -> pa.StructType:
+    if source in reading.within:
         raise SchemaError(
             f"field {prefix.removesuffix('.')}: {source.__name__} holds itself; recursive types can't be columns"
         )
     hints = typing.get_type_hints(source, include_extras=True)
     fields = getattr(source, "model_fields", None)
     names = list(fields) if fields is not None else [field.name for field in dataclasses.fields(source)]
-    return pa.struct([(name, _type_of(hints[name], f"{prefix}{name}", (*within, source))) for name in names])
+    for name, default in _defaults(source).items():
+        if default is not None:
+            reading.declarations.append(Declaration(f"{prefix}{name}", default))
+    inner = reading._replace(within=(*reading.within, source))
+    return pa.struct([(name, _type_of(hints[name], f"{prefix}{name}", inner)) for name in names])
 
 
-def _type_of(hint: Any, path: str, within: tuple[type, ...]) -> pa.DataType:
+def _type_of(hint: Any, path: str, reading: _Reading) -> pa.DataType:
     if hint in _TYPES:
         return _TYPES[hint]
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         given = next((each for each in arguments[1:] if isinstance(each, pa.DataType)), None)
-        return given if given is not None else _type_of(arguments[0], path, within)
+        return given if given is not None else _type_of(arguments[0], path, reading)
     if origin in (typing.Union, types.UnionType):
-        return _optional(arguments, path, within)
+        return _optional(arguments, path, reading)
     if origin in (list, tuple, set, frozenset) and arguments and (origin is not tuple or arguments[1:] == (...,)):
-        return pa.list_(_type_of(arguments[0], f"{path}.element", within))
+        return pa.list_(_type_of(arguments[0], f"{path}.element", reading))
     if origin is dict:
-        return pa.map_(_type_of(arguments[0], f"{path}.key", within), _type_of(arguments[1], f"{path}.value", within))
+        return pa.map_(_type_of(arguments[0], f"{path}.key", reading), _type_of(arguments[1], f"{path}.value", reading))
     if origin is typing.Literal and all(isinstance(each, str) for each in arguments):
         return pa.string()
     if isinstance(hint, type) and issubclass(hint, enum.Enum) and all(isinstance(each.value, str) for each in hint):
         return pa.string()
     if has_fields(hint):
-        return _struct_of(hint, f"{path}.", within)
+        return _struct_of(hint, f"{path}.", reading)
     if hint is decimal.Decimal:
         raise SchemaError(f"field {path}: a Decimal needs its digits: Annotated[Decimal, pa.decimal128(10, 2)]")
     raise SchemaError(
@@ -125,8 +117,8 @@ def _type_of(hint: Any, path: str, within: tuple[type, ...]) -> pa.DataType:
     )
 
 
-def _optional(arguments: tuple[Any, ...], path: str, within: tuple[type, ...]) -> pa.DataType:
+def _optional(arguments: tuple[Any, ...], path: str, reading: _Reading) -> pa.DataType:
     kinds = [each for each in arguments if each is not type(None)]
     if len(kinds) == 1:
-        return _type_of(kinds[0], path, within)
+        return _type_of(kinds[0], path, reading)
     raise SchemaError(f"field {path}: a union of {len(kinds)} types; expected one type, perhaps Optional")

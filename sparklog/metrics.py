@@ -75,16 +75,26 @@ class Sensor:
         self._clock = clock
         self._lock = threading.Lock()
         self._windows = [_Window(clock.ticks_ms())]
+        self._newest = self._windows[-1]
         self._turn_ticks_ms = self._next_turn_ticks_ms()
         self._total = 0.0
         self._count = 0
 
-    def record(self, value: float, *, count: int = 1, greatest: float | None = None) -> None:
-        """Add a value, or the sum of ``count`` values of which ``greatest`` was the greatest."""
+    def record(
+        self, value: float, *, count: int = 1, greatest: float | None = None, now_ms: float | None = None
+    ) -> None:
+        """Add a value, or the sum of ``count`` values of which ``greatest`` was the greatest.
+
+        Args:
+            now_ms: the clock's ticks, where whoever records several values at once has read them.
+        """
         top = value if greatest is None else greatest
+        if now_ms is None:
+            now_ms = self._clock.ticks_ms()
         with self._lock:
-            self._turn()
-            window = self._windows[-1]
+            if now_ms >= self._turn_ticks_ms:
+                self._turn(now_ms)
+            window = self._newest
             window.sum += value
             window.count += count
             if window.greatest is None or top > window.greatest:
@@ -107,42 +117,42 @@ class Sensor:
     def rate(self) -> float:
         """Sum per second over the recent windows."""
         with self._lock:
-            self._turn()
+            self._turn(self._clock.ticks_ms())
             return sum(window.sum for window in self._windows) / self._span_s()
 
     def count_rate(self) -> float:
         """Values per second over the recent windows."""
         with self._lock:
-            self._turn()
+            self._turn(self._clock.ticks_ms())
             return sum(window.count for window in self._windows) / self._span_s()
 
     def mean(self) -> float:
         """The mean of the recent values; NaN without one, as Kafka's."""
         with self._lock:
-            self._turn()
+            self._turn(self._clock.ticks_ms())
             count = sum(window.count for window in self._windows)
             return sum(window.sum for window in self._windows) / count if count else float("nan")
 
     def maximum(self) -> float:
         """The largest of the recent values; NaN without one, as Kafka's."""
         with self._lock:
-            self._turn()
+            self._turn(self._clock.ticks_ms())
             return max((w.greatest for w in self._windows if w.greatest is not None), default=float("nan"))
 
     def minimum(self) -> float:
         """The smallest of the recent values that were recorded one by one; NaN without one, as Kafka's."""
         with self._lock:
-            self._turn()
+            self._turn(self._clock.ticks_ms())
             return min((w.least for w in self._windows if w.least is not None), default=float("nan"))
 
-    def _turn(self) -> None:
-        now = self._clock.ticks_ms()
+    def _turn(self, now: float) -> None:
         if now < self._turn_ticks_ms:
             return
         if now - self._windows[-1].began_ticks_ms >= _WINDOW_MS:
             self._windows.append(_Window(now))
         oldest = now - _WINDOWS * _WINDOW_MS
         self._windows = [w for w in self._windows if w.began_ticks_ms > oldest] or [_Window(now)]
+        self._newest = self._windows[-1]
         self._turn_ticks_ms = self._next_turn_ticks_ms()
 
     def _next_turn_ticks_ms(self) -> float:

@@ -16,7 +16,14 @@ from typing import Any
 __all__ = ["SOURCE", "CannotCompileError", "build", "checksum"]
 
 SOURCE = Path(__file__).with_name("core.pyx")
-_PARTS = ("core.pyx", "plain_files.pxi", "plain_reading.pxi", "record_batches.pxi", "typed_values.pxi")
+_PARTS = (
+    "core.pyx",
+    "local_files.pxi",
+    "plain_files.pxi",
+    "plain_reading.pxi",
+    "record_batches.pxi",
+    "typed_values.pxi",
+)
 """The files of the source; the first includes the others."""
 
 

@@ -355,7 +355,7 @@ class Fetcher:
             self._turn += 1
             fetched.request.state.turn = self._turn
             self._deliver(fetched)
-            size_bytes += sum(batch.nbytes for batch in fetched.batches)
+            size_bytes += fetched.size_bytes
             record_count += sum(batch.num_rows for batch in fetched.batches)
         if record_count:
             self._metrics.fetched(self._clock.ticks_ms() - began, size_bytes, record_count)
@@ -419,16 +419,15 @@ class Fetcher:
         with fetch_state.lock:
             if state.epoch != request.epoch or state.partition not in fetch_state.assignment:
                 return  # sought or taken away meanwhile
-            size_bytes = sum(batch.nbytes for batch in fetched.batches)
-            if fetch_state.assignment.is_too_much(state, size_bytes, keep_bytes=self._config.fetch_max_bytes // 2):
+            if fetch_state.assignment.is_too_much(
+                state, fetched.size_bytes, keep_bytes=self._config.fetch_max_bytes // 2
+            ):
                 self._reader.forget([state.partition])
                 return
             now = self._clock.ticks_ms()
-            for batch in fetched.batches:
+            for batch, size_bytes in zip(fetched.batches, fetched.sizes, strict=True):
                 last_offset = offset_at(batch, -1)
-                chunk = Chunk(
-                    batch=batch, next_offset=last_offset + 1, size_bytes=int(batch.nbytes), fetched_ticks_ms=now
-                )
+                chunk = Chunk(batch=batch, next_offset=last_offset + 1, size_bytes=size_bytes, fetched_ticks_ms=now)
                 fetch_state.assignment.deliver(state, chunk)
             if not fetched.batches and fetched.error is None and request.offset == state.fetch_offset:
                 request.offset = self._skip_gap(request, now)

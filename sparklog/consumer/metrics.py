@@ -73,19 +73,20 @@ class ConsumerMetrics:
         """Count records that were returned; ``lag``, ``lead``: position before the log end, beyond the log start."""
         if self.observer is not None:
             self.observer.consumed(partition, record_count)
-        self._records.record(record_count)
-        self._bytes.record(size_bytes)
-        self._lag.record(lag)
-        self._lead.record(lead)
+        now_ms = self._clock.ticks_ms()  # once: it costs as much as a value
+        self._records.record(record_count, now_ms=now_ms)
+        self._bytes.record(size_bytes, now_ms=now_ms)
+        self._lag.record(lag, now_ms=now_ms)
+        self._lead.record(lead, now_ms=now_ms)
         topic = self._topics.get(partition.topic)
         if topic is None:
             topic = self._topics[partition.topic] = _Topic(self._clock)
-        topic.records.record(record_count)
-        topic.bytes.record(size_bytes)
+        topic.records.record(record_count, now_ms=now_ms)
+        topic.bytes.record(size_bytes, now_ms=now_ms)
         known = self._partitions.get(partition)
         lags, leads = known[:2] if known else (Sensor(self._clock), Sensor(self._clock))
-        lags.record(lag)
-        leads.record(lead)
+        lags.record(lag, now_ms=now_ms)
+        leads.record(lead, now_ms=now_ms)
         self._partitions[partition] = (lags, leads, lag, lead)
 
     def keep(self, partitions: Iterable[TopicPartition]) -> None:

@@ -23,9 +23,9 @@ class PollTimes:
         now = self._clock.ticks_ms()
         if self._began_ticks_ms is not None:
             between = now - self._began_ticks_ms
-            self._between.record(between)
+            self._between.record(between, now_ms=now)
             if between > 0:
-                self._idle.record((self._ended_ticks_ms - self._began_ticks_ms) / between)
+                self._idle.record((self._ended_ticks_ms - self._began_ticks_ms) / between, now_ms=now)
         self._began_ticks_ms = now
 
     def poll_ends(self) -> None:

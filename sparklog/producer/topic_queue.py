@@ -29,7 +29,7 @@ MAX_BATCH_BYTES = 6_291_456
 _WHOLE_BATCHES = 10
 """So many batches that are worth an upload of their own have room in the buffer. With larger ones more of it is left
 over, for one that isn't large enough yet: where uploads take long, a buffer that is full bounds how much is sent."""
-_ROOM_BYTES = 65_536
+_ROOM_BYTES = 262_144
 """Part of the buffer that a batch takes at a time where much is left: to ask for each record would cost too much."""
 
 

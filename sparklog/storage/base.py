@@ -86,7 +86,8 @@ class ObjectStore(ABC):
         return [self._read_or_none(path) for path in paths]
 
     def read_buffers(self, paths: Sequence[str]) -> Sequence[Any]:
-        """Whole objects for Arrow's readers, as :meth:`read_many`: each as ``bytes`` or as a ``pyarrow.Buffer``."""
+        """Whole objects for Arrow's readers, as :meth:`read_many`: each as ``bytes``, as a ``pyarrow.Buffer``,
+        or as a view of a few megabytes that are needed again soon: who keeps it for long copies it."""
         return self.read_many(paths)
 
     def _read_or_none(self, path: str) -> bytes | None:

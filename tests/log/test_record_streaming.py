@@ -59,6 +59,17 @@ def test_a_file_is_read_in_pieces_of_bounded_size(whole, dictionary):
     assert max(batch.nbytes for batch in found) < most
 
 
+def test_a_view_of_a_file_that_is_read_in_pieces_is_copied():
+    log = a_log()
+    table = pa.table({"offset_delta": range(30_000), "value": [b"%d" % (number % 7) for number in range(30_000)]})
+    segment = a_segment(log, table)
+    memory = bytearray(log.store.read(f"{log.table}/{segment.path}"))
+    opened = open_segments(log, [segment], [memoryview(memory)], start_offset=0, piece_bytes=1_000)
+    memory[:] = bytes(len(memory))
+    found = pa.Table.from_batches(opened.pieces)
+    assert found["value"].to_pylist() == table["value"].to_pylist()
+
+
 def test_a_small_file_is_one_piece_and_nothing_of_it_is_kept():
     log = a_log()
     segment = a_segment(log, foreign_records("a", "b"), base_offset=5)

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from sparklog._native import CORE
 from sparklog.errors import (
     ObjectNotFoundError,
     StoreError,
@@ -14,7 +15,7 @@ from sparklog.errors import (
     StoreUnavailableError,
     UnsafeStoreError,
 )
-from sparklog.storage import CreateResult, LocalStore, ObjectStore, _nameless
+from sparklog.storage import CreateResult, LocalStore, ObjectStore, _nameless, local
 from sparklog.testing.store_contract import StoreContract
 
 WAYS = ["nameless", "temporary"]
@@ -46,9 +47,16 @@ def by_temporary(tmp_path):
     return a_store(tmp_path / "root", "temporary")
 
 
+def by_python(monkeypatch):
+    """Have files written and read one by one by Python's calls, which a test can see and part, and which do what the
+    core's calls leave over."""
+    monkeypatch.setattr(local, "CORE", None)
+
+
 def fail(monkeypatch, function, code, *, when=lambda *arguments: True):
     """Let ``os.<function>`` raise ``code`` where ``when`` says so."""
     real = getattr(os, function)
+    by_python(monkeypatch)
 
     def failing(*arguments, **keywords):
         if when(*arguments):
@@ -292,6 +300,7 @@ def test_what_fails_before_the_name_is_touched_is_definite(store, monkeypatch, w
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_disk_that_is_full_in_the_middle_of_writing(store, monkeypatch):
+    by_python(monkeypatch)
     real = os.open
     monkeypatch.setattr(
         os, "open", lambda path, flags, *mode: (real(path, flags, *mode), real("/dev/full", os.O_RDWR))[1]
@@ -377,6 +386,7 @@ def test_a_folder_that_is_removed_before_its_first_link_is_made_again(store, mon
 
 
 def test_who_puts_while_another_creates_the_name_replaces_it(store, monkeypatch):
+    by_python(monkeypatch)
     monkeypatch.setattr(os.path, "lexists", lambda path: store.create("a", b"other") is None)
     store.put("a", b"own")
     assert (store.read("a"), files(store)) == (b"own", ["a"])
@@ -388,6 +398,7 @@ def test_who_puts_while_another_creates_the_name_replaces_it(store, monkeypatch)
 )
 def test_reads_that_fail_are_no_missing_objects(store, monkeypatch, code, expected):
     store.put("a/b", b"1")
+    by_python(monkeypatch)
 
     def failing(*arguments, **keywords):
         raise OSError(code, os.strerror(code))
@@ -415,6 +426,7 @@ def test_a_buffer_of_a_file_that_gets_shorter_as_it_is_read_ends_where_the_file_
         found = fstat(descriptor)
         return os.stat_result([*found[:6], found.st_size + 70_000, *found[7:10]])
 
+    by_python(monkeypatch)
     monkeypatch.setattr(os, "fstat", before_it_was_cut)
     [found] = store.read_buffers(["a"])
     assert bytes(found) == b"x" * size_bytes
@@ -565,3 +577,78 @@ def test_without_a_list_of_mounts_what_must_be_durable_has_a_name(store, monkeyp
     monkeypatch.setattr(_nameless, "_kind_of", not_there)
     assert store.create("a", b"1", sync=True) is CreateResult.CREATED
     assert store.read("a") == b"1"
+
+
+@pytest.fixture
+def core():
+    if CORE is None:
+        pytest.skip("needs the native core")
+    return CORE
+
+
+needs_nameless = pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="needs files without a name")
+
+
+@needs_nameless
+def test_the_core_creates_files_up_to_the_first_that_it_cannot(core, tmp_path):
+    (tmp_path / "there").write_bytes(b"before")
+    paths = [os.fsencode(tmp_path / name) for name in ("a", "b", "there", "c")]
+    data = [b"1", memoryview(b"22")[:1], b"3", b"4"]
+    folder = os.fsencode(tmp_path)
+    assert core.create_files(tuple((folder, path, each) for path, each in zip(paths, data, strict=True))) == 2
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"1", "b": b"2", "there": b"before"}
+    assert core.create_files(((folder + b"/gone", paths[3], b""),)) == core.create_files(()) == 0
+    with pytest.raises(ValueError, match="null byte"):
+        core.create_files(((folder, paths[3] + b"\0d", b""),))
+
+
+@pytest.mark.parametrize("fault", ["there", "no folder", "a folder of its name"])
+def test_files_put_together_are_all_put_or_the_failure_is_told(store, fault):
+    objects = {f"t/{number}": bytes([number]) * 100_000 for number in range(5)}
+    if fault != "no folder":
+        store.put("t/first", b"")
+    if fault == "there":
+        store.put("t/2", b"before")
+    if fault == "a folder of its name":
+        os.mkdir(store.root / "t" / "2")
+        with pytest.raises(StoreError, match="t/2"):
+            store.put_many(objects)
+        assert files(store) == ["t/0", "t/1", "t/first"]
+        return
+    store.put_many(objects)
+    assert [bytes(found) for found in store.read_buffers([*objects])] == [*objects.values()]
+    assert files(store) == sorted([*objects, *(["t/first"] if fault == "there" else [])])
+
+
+def test_a_disk_that_is_full_fails_files_that_are_put_together(store, monkeypatch):
+    """The core's call leaves over what fails; Python's call for it tells why."""
+    if CORE is not None:
+        monkeypatch.setattr(CORE, "create_files", lambda files: 1 if len(files) == 3 else 0)
+    real = os.open
+    monkeypatch.setattr(
+        os, "open", lambda path, flags, *mode: (real(path, flags, *mode), real("/dev/full", os.O_RDWR))[1]
+    )
+    with pytest.raises(StoreFullError):
+        store.put_many({"a": b"1", "b": b"2", "c": b"3"})
+
+
+def test_the_core_reads_files_into_one_block_and_leaves_over_others(core, tmp_path):
+    sizes = {"small": 10, "large": 70_000, "empty": 0, "half": 4_000_000, "too much": 5_000_000, "last": 65_536}
+    for name, size in sizes.items():
+        (tmp_path / name).write_bytes(os.urandom(size))
+    names = [*sizes, "gone", "."]
+    found = core.read_files(tuple(os.fsencode(tmp_path / name) for name in names), 65_536)
+    kinds = {name: type(each) for name, each in zip(names, found, strict=True) if each is not None}
+    assert kinds == {"small": bytes, "large": memoryview, "half": memoryview, "last": memoryview}
+    assert all(bytes(each) == (tmp_path / name).read_bytes() for name, each in zip(names, found, strict=True) if each)
+    assert core.read_files((), 0) == []
+
+
+def test_blocks_of_files_are_used_again_once_no_view_of_them_is_left(core, tmp_path):
+    (tmp_path / "a").write_bytes(b"a" * 100_000)
+    path = os.fsencode(tmp_path / "a")
+    kept = core.read_files((path,), 0)
+    (tmp_path / "a").write_bytes(b"b" * 100_000)
+    for _ in range(5):
+        assert bytes(core.read_files((path,), 0)[0]) == b"b" * 100_000
+    assert bytes(kept[0]) == b"a" * 100_000

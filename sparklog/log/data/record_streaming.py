@@ -137,6 +137,8 @@ def _open_file(
         if is_small:
             return _whole(_records(path, table, segment, start_offset, schema))
         return _in_pieces(_parts(path, table, segment, schema), start_offset, piece_bytes)
+    if isinstance(data, memoryview):  # of memory that others of its files are in: a stream may be open for long
+        parquet = _open_parquet(path, pa.BufferReader(bytes(data)))
     wanted = [number for number, last in enumerate(last_offsets) if last >= start_offset]
     held = segment.size_bytes
     if file is not None:

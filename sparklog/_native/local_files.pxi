@@ -1,0 +1,131 @@
+# Local files ----------------------------------------------------------------------------------------------------------
+
+# Python's own calls give the GIL away for each step of each file. While the application computes, it takes five
+# milliseconds to get it back, so ten files that are written beside it would take a third of a second.
+
+cdef extern from *:
+    """
+    #include <fcntl.h>
+    #include <stdio.h>
+    #include <sys/stat.h>
+    #include <unistd.h>
+    static int sparklog_create_file(const char *folder, const char *target, const char *data, size_t size) {
+        int is_created = 0;
+    #ifdef O_TMPFILE
+        char name[32];
+        int descriptor = open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+        if (descriptor < 0) {
+            return 0;
+        }
+        while (size) {
+            ssize_t written = write(descriptor, data, size);
+            if (written <= 0) {
+                break;
+            }
+            data += written;
+            size -= written;
+        }
+        if (!size && !close(dup(descriptor))) {  /* closing reports errors too */
+            snprintf(name, sizeof name, "/proc/self/fd/%d", descriptor);
+            is_created = !linkat(AT_FDCWD, name, AT_FDCWD, target, AT_SYMLINK_FOLLOW);
+        }
+        close(descriptor);
+    #endif
+        return is_created;
+    }
+    static int64_t sparklog_read_file(const char *path, char *out, int64_t most) {
+        struct stat found;
+        int64_t done = -1;
+        int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+        if (descriptor < 0) {
+            return -1;
+        }
+        if (!fstat(descriptor, &found) && found.st_size <= most) {
+            ssize_t count = 1;
+            for (done = 0; done < found.st_size && count > 0; done += count) {
+                count = read(descriptor, out + done, found.st_size - done);
+            }
+            done = count > 0 ? done : -1;
+        }
+        close(descriptor);
+        return done;
+    }
+    """
+    bint sparklog_create_file(const char *folder, const char *target, const char *data, size_t size) nogil
+    int64_t sparklog_read_file(const char *path, char *out, int64_t most) nogil
+
+
+cdef enum:
+    _ALIGNED = 64
+
+
+def create_files(tuple files):
+    """Create files, each whole or not at all, in their order up to the first that can't be. Without the GIL.
+
+    Args:
+        files: folder, path and data of each; folder and path without a null byte.
+    Returns:
+        How many were created. The next one isn't there, unless the answer to its link was lost.
+    """
+    cdef Py_ssize_t count = len(files)
+    cdef list views = [_View(file[2]) for file in files]
+    cdef Memory memory = _new_memory(3 * count * sizeof(char *))
+    cdef char **texts = <char **>memory.address
+    cdef Memory lengths = _new_memory(count * sizeof(int64_t))
+    cdef int64_t *sizes = <int64_t *>lengths.address
+    cdef Py_ssize_t at
+    cdef Py_ssize_t done = 0
+    for at in range(count):
+        texts[3 * at], texts[3 * at + 1] = _path(files[at][0]), _path(files[at][1])
+        texts[3 * at + 2], sizes[at] = (<_View>views[at]).address, (<_View>views[at]).size
+    with nogil:
+        while done < count and sparklog_create_file(
+            texts[3 * done], texts[3 * done + 1], texts[3 * done + 2], sizes[done]
+        ):
+            done += 1
+    return done
+
+
+def read_files(tuple paths, int64_t least_bytes):
+    """The bytes of files, without the GIL: as views of one block, and of a file below ``least_bytes`` as ``bytes``.
+
+    Returns:
+        Of each; None where it is empty, finds no room in the block, or can't be read.
+    """
+    cdef Py_ssize_t count = len(paths)
+    cdef Memory texts = _new_memory(count * sizeof(char *))
+    cdef char **names = <char **>texts.address
+    cdef Memory places = _new_memory(2 * count * sizeof(int64_t))
+    cdef int64_t *starts = <int64_t *>places.address
+    cdef int64_t *sizes = starts + count
+    cdef Memory block = _owned(NULL, 0)
+    cdef Py_ssize_t at
+    cdef int64_t used = 0
+    for at in range(count):
+        names[at] = _path(paths[at])
+    block.address = _take_block()
+    if block.address == NULL:
+        return [None] * count
+    block.size, block.is_block = _BLOCK_BYTES, True
+    with nogil:
+        for at in range(count):
+            starts[at] = used
+            sizes[at] = sparklog_read_file(names[at], block.address + used, _BLOCK_BYTES - used)
+            if sizes[at] > 0:
+                used += (sizes[at] + _ALIGNED - 1) // _ALIGNED * _ALIGNED
+    view = memoryview(block)
+    found = []
+    for at in range(count):
+        if sizes[at] <= 0:
+            found.append(None)
+        elif sizes[at] < least_bytes:
+            found.append(PyBytes_FromStringAndSize(block.address + starts[at], sizes[at]))
+        else:
+            found.append(view[starts[at] : starts[at] + sizes[at]])
+    return found
+
+
+cdef char *_path(bytes path) except NULL:
+    if b"\0" in path:
+        raise ValueError("a path with a null byte")
+    return PyBytes_AS_STRING(path)

@@ -317,7 +317,8 @@ class ProduceRounds:
         self._rounds: dict[tuple[str, int], _Round] = {}
 
     def begin(self, frame: memoryview, rules: Rules | None, connection: object = None) -> Sent | None:
-        """Send what a request holds. None: it isn't an ordinary one, or a topic is held up, and nothing was done. Then whoever sends it otherwise waits for the connection's earlier ones first.
+        """Send what a request holds. None: it isn't an ordinary one, or a topic is held up, and nothing was done. Then
+        whoever sends it otherwise waits for the connection's earlier ones first.
 
         Args:
             frame: bytes behind the length.

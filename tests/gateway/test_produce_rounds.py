@@ -432,7 +432,7 @@ def test_a_topic_that_is_gone_is_told_so(cluster):
 
 
 @needs_core
-def test_requests_to_a_topic_that_isnt_open_yet_wait_for_it_and_are_committed_together(cluster, monkeypatch):
+def test_first_requests_wait_for_their_topic_together(cluster, monkeypatch):
     opens, may_open = [], threading.Event()
 
     async def script(gateway):
@@ -461,7 +461,7 @@ def test_requests_to_a_topic_that_isnt_open_yet_wait_for_it_and_are_committed_to
 
 
 @needs_core
-def test_requests_to_a_topic_that_cant_be_opened_are_told_so_and_the_next_one_tries_it_again(cluster):
+def test_first_requests_to_an_absent_topic_are_told_so(cluster):
     async def script(gateway):
         sent = [gateway.send(batch(b"a"), "absent"), gateway.send(batch(b"b"), "absent")]
         told = [await gateway.told(one) for one in sent]

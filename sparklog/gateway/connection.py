@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sparklog.errors import KafkaTimeoutError, SparklogError, StoreError
 from sparklog.gateway.apis import API_VERSIONS, APIS, PRODUCE, Api
@@ -18,6 +18,7 @@ from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.client_log import ClientLog, UnavailableError
 from sparklog.gateway.counts import GatewayFigures
 from sparklog.gateway.error_counts import error_name, errors_in
+from sparklog.gateway.frame_reader import FrameReader
 from sparklog.gateway.produce import begin_produce
 from sparklog.gateway.produce_rounds import Sent, rounds_of
 from sparklog.gateway.refusals import KINDS
@@ -35,6 +36,7 @@ _SMALL_REQUEST_BYTES = 8_388_608
 
 _CANCELLATIONS = 50
 
+_T = TypeVar("_T")
 _Answer = Callable[[], Awaitable[bytes | Frame | None]]
 
 
@@ -99,7 +101,7 @@ class _Silence:
         self._waits_since: float | None = None
         self._timer: asyncio.TimerHandle | None = self._loop.call_later(bound_s, self._look)
 
-    async def bound(self, reading: Awaitable[bytes]) -> bytes:
+    async def bound(self, reading: Awaitable[_T]) -> _T:
         """Wait for what is read. Raises ``TimeoutError`` of ``asyncio``: it takes longer than the bound."""
         self._waits_since = self._loop.time()
         try:
@@ -126,9 +128,7 @@ class _Silence:
 class Connection:
     """Serves one client until it goes, or does what Kafka disconnects for."""
 
-    def __init__(
-        self, backend: Backend, budget: ByteBudget, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def __init__(self, backend: Backend, budget: ByteBudget, reader: FrameReader, writer: asyncio.StreamWriter) -> None:
         self._backend = backend
         self._budget = budget
         self._reader = reader
@@ -209,9 +209,9 @@ class Connection:
                     raise WireError("a request of a client that isn't authenticated, or isn't to be")
                 if size > _SMALL_REQUEST_BYTES and int.from_bytes(start[:2], "big") != PRODUCE:
                     raise WireError(f"a frame of {size} bytes that isn't Produce: expected {_SMALL_REQUEST_BYTES}")
-                rest = await self._silence.bound(self._reader.readexactly(size - 8))
+                frame = await self._silence.bound(self._reader.read_frame(start, size))
                 read_s = time.monotonic()
-                api, answer = await self._begin(memoryview(start + rest))
+                api, answer = await self._begin(frame)
                 await self._answers.put(_Pending(answer, api.name, size, read_s))
                 is_queued = True
             finally:

@@ -77,6 +77,11 @@ class Fetching:
                 found.own_versions.clear()
             found.own_versions.add(version)
 
+    def is_read(self, topic: str, topic_id: str) -> bool:
+        """Has somebody fetched from the topic here?"""
+        found = self._topics.get(topic)
+        return found is not None and uuid.UUID(topic_id) == found.view.topic_id
+
     def note_sent(self, topic: str, topic_id: str, partition: int, end: int, version: int) -> None:
         """A batch that is kept for readers ends before the offset ``end``, and is in a version of the topic."""
         found = self._topics.get(topic)

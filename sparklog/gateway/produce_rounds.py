@@ -18,6 +18,7 @@ from typing import Any
 from sparklog._native import CORE
 from sparklog.errors import SparklogError
 from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.error_codes import ErrorCode
 from sparklog.gateway.fetch import Fetching
 from sparklog.gateway.produce import Answer, begin_part, failed, refused_records
 from sparklog.gateway.produced_frame import produced_frame
@@ -146,6 +147,7 @@ class _Round:
         self._waiting: list[_Waiting] = []
         self._size_bytes = 0
         self._is_due = False
+        self._opening: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[None] | None = None
 
     @property
@@ -156,13 +158,18 @@ class _Round:
     @property
     def is_empty(self) -> bool:
         """Is everything sent that was added?"""
-        return not self._waiting and self._sending is None
+        return not self._waiting and self._opening is None and self._sending is None
 
     def add(self, waiting: _Waiting) -> None:
-        """Send it at the end of the loop's turn, with what else came in it. Not while it is held up."""
+        """Send it at the end of the loop's turn, with what else came in it; where the topic isn't open yet, with what
+        comes until it is. Not while it is held up."""
         self._waiting.append(waiting)
         self._size_bytes += len(waiting.data) * (_COMPRESSED_COST if waiting.batch[3] else 1)
-        if self._size_bytes > _ROUND_BYTES:
+        if self._opening is not None:
+            return
+        if not self.producer._pipelines.is_open(self.topic):
+            self._opening = self._loop.create_task(self._open())
+        elif self._size_bytes > _ROUND_BYTES:
             self._send()
         elif not self._is_due:
             self._is_due = True
@@ -170,8 +177,29 @@ class _Round:
 
     def _end_turn(self) -> None:
         self._is_due = False
-        if self._waiting and self._sending is None:
+        if self._waiting and self._opening is None and self._sending is None:
             self._send()
+
+    async def _open(self) -> None:
+        """Open the topic, then send what came meanwhile: by as many threads as there are requests, each of which waits
+        for the topic, the first records of many clients would cost many times as much."""
+        refused: Answer | None = None
+        try:
+            await self._backend.open_topic(self.producer, self.topic)
+        except SparklogError as error:
+            refused = failed(error)
+        except Exception as error:  # a defect: the clients are told, and the next request tries it again
+            _LOGGER.exception("topic %s couldn't be opened", self.topic)
+            refused = failed(error, ErrorCode.UNKNOWN_SERVER_ERROR)
+        finally:
+            self._opening = None
+        if refused is None:
+            self._end_turn()
+            return
+        waiting, self._waiting, self._size_bytes = self._waiting, [], 0
+        for one in waiting:
+            one.sent.note_sent()
+            one.sent.settle(one.place, refused)
 
     def _send(self) -> None:
         """Send what waits, or as much of it as takes the loop little time, and the others in its next turn."""
@@ -273,6 +301,8 @@ class _Round:
 
     async def close(self) -> None:
         """Send what waits."""
+        if self._opening is not None:
+            await asyncio.wait([self._opening])
         while self._waiting and self._sending is None:
             self._send()
         if self._sending is not None:
@@ -287,8 +317,8 @@ class ProduceRounds:
         self._rounds: dict[tuple[str, int], _Round] = {}
 
     def begin(self, frame: memoryview, rules: Rules | None, connection: object = None) -> Sent | None:
-        """Send what a request holds. None: it isn't an ordinary one, or a topic isn't open yet, or is held up, and
-        nothing was done. Then whoever sends it otherwise waits for the connection's earlier ones first.
+        """Send what a request holds. None: it isn't an ordinary one, or a topic is held up, and nothing was done. Then
+        whoever sends it otherwise waits for the connection's earlier ones first.
 
         Args:
             frame: bytes behind the length.
@@ -303,7 +333,7 @@ class ProduceRounds:
             return None
         producer = self._backend.producer(acks)
         for name, partitions in topics:
-            if (rules is not None and not rules.may_write(name)) or not producer._pipelines.is_open(name):
+            if rules is not None and not rules.may_write(name):
                 return None
             if (held := self._rounds.get((name, min(acks, 0)))) is not None and held.is_held_up:
                 return None

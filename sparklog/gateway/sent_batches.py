@@ -22,14 +22,15 @@ def keep_sent(
     batches: Sequence[tuple[tuple[Any, ...], memoryview]],
     results: Sequence[object],
 ) -> None:
-    """Keep batches whose records are stored as they were sent.
+    """Keep batches whose records are stored as they were sent, if their topic has been read here: what nobody reads
+    would cost a copy, and the room of what somebody does.
 
     Args:
         batches: as the compiled core has found them in requests, and their bytes.
         results: of each, the offset of its first record; what else there may be: it was refused.
     """
     stored, written = outcome.stored, outcome.written
-    if stored is None or written is None or CORE is None:
+    if stored is None or written is None or CORE is None or not fetching.is_read(topic, stored.topic_id):
         return
     fetching.note_commit(topic, stored.topic_id, stored.delta_version)
     start = 0

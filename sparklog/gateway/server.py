@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from sparklog.gateway.backend import Backend
 from sparklog.gateway.client_log import address_text
 from sparklog.gateway.connection import ByteBudget, Connection
+from sparklog.gateway.frame_reader import FrameReader, new_protocol
 from sparklog.gateway.settings import GatewaySettings
 from sparklog.gateway.users import KnownUsers
 from sparklog.log.cluster import Cluster
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["Gateway", "parse_address", "tls_context"]
 
 _LOGGER = logging.getLogger("sparklog.gateway")
-_READ_BUFFER_BYTES = 1_048_576
 _TURNS = 5
 _CLOSE_S = 10.0
 _TURN_S = 1.0
@@ -109,13 +109,14 @@ class Gateway:
         """Take connections from now on; returns host and port, which is a free one for 0.
 
         Raises ``OSError``, and ``InvalidArgumentError``: others can't be told this zone or this address."""
-        self._server = await asyncio.start_server(self._connected, host, port, limit=_READ_BUFFER_BYTES, ssl=self._tls)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(new_protocol(self._connected), host, port, ssl=self._tls)
         self._turning = asyncio.ensure_future(self._turn())
         address: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
         await self._backend.begin_zone(address, is_open=self._backend.figures.why_unopened() is None)
         return address
 
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _connected(self, reader: FrameReader, writer: asyncio.StreamWriter) -> None:
         if self._is_closing:
             writer.transport.abort()
             return

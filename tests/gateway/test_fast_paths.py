@@ -13,6 +13,7 @@ import pytest
 from sparklog import Admin, NewTopic, Producer
 from sparklog.gateway.backend import Backend
 from sparklog.gateway.connection import _Silence
+from sparklog.gateway.frame_reader import FrameReader
 from sparklog.gateway.settings import GatewaySettings
 from sparklog.gateway.topic_view import _KEPT_BATCH_BYTES, BatchCache, _Batch
 from sparklog.log.cluster import open_cluster
@@ -109,7 +110,7 @@ def test_kept_batches_are_those_used_last_within_the_bound():
 
 def test_a_client_that_sends_nothing_for_too_long_ends_the_wait():
     async def play() -> None:
-        reader = asyncio.StreamReader()
+        reader = FrameReader()
         silence = _Silence(reader, 0.01)
         reader.feed_data(b"ab")
         assert await silence.bound(reader.readexactly(2)) == b"ab"

@@ -242,11 +242,11 @@ def cluster():
     return opened
 
 
-def play(cluster, script, **chosen):
+def play(cluster, script, opened=("t", "u", "timed"), **chosen):
     async def run():
         gateway = Rounds(cluster, **chosen)
         try:
-            await gateway.open("t", "u", "timed")
+            await gateway.open(*opened)
             return await script(gateway)
         finally:
             await gateway.backend.close()
@@ -390,12 +390,11 @@ def test_what_isnt_ordinary_is_left_alone(cluster):
         wrong_crc[-1] ^= 1
         return [
             gateway.send(bytes(wrong_crc)),
-            gateway.send(batch(b"a"), "closed"),
             gateway.send(batch(b"a"), acks=2),
             gateway.send(batch(b"a"), rules=Rules(write=("u*",))),
         ]
 
-    assert play(cluster, script) == [None] * 4
+    assert play(cluster, script) == [None] * 3
 
 
 @needs_core
@@ -430,3 +429,68 @@ def test_a_topic_that_is_gone_is_told_so(cluster):
         return [await gateway.told(one) for one in sent]
 
     assert play(cluster, script) == [[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]] * 2
+
+
+@needs_core
+def test_first_requests_wait_for_their_topic_together(cluster, monkeypatch):
+    opens, may_open = [], threading.Event()
+
+    async def script(gateway):
+        pipelines = gateway.backend.producer(-1)._pipelines
+        real = pipelines.get
+
+        def slow(topic):
+            opens.append(topic)
+            assert may_open.wait(60)
+            return real(topic)
+
+        monkeypatch.setattr(pipelines, "get", slow)
+        before = version_of(cluster)
+        sent = []
+        for number in range(20):
+            sent.append(gateway.send(batch(b"%d" % number), connection=number % 3))
+            await asyncio.sleep(0)
+        assert not any(one.is_sent for one in sent)
+        may_open.set()
+        told = [await gateway.told(one) for one in sent]
+        later = await gateway.told(gateway.send(batch(b"later")))
+        return told, later, version_of(cluster) - before
+
+    assert play(cluster, script, opened=()) == ([[number] for number in range(20)], [20], 2)
+    assert opens == ["t"]
+
+
+@needs_core
+def test_first_requests_to_an_absent_topic_are_told_so(cluster):
+    async def script(gateway):
+        sent = [gateway.send(batch(b"a"), "absent"), gateway.send(batch(b"b"), "absent")]
+        told = [await gateway.told(one) for one in sent]
+        assert all(one.is_sent for one in sent)  # nothing of the connection waits for them any more
+        await gateway.backend.run(lambda: Admin(cluster).create_topics([NewTopic("absent", 1)]))
+        return told, await gateway.told(gateway.send(batch(b"c"), "absent"))
+
+    assert play(cluster, script, opened=()) == ([[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]] * 2, [0])
+
+
+@needs_core
+def test_a_defect_in_opening_a_topic_is_told_and_lasts_for_one_try(cluster, monkeypatch, caplog):
+    async def script(gateway):
+        pipelines = gateway.backend.producer(-1)._pipelines
+        with monkeypatch.context() as patched:
+            patched.setattr(pipelines, "get", lambda topic: 1 // 0)
+            told = await gateway.told(gateway.send(batch(b"a")))
+        return told, await gateway.told(gateway.send(batch(b"b")))
+
+    assert play(cluster, script, opened=()) == ([ErrorCode.UNKNOWN_SERVER_ERROR], [0])
+    assert "topic t couldn't be opened" in caplog.text
+
+
+@needs_core
+def test_closing_sends_what_waits_for_its_topic(cluster):
+    async def script(gateway):
+        gateway.send(batch(b"a"))
+        gateway.send(batch(b"b"), acks=0)
+
+    play(cluster, script, opened=())
+    end = TopicPartition("t", 0)
+    assert Admin(cluster).list_offsets({end: -1})[end].offset == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import random
 import uuid
 from datetime import datetime, timedelta, timezone
 
@@ -322,9 +323,10 @@ def test_confluents_producer_comes_in_over_tls(cluster, file, certificate, mecha
             }
         )
         errors = []
-        producer.produce("jobs", b"a", on_delivery=lambda error, found: errors.append(error))
-        assert producer.flush(20) == 0
-        assert errors == [None]
+        for value in (b"a", random.Random(1).randbytes(900_000)):  # the second comes in many pieces
+            producer.produce("jobs", value, on_delivery=lambda error, found: errors.append(error))
+            assert producer.flush(20) == 0
+        assert errors == [None, None]
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])

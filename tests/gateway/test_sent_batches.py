@@ -439,3 +439,26 @@ def test_what_is_kept_is_bounded(cluster, reads):
 
     play(cluster, script, cache_bytes=4_000)
     assert reads[0] == 0
+
+
+def test_what_is_sent_to_a_topic_that_nobody_reads_is_not_kept(cluster):
+    created(cluster)
+    Admin(cluster).create_topics([NewTopic("unread", 1)])
+    kept: list[str] = []
+
+    async def script(gateway):
+        real = gateway.fetching.keep_sent
+
+        def noted(topic_id, *rest):
+            kept.append(topic_id)
+            real(topic_id, *rest)
+
+        gateway.fetching.keep_sent = noted
+        await gateway.fetch(0)
+        await gateway.produce(batch(b"a"), "unread")
+        await gateway.produce(batch(b"b"))
+        return await gateway.fetch(0), await gateway.fetch(0, topic="unread")
+
+    read, first = play(cluster, script)
+    assert kept == [Admin(cluster).describe_topics(["jobs"])[0].topic_id]
+    assert (read["values"], first["values"]) == ([b"b"], [b"a"])

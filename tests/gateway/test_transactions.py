@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from dataclasses import replace
 
@@ -313,6 +314,21 @@ def test_transactions_are_listed_and_described(servers, connect):
     listed = client.wire.call("ListTransactions", 1, body)
     assert [one["transactional_id"] for one in listed["transaction_states"]] == ["billing"]
     assert listed["unknown_state_filters"] == ["Odd"]
+
+
+def test_transactions_are_listed_by_the_time_since_their_ids_newest_entry(cluster, servers, connect):
+    client = connect(servers)
+    client.init()
+    (known,) = Admin(cluster).describe_transactions()
+    age_ms = int(time.time() * 1_000) - known.written_ms
+
+    def listed(duration_ms, producer_ids=()):
+        body = {"state_filters": [], "producer_id_filters": [*producer_ids], "duration_filter": duration_ms}
+        return [one["transactional_id"] for one in client.wire.call("ListTransactions", 1, body)["transaction_states"]]
+
+    assert listed(-1) == listed(age_ms - 1) == ["billing"]
+    assert listed(age_ms + 3_600_000) == listed(-1, [client.number[0] + 1]) == []
+    assert listed(-1, [client.number[0]]) == ["billing"]
 
 
 def test_confluents_transactional_producer_commits_aborts_and_is_fenced(cluster, servers):

@@ -1,0 +1,187 @@
+"""Frames are read as they were sent, however their bytes come."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparklog.gateway import frame_reader
+from sparklog.gateway.frame_reader import FrameReader, new_protocol
+
+
+class Transport(asyncio.Transport):
+    """Receives nothing while it is paused."""
+
+    def __init__(self):
+        super().__init__()
+        self.is_paused = False
+
+    def pause_reading(self):
+        self.is_paused = True
+
+    def resume_reading(self):
+        self.is_paused = False
+
+    def is_closing(self):
+        return True
+
+
+class Client:
+    """The protocol of a connection, and what the system would do with it."""
+
+    def __init__(self):
+        self.readers: list[FrameReader] = []
+        self.transport = Transport()
+        self.protocol = new_protocol(lambda reader, writer: self.readers.append(reader))()
+        self.protocol.connection_made(self.transport)
+        self.reader: FrameReader = self.readers[0]
+
+    def room(self):
+        """Where the system is to receive."""
+        return memoryview(self.protocol.get_buffer(-1))
+
+    async def send(self, data, piece):
+        """Bytes, ``piece`` at a time, as long as the reader takes them; the loop turns between."""
+        left = memoryview(data)
+        while left:
+            if not self.transport.is_paused:
+                room = self.room()
+                size = min(len(room), piece, len(left))
+                room[:size] = left[:size]
+                self.protocol.buffer_updated(size)
+                left = left[size:]
+            await asyncio.sleep(0)
+
+    async def read(self):
+        """As a connection does."""
+        size = int.from_bytes(await self.reader.readexactly(4), "big")
+        return await self.reader.read_frame(await self.reader.readexactly(8), size)
+
+
+def frames(sizes):
+    return [bytes(number % 251 for number in range(size)) for size in sizes]
+
+
+def joined(all_frames):
+    return b"".join(struct.pack(">i", len(one)) + one for one in all_frames)
+
+
+@given(
+    st.lists(st.sampled_from([8, 9, 20, 3_000, 65_536, 70_000, 200_000]), min_size=1, max_size=5),
+    st.sampled_from([7_001, 65_536, 1_000_000]),
+    st.sampled_from([0, 69_000, 4_194_304]),
+)
+@settings(max_examples=60, deadline=None)
+def test_frames_come_as_they_were_sent_in_whatever_pieces(sizes, piece, direct_bytes):
+    async def play():
+        client, sent = Client(), frames(sizes)
+        sending = asyncio.ensure_future(client.send(joined(sent), piece))
+        found = [await asyncio.wait_for(client.read(), 60) for _ in sent]
+        await sending
+        assert [bytes(one) for one in found] == sent
+        assert all(one.readonly for one in found)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(frame_reader, "_DIRECT_BYTES", direct_bytes)
+        asyncio.run(play())
+
+
+def test_a_large_frame_is_received_into_its_own_memory():
+    async def play():
+        client, (sent,) = Client(), frames([1_000_000])
+        reading = asyncio.ensure_future(client.read())
+        await client.send(joined([sent])[:500_000], 65_536)
+        room = client.room()
+        assert len(room) == 500_004
+        room[:] = joined([sent])[500_000:]
+        client.protocol.buffer_updated(len(room))
+        frame = await asyncio.wait_for(reading, 60)
+        assert frame == sent
+        assert frame.obj is room.obj
+
+    asyncio.run(play())
+
+
+def test_memory_for_a_very_large_frame_isnt_taken_before_it_comes():
+    async def play():
+        client = Client()
+        client.room()[:12] = struct.pack(">iq", 100_000_000, 0)
+        client.protocol.buffer_updated(12)
+        reading = asyncio.ensure_future(client.read())
+        await asyncio.sleep(0)
+        assert len(client.room()) == 65_536  # what all connections share
+        reading.cancel()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("sent", [0, 1, 100_000])
+def test_a_client_that_goes_within_a_frame_ends_the_wait(sent):
+    async def play():
+        client = Client()
+        reading = asyncio.ensure_future(client.read())
+        await client.send(joined(frames([200_000]))[: 12 + sent], 65_536)
+        assert not reading.done()
+        client.protocol.eof_received()
+        with pytest.raises(asyncio.IncompleteReadError):
+            await asyncio.wait_for(reading, 60)
+
+    asyncio.run(play())
+
+
+def test_a_client_that_went_before_its_frame_was_asked_for_ends_the_wait():
+    async def play():
+        client = Client()
+        await client.send(joined(frames([200_000]))[:50_000], 65_536)
+        client.protocol.eof_received()
+        with pytest.raises(asyncio.IncompleteReadError):
+            await asyncio.wait_for(client.read(), 60)
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_an_error_within_a_frame_ends_the_wait(is_lost):
+    async def play():
+        client = Client()
+        reading = asyncio.ensure_future(client.read())
+        await client.send(joined(frames([200_000]))[:50_000], 65_536)
+        if is_lost:
+            client.protocol.connection_lost(ConnectionResetError("reset"))
+        else:
+            client.reader.set_exception(asyncio.TimeoutError())
+        with pytest.raises(ConnectionResetError if is_lost else asyncio.TimeoutError):
+            await asyncio.wait_for(reading, 60)
+        client.reader.feed_eof()  # and nobody waits any more
+
+    asyncio.run(play())
+
+
+def test_what_comes_after_a_wait_was_given_up_harms_nobody():
+    async def play():
+        client = Client()
+        reading = asyncio.ensure_future(client.read())
+        data = joined(frames([200_000]))
+        await client.send(data[:50_000], 65_536)
+        reading.cancel()
+        await asyncio.wait([reading])
+        await client.send(data[50_000:100_000], 10_000)
+        assert await client.reader.readexactly(50_000) == data[50_000:100_000]
+
+    asyncio.run(play())
+
+
+def test_a_client_that_is_faster_than_its_requests_are_read_is_held_up():
+    async def play():
+        client, sent = Client(), frames([60_000] * 6)
+        sending = asyncio.ensure_future(client.send(joined(sent), 65_536))
+        while not client.transport.is_paused:
+            await asyncio.sleep(0)
+        assert [await asyncio.wait_for(client.read(), 60) for _ in sent] == sent
+        await sending
+
+    asyncio.run(play())

@@ -7,13 +7,13 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
 from unittest import mock
 
 from proof.simulation.cluster.totals import WatchedTotals
-from sparklog.errors import InvalidTxnStateError
+from sparklog.errors import CorruptLogError, InvalidTxnStateError
 from sparklog.groups.offsets.offset_files import decode_rows
 from sparklog.groups.offsets.rows import OffsetRow, Rows, Stamp
 from sparklog.log.data.object_paths import object_path
@@ -211,7 +211,8 @@ class Watch:
                 holder = known.holder if known is not None and known.entry.header == entry.header else ""
                 self._decisions[folder] = _Decision(entry, -math.inf, holder)
             elif folder.startswith(TOPICS_FOLDER):
-                self._see_topic(folder, number, path, left[path])
+                with suppress(CorruptLogError):  # the power loss has torn it
+                    self._see_topic(folder, number, path, left[path])
 
     def _see_offsets(self, who: str, table: str, path: str, data: bytes, read: Callable[[str], bytes]) -> None:
         added = [json.loads(line)["add"]["path"] for line in data.splitlines() if line.startswith(b'{"add"')]

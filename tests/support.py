@@ -10,17 +10,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparklog.clock import Clock, Deadline
-from sparklog.delta.actions import Action, AddFile
+from sparklog.delta.actions import Action, AddFile, RemoveFile
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path, entry_path, log_folder, parse_name
+from sparklog.integrity.totals import TotalsFollowed
 from sparklog.log.append import AppendResult, TopicWriter
 from sparklog.log.data.encode import encode_batch
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.producer_stamp import ProducerStamp
 from sparklog.log.data.schema import DATA_SCHEMA
+from sparklog.log.data.segments import segment_of_add
 from sparklog.log.follow import TopicFollower
+from sparklog.log.live_totals import TOTALS_INFO, totals_of, totals_of_info
 from sparklog.log.maintenance import Checkpoints
 from sparklog.log.state import load_state, open_state
 from sparklog.log.topic import create_topic
@@ -215,6 +218,24 @@ def versions_of(log: DeltaLog) -> list[int]:
     """The versions whose entries lie in the store, oldest first."""
     names = (found.path.rpartition("/")[2] for found in log.store.list(log_folder(log.table)))
     return [name for name in map(parse_name, names) if isinstance(name, int)]
+
+
+def wrong_totals(log: DeltaLog) -> list[str]:
+    """The versions that carry totals which aren't those of their live files (rule L16), as far as that can be told; and
+    the newest one where it carries none. Below a checkpoint there may be strays, under names that were cleaned."""
+    followed, wrong, state = TotalsFollowed(), [], load_state(log)
+    carried = None
+    for version in (one for one in versions_of(log) if one >= state.checkpoint_version):
+        entry = log.read_entry(version)
+        if entry is None:
+            raise RuntimeError(f"version {version} is gone")
+        carried = totals_of_info((entry.info or {}).get(TOTALS_INFO))
+        added = [segment_of_add(action, version) for action in entry.actions if isinstance(action, AddFile)]
+        removed = [action.path for action in entry.actions if isinstance(action, RemoveFile)]
+        expected = followed.apply(version, added, removed, carried)
+        wrong += [] if expected is None else [f"version {version} carries {carried}, expected {expected}"]
+    counted = totals_of(state.require_whole().index.by_path.values())
+    return wrong + ([] if carried == counted else [f"the newest carries {carried}, expected {counted}"])
 
 
 def split_checkpoint(log: DeltaLog, version: int, parts: int) -> list[str]:

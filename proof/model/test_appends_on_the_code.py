@@ -13,7 +13,7 @@ from proof.model.playing import AppendPlayer
 from proof.model.worlds import APPEND_FAULTS, Fault, violation_of
 from proof.simulation.cluster import planted
 from sparklog.errors import CorruptLogError
-from tests.support import contents
+from tests.support import contents, wrong_totals
 
 PLAYED = [fault for fault in APPEND_FAULTS if fault.name not in ("settle_unknown", "new_producer_id+own_bytes")]
 """All but those whose way leads over an append that gives up: time doesn't pass within the code by itself."""
@@ -35,6 +35,7 @@ def assert_whole(player: AppendPlayer) -> None:
     assert own == player.acknowledged, f"acknowledged: {player.acknowledged}, there: {own}"
     assert len({value for _, value in seen}) == len(seen), f"{seen} holds a record twice"
     assert not player.strays, f"not on the log's entries: {player.strays}"
+    assert wrong_totals(player.log) == []
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
 from sparklog.testing.faulty_store import Fault, FaultKind, FaultyStore
 from sparklog.testing.scheduler import Scheduler
-from tests.support import T0_MS, a_log, a_topic, append, contents, inline_checkpoints, no_checkpoints
+from tests.support import T0_MS, a_log, a_topic, append, contents, inline_checkpoints, no_checkpoints, wrong_totals
 
 WRITERS = ("a", "b", "c")
 APPENDS = 5
@@ -58,6 +58,7 @@ def run_writers(seed: int, *, fault_chance: float, checkpoints: bool) -> None:
         for name in WRITERS:
             own = [value for _, value in rows if value.startswith(name)]
             assert own == sorted(own)
+    assert wrong_totals(a_log(memory, clock)) == []
 
 
 @settings(max_examples=25)

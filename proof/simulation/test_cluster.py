@@ -58,6 +58,7 @@ FIRST_FOUND = {
     "what_is_given_up_counts_as_withdrawn": SHARING_SEEDS,
     "who_waits_for_a_turn_decides_no_more": SHARING_SEEDS,
     "whoever_is_slow_is_timed_out": 3,
+    "whoever_lost_a_race_counts_its_files_twice": 7,
     "whoever_opened_late_takes_what_it_lists": SHARING_SEEDS + 3,
     "whoever_takes_a_partition_has_it": GROUP_SEEDS + 20,
 }

@@ -10,7 +10,7 @@ import pytest
 from proof.simulation.cluster.hand_overs import HandOvers
 from proof.simulation.cluster.settling import look_for_low_starts
 from proof.simulation.cluster.watching import Watch, WatchedStore
-from sparklog.delta.actions import RemoveFile, encode_entry
+from sparklog.delta.actions import Action, AddFile, RemoveFile, encode_entry
 from sparklog.groups.membership.membership import MemberSettings, Membership
 from sparklog.groups.membership.reconciliation import HeldPartition
 from sparklog.groups.offsets.changes import (
@@ -25,6 +25,7 @@ from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.groups.offsets.pending import PendOffsets, SettlePending
 from sparklog.groups.offsets.rows import Decider, OffsetRow, Pending, Rows, Stamp
 from sparklog.log import Cluster
+from sparklog.log.data.segments import format_timestamp
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.paths import transaction_entry
 from sparklog.storage import MemoryStore
@@ -340,3 +341,41 @@ def a_member_with(partition: TopicPartition) -> Membership:
     row = OffsetRow(topic_id="t", stamp=OF_Q, committed=None, commit_timestamp_ms=0)
     member.reconciliation.held[partition] = HeldPartition(stamp=OF_Q, row=row)
     return member
+
+
+def test_totals_that_are_not_what_the_entries_add_up_to_are_told():
+    log = Log()
+    store = WatchedStore(log.store, "p", log.watch)
+
+    def create(version: int, totals: list[int | None], *actions: Action) -> None:
+        data = encode_entry(
+            actions=actions,
+            token=f"p{version}",
+            info={"totals": totals},
+            operation="WRITE",
+            blind_append=True,
+            timestamp_ms=0,
+            version="0",
+        )
+        store.create(f"topics/t/_delta_log/{version:020d}.json", data)
+
+    file = AddFile(
+        path="a",
+        partition_values={"partition": "0", "base_offset": "0"},
+        size_bytes=7,
+        modification_ms=0,
+        stats={
+            "numRecords": 1,
+            "minValues": {"offset_delta": 0, "timestamp": format_timestamp(5)},
+            "maxValues": {"offset_delta": 0, "timestamp": format_timestamp(5)},
+        },
+    )
+    create(0, [0, 0, 0, None])
+    create(1, [1, 7, 1, 5], file)
+    create(2, [0, 0, 0, None], RemoveFile(path="a", deletion_ms=0))
+    assert log.told == []
+    create(3, [2, 14, 2, 5], file)
+    [told] = log.told
+    assert ": totals: 2 files, 14 bytes, 2 records" in told
+    assert told.endswith("expected 1 files, 7 bytes, 1 records, 5 ms the oldest")
+    assert log.counts["totals carried"] == 4

@@ -49,9 +49,14 @@ def top(ctx: click.Context, interval: float, once: bool, json_: bool) -> None:
     """
     from sparklog.observe.watching import Watching
 
-    watching = Watching(watch_opener(ctx), interval_ms=interval * 1_000)
     is_live = is_terminal() and not once and not json_
     with stopped_by_signals() as stopped, _Screen(is_live=is_live) as screen:
+        watching = Watching(
+            watch_opener(ctx),
+            interval_ms=interval * 1_000,
+            on_part=lambda status: screen.show(None, status, as_json_line=False),
+            tells_parts=is_live,
+        )
         before: ClusterFigures | None = None
         watching.look()
         while not stopped.is_set():
@@ -94,8 +99,9 @@ class _Screen:
             return
         lines = shutil.get_terminal_size().lines if self._live is not None else 1_000_000
         most = max(_LEAST_ROWS, (lines - _LINES_AROUND) // 2)
-        groups = [] if status.figures is None else _group_rows(before, status.figures)
-        topics = [] if status.figures is None else _topic_rows(before, status.figures)
+        figures = status.figures or status.part
+        groups = [] if figures is None else _group_rows(before, figures)
+        topics = [] if figures is None else _topic_rows(before, figures)
         if self._live is not None:
             self._live.update(_page(_headline(status), groups[:most], topics[:most]), refresh=True)
             return
@@ -124,7 +130,7 @@ def _page(headline: str, groups: Sequence[Sequence[str]], topics: Sequence[Seque
 
 
 def _headline(status: WatchStatus) -> str:
-    figures = status.figures
+    figures = status.figures or status.part
     error = "" if status.error is None else " ".join(str(status.error).split())
     if figures is None:
         return f"the cluster can't be read: {error}"
@@ -135,7 +141,7 @@ def _headline(status: WatchStatus) -> str:
         _count(len(figures.groups), "group"),
         _count(unfinished, "overdue transaction"),
         f"{len(figures.problems)} unreadable",
-        f"look {figures.took_ms:.0f} ms",
+        f"look {figures.took_ms:.0f} ms" if not figures.is_part else "the first look is under way",
     ]
     if error and status.age_ms is not None:
         parts.append(f"as of {status.age_ms / 1_000:.0f} s ago, the store can't be read: {error}")
@@ -166,8 +172,8 @@ def _topic_rows(before: ClusterFigures | None, now: ClusterFigures) -> list[list
             one.name,
             str(one.partition_count),
             str(one.record_count),
-            _size(one.size_bytes),
-            str(one.file_count),
+            "…" if one.size_bytes is None else _size(one.size_bytes),
+            "…" if one.file_count is None else str(one.file_count),
             _rate(one.records_per_s),
             _rate(one.commits_per_s),
             "" if one.commit_age_ms is None else f"{_age(one.commit_age_ms)} ago",

@@ -48,7 +48,9 @@ class GroupRow:
     topics: tuple[str, ...]
     lag: int
     lag_ms: int | None
-    """The greatest of its partitions'."""
+    """The greatest of its partitions' of which it is known."""
+    has_unknown_lag: bool
+    """Is there a partition with records to be read of which nothing tells how long they have been waiting?"""
     state: str
     """``active`` with members, ``empty`` without."""
 
@@ -93,8 +95,8 @@ _TOPIC_KEYS: Mapping[str, Callable[[TopicRow], Any]] = {
     "name": lambda row: row.figures.name,
     "rate": lambda row: (-(row.rate.records_per_s or 0), row.figures.name),
     "records": lambda row: (-row.rate.record_count, row.figures.name),
-    "bytes": lambda row: (-row.rate.size_bytes, row.figures.name),
-    "files": lambda row: (-row.rate.file_count, row.figures.name),
+    "bytes": lambda row: (-(row.rate.size_bytes or 0), row.figures.name),
+    "files": lambda row: (-(row.rate.file_count or 0), row.figures.name),
     "commit": lambda row: (-(row.figures.commit_ms or 0), row.figures.name),
 }
 _GROUP_KEYS: Mapping[str, Callable[[GroupRow], Any]] = {
@@ -112,7 +114,7 @@ def topic_rows(before: ClusterFigures | None, now: ClusterFigures) -> list[Topic
         TopicRow(
             figures=one,
             rate=rates[one.name],
-            oldest_ms=min((part.oldest_ms for part in one.partitions if part.oldest_ms is not None), default=None),
+            oldest_ms=None if one.totals is None else one.totals.oldest_ms,
             due=tuple(step for step in one.due_ms if one.is_due(step, now_ms=now.now_ms)),
         )
         for one in now.topics
@@ -127,6 +129,7 @@ def group_rows(now: ClusterFigures) -> list[GroupRow]:
             topics=tuple(dict.fromkeys(part.partition.topic for part in one.partitions)),
             lag=sum(part.lag for part in one.partitions),
             lag_ms=max((part.lag_ms for part in one.partitions if part.lag_ms is not None), default=None),
+            has_unknown_lag=any(part.lag_ms is None for part in one.partitions),
             state="active" if one.member_count else "empty",
         )
         for one in now.groups

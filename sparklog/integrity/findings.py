@@ -46,6 +46,7 @@ class Code(str, Enum):
     REWRITE_LOST_RECORDS = "rewrite-lost-records"
     PRODUCER_COUNTER = "producer-counter"
     ANNOUNCED_NUMBER = "announced-number"
+    TOTALS_WRONG = "totals-wrong"
     SEQUENCE_REPEATED = "sequence-repeated"
     # Topics: their offsets and files.
     PARTITION_UNKNOWN = "partition-unknown"
@@ -93,6 +94,7 @@ _WARNINGS = frozenset(
         Code.CONFIG_NOT_UNDERSTOOD,
         Code.COLUMNS_UNKNOWN,
         Code.COLUMN_VALUES,
+        Code.TOTALS_WRONG,
         Code.MEMBER_CORRUPT,
         Code.COMMITTED_BELOW_START,
         Code.PENDING_ABORTED,

@@ -14,9 +14,11 @@ from sparklog.delta.actions import FAR_FUTURE_MS, AddFile, Entry, RemoveFile, Se
 from sparklog.errors import SparklogError
 from sparklog.integrity.findings import Code, Finding, Subject
 from sparklog.integrity.ranges import RangeSet
+from sparklog.integrity.totals import TotalsFollowed
 from sparklog.log.announced.names import parse_name
 from sparklog.log.data.segments import Segment, segment_of_add
 from sparklog.log.head import TopicHead, end_app_id, head_after_entry, head_of_info, start_app_id
+from sparklog.log.live_totals import TOTALS_INFO, totals_of_info
 from sparklog.log.producer_state import ProducerEntry, announcer_app_id, is_of_announcer, producer_entry
 from sparklog.log.publishing import transactional_id_of
 
@@ -78,6 +80,7 @@ class TopicHistory:
     """By appId of an announcer: its newest settled number."""
     _markers: dict[str, int] = field(default_factory=dict)
     _ends_are_exact: bool = False
+    _totals: TotalsFollowed = field(default_factory=TotalsFollowed)
 
     def apply(self, entry: Entry) -> Published | None:
         """Go on by one entry. Returns the transaction that it published, if any."""
@@ -104,6 +107,7 @@ class TopicHistory:
         self._ends_are_exact = entry.info is not None or (
             self._ends_are_exact and all(one.base_offset is None or one.has_stats for one in added)
         )
+        self._check_totals(entry, added, removed)
         self._apply_files(removed, added)
         return self._apply_transactions(entry, after, added)
 
@@ -366,6 +370,12 @@ class TopicHistory:
                 "the same records in other files",
                 added[0].partition if added else None,
             )
+
+    def _check_totals(self, entry: Entry, added: Sequence[Segment], removed: Sequence[str]) -> None:
+        carried = totals_of_info((entry.info or {}).get(TOTALS_INFO))
+        expected = self._totals.apply(entry.version, added, removed, carried)
+        if expected is not None:
+            self._tell(Code.TOTALS_WRONG, entry, f"commitInfo carries {carried}", f"{expected}")
 
     def _explain(self, partition: int | None, first: int, end: int) -> None:
         if partition is not None:

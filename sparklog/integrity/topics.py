@@ -28,6 +28,7 @@ from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.data.table_schema import PARTITION_COLUMNS, columns_of
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID
+from sparklog.log.live_totals import totals_of
 from sparklog.log.state import TopicState, load_state
 from sparklog.log.value_schemas import SCHEMA_PROPERTY
 
@@ -100,6 +101,7 @@ class _Check:
             if not is_sound:  # what the entries that can't be read did isn't known
                 history.known_from.clear()
             findings += check_live(topic, state.head, index, history, state.transactions)
+        findings += self._check_totals(history)
         files = check_files(self._log, index, topic)
         findings += [*files.findings, *self._check_unsequenced(), *self._check_orphans(files, history)]
         if self._met is not None:
@@ -137,6 +139,18 @@ class _Check:
             if published is not None and self._met is not None:
                 self._met.meet(published)
         return history, reader
+
+    def _check_totals(self, history: TopicHistory) -> Iterator[Finding]:
+        """The totals that the newest commit carries, against the live files."""
+        carried = None if history.own_head is None else history.own_head.totals
+        counted = totals_of(self._whole.index.by_path.values())
+        if history.own_version == self._state.position.version and carried not in (None, counted):
+            yield Finding(
+                code=Code.TOTALS_WRONG,
+                subject=Subject(topic=self._topic, delta_version=history.own_version),
+                seen=f"commitInfo carries {carried}",
+                expected=f"{counted}, as the live files tell; the next compaction or retention counts anew",
+            )
 
     def _check_unsequenced(self) -> Iterator[Finding]:
         waiting = self._whole.index.unsequenced()

@@ -29,6 +29,7 @@ from sparklog.log.catch_up import catch_up_to_tail
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.gaps import ForeignGaps, wait_for_gap
 from sparklog.log.head import TopicHead, offset_actions
+from sparklog.log.live_totals import totals_after
 from sparklog.log.state import GAP_INFO, TopicState, reload_state
 from sparklog.storage.entry_log import Created, PositionLost
 from sparklog.storage.position import Position, advance
@@ -61,7 +62,7 @@ class Commit:
     actions: Sequence[Action]
     """Without those that record log starts and ends: they follow from ``head``."""
     head: TopicHead
-    """The topic afterwards; ``delta_version`` is set by :func:`commit`."""
+    """The topic afterwards; ``delta_version`` and ``totals`` are set by :func:`commit`."""
     operation: str
     """The operation's name in Delta's history."""
     blind_append: bool = False
@@ -188,7 +189,13 @@ class _TopicTarget(CommitTarget[TopicState, Commit]):
         wanted = self._decide(state)
         if wanted is None:
             return None
-        return replace(wanted, head=replace(wanted.head, delta_version=state.position.version + 1))
+        index = None if state.whole is None else state.whole.index
+        head = replace(
+            wanted.head,
+            delta_version=state.position.version + 1,
+            totals=totals_after(state.head.totals, index, wanted.actions),
+        )
+        return replace(wanted, head=head)
 
     def end_without_commit(self, state: TopicState) -> tuple[TopicState, bool]:
         if self._sync:  # it may be there by a lost attempt of ours, or by another who died before its fsync

@@ -18,6 +18,7 @@ from sparklog.errors import CorruptLogError, InvalidConfigurationError, NotATopi
 from sparklog.log.data.segments import Segment, segment_of_add
 from sparklog.log.data.table_schema import SKIPPING_COLUMNS
 from sparklog.log.data.value_columns import Leaf, leaves_of, skipping_columns
+from sparklog.log.live_totals import TOTALS_INFO, LiveTotals, totals_of_info
 from sparklog.log.value_schemas import SCHEMA_PROPERTY, SOURCE_PROPERTY, TopicSchemas
 
 if TYPE_CHECKING:
@@ -76,6 +77,9 @@ class TopicHead:
     """The id of the newest schema of a typed topic's values; 0: the topic is untyped."""
     schemas: TopicSchemas | None = field(default=None, compare=False)
     """All schemas; None for an untyped topic, and where only ``commitInfo`` is known."""
+    totals: LiveTotals | None = field(default=None, compare=False)
+    """The totals of the live files, as commits carry them on (rule L16, totals); None: no unbroken chain of them does.
+    :func:`~sparklog.log.commit.commit` sets it, whatever a decision says."""
 
     @property
     def partition_count(self) -> int:
@@ -105,6 +109,7 @@ class TopicHead:
             "unsequenced": self.unsequenced_count,
             **({} if is_usual else {"deleted_file_retention_ms": retention_ms}),
             **({"format": TYPED_FORMAT_VERSION, SCHEMA_INFO: self.value_schema_id} if self.value_schema_id else {}),
+            **({} if self.totals is None else {TOTALS_INFO: self.totals.to_info()}),
         }
 
     def to_properties(self) -> dict[str, str]:
@@ -204,6 +209,7 @@ def head_of_info(table: str, version: int, info: Mapping[str, Any]) -> TopicHead
             unsequenced_count=int(info["unsequenced"]),
             deleted_file_retention_ms=int(info.get("deleted_file_retention_ms", DEFAULT_DELETED_FILE_RETENTION_MS)),
             value_schema_id=int(info.get(SCHEMA_INFO, 0)),
+            totals=totals_of_info(info.get(TOTALS_INFO)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptLogError(f"{table}, version {version}: commitInfo.sparklog lacks or garbles {error}") from error
@@ -276,6 +282,7 @@ def head_after_entry(table: str, head: TopicHead, entry: Entry) -> TopicHead:
         log_end_offsets=tuple(ends),
         live_file_count=max(0, head.live_file_count + len(added) - removed_count),
         unsequenced_count=head.unsequenced_count + sum(is_unsequenced(action) for action in added),
+        totals=None if added or removed_count else head.totals,
     )
     return raise_ends(head, [segment_of_add(action, entry.version) for action in added])
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import islice, zip_longest
 from typing import Any
@@ -34,6 +34,7 @@ from sparklog.log.head import (
     is_unsequenced,
     raise_ends,
 )
+from sparklog.log.live_totals import totals_of
 from sparklog.log.producer_state import (
     ProducerEntry,
     announcer_app_id,
@@ -178,6 +179,8 @@ class TopicState:
 
     def forget_others(self, producer_id: int) -> None:
         """Become light, knowing of no producer but this one: a writer needs no more, however long it lives."""
+        if self.head.totals is None and self.whole is not None:  # now they can be counted (rule L16, totals)
+            self.head = replace(self.head, totals=totals_of(self.whole.index.by_path.values()))
         own = self.transactions.get(app_id(producer_id))
         self.transactions = {own.app_id: own} if own else {}
         self.forgotten_version = self.position.version

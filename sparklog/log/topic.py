@@ -26,6 +26,7 @@ from sparklog.log.data.segments import Segment
 from sparklog.log.data.table_schema import PARTITION_COLUMNS, SCHEMA_STRING, SKIPPING_PROPERTY, table_properties
 from sparklog.log.data.value_columns import indexed_leaves, with_value_columns
 from sparklog.log.head import TopicHead, is_of_cleaner, is_topic_property
+from sparklog.log.live_totals import EMPTY
 from sparklog.log.state import TopicState, load_state, open_state
 from sparklog.log.value_bytes import ValueBytes
 from sparklog.log.value_schemas import TopicSchemas, check_columns
@@ -106,6 +107,7 @@ def create_topic(
         log_end_offsets=(0,) * num_partitions,
         live_file_count=0,
         unsequenced_count=0,
+        totals=EMPTY,
     )
     if value_schema is not None:
         head = head.with_schemas(TopicSchemas.of(value_schema))

@@ -1,6 +1,6 @@
 """Figures of a whole cluster, looked at again and again for few requests: for metrics, the terminal and pages."""
 
-from sparklog.observe.cluster_watch import ClusterWatch, Shard
+from sparklog.observe.cluster_watch import ClusterWatch
 from sparklog.observe.figures import (
     ClusterFigures,
     GroupFigures,
@@ -11,6 +11,7 @@ from sparklog.observe.figures import (
     TopicFigures,
     TransactionFigures,
 )
+from sparklog.observe.shard import Shard
 
 __all__ = [
     "ClusterFigures",

@@ -15,15 +15,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
-from zlib import crc32
 
 from sparklog.clock import Clock
 from sparklog.delta.checkpoint_child import CheckpointChild
 from sparklog.errors import (
     IllegalStateError,
-    InvalidArgumentError,
     InvalidTopicError,
     NotATopicError,
     SparklogError,
@@ -34,18 +32,19 @@ from sparklog.groups.admin.inspection import group_folders
 from sparklog.log.cluster import Cluster
 from sparklog.logs import about
 from sparklog.model import TopicPartition
-from sparklog.observe.figures import ClusterFigures, GroupFigures, Problem, TopicFigures, TransactionFigures
+from sparklog.observe.figures import ClusterFigures, GroupFigures, Problem, TransactionFigures
 from sparklog.observe.group_watch import GroupWatch, WatchedTopic, group_figures
 from sparklog.observe.orphan_watch import OrphanWatch
 from sparklog.observe.packed_files import TimedRange
-from sparklog.observe.topic_watch import AHEAD_WHEN_CHANGED, TopicWatch, newest_figures
+from sparklog.observe.shard import Shard
+from sparklog.observe.topic_watch import AHEAD_WHEN_CHANGED, NewestTopic, TopicWatch, newest_topic
 from sparklog.observe.transaction_watch import TransactionWatch
 from sparklog.parallel import AT_ONCE, parallel_results
 from sparklog.paths import MAINTENANCE_NOTES, TOPICS_FOLDER
 from sparklog.storage.request_counts import RequestCounts
 from sparklog.storage.retrying import Patience
 
-__all__ = ["ClusterWatch", "Shard"]
+__all__ = ["ClusterWatch"]
 
 _LOGGER = logging.getLogger("sparklog.observe")
 _AT_ONCE = AT_ONCE
@@ -63,6 +62,8 @@ _MOST_FIRST_GROUPS = 400
 """By name, the topics and groups that it tells of first."""
 _FIRST_AT_ONCE = 64
 """Requests side by side, for who waits for the first page."""
+_CLUSTERS_OWN = 2
+"""The first calls of the first look are of the whole cluster: transactions, and when it was maintained."""
 _UNREAD = IllegalStateError("nothing was read of it")
 _OFTEN_CHECKPOINTED = 100
 """Versions after which a checkpoint is likely: only then is it looked for."""
@@ -75,32 +76,21 @@ T = TypeVar("T")
 W = TypeVar("W", TopicWatch, GroupWatch)
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """A part of a cluster's topics, groups and transactional ids, by their names."""
-
-    index: int = 0
-    """0 … ``count - 1``."""
-    count: int = 1
-    """1 or more."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.index < self.count:
-            raise InvalidArgumentError(
-                f"shard {self.index + 1} of {self.count}: expected 1 to {max(1, self.count)} of 1 or more"
-            )
-
-    def has(self, name: str) -> bool:
-        """Does a name belong to it?"""
-        return crc32(name.encode()) % self.count == self.index
-
-
 @dataclass(slots=True)
 class _Unreadable:
     error: SparklogError
     is_foreign: bool
     """Is it no topic at all, and so nothing to be told?"""
     again_ticks_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _First:
+    """The things that the first look has read first, and doesn't read again."""
+
+    groups: frozenset[str]
+    transactions: Sequence[TransactionFigures]
+    maintained_ms: int | None
 
 
 class ClusterWatch:
@@ -151,7 +141,7 @@ class ClusterWatch:
 
         Args:
             on_part: called in the first look, which loads everything, with what the newest commit of each topic tells,
-                and with the groups, as soon as these were read; not where topics and groups are few.
+                groups and transactions, as soon as these were read; not where topics and groups are few.
         Raises:
             StoreError: the store is away; the next look goes on from what is known.
         """
@@ -165,43 +155,45 @@ class ClusterWatch:
         began = self._clock.ticks_ms()
         store = self._cluster.store
         with store.patience(Patience(deadline=self._clock.deadline_in(self._patience_ms))):
-            seen = self._look_at_first_part(on_part, began) if on_part is not None else frozenset()
+            first = self._look_at_first_part(on_part, began) if on_part is not None else None
             self._look_at_topics()
-            self._look_at_groups(seen)
-            transactions, errors = self._transactions.look()
-            for name, error in errors.items():
-                self._note("transaction", name, error)
-            self._forget("transaction", lambda name: name in errors)
-            maintained_ms = self._maintained_ms()
+            self._look_at_groups(frozenset() if first is None else first.groups)
+            transactions = self._look_at_transactions() if first is None else first.transactions
+            maintained_ms = self._maintained_ms() if first is None else first.maintained_ms
             orphans = self._orphans.look(self._living()) if self._orphans is not None else ()
         figures = self._figures(transactions, maintained_ms, took_ms=self._clock.ticks_ms() - began)
         return replace(figures, orphans=tuple(orphans))
 
-    def _look_at_first_part(self, on_part: Callable[[ClusterFigures], object], began_ticks_ms: float) -> frozenset[str]:
-        """Read the newest commit of each topic, and each group; returns the groups. Nothing where something is
-        known."""
+    def _look_at_first_part(self, on_part: Callable[[ClusterFigures], object], began_ticks_ms: float) -> _First | None:
+        """Read the newest commit of each topic, each group, and transactions. None, and nothing is read, where
+        something is known already, or there is little. Raises ``StoreError``."""
         if self._topics or self._groups or self._unreadable:
-            return frozenset()
+            return None
         names = sorted(name for name in self._cluster.store.list_names(TOPICS_FOLDER) if self._shard.has(name))
         groups = group_folders(self._cluster)
         if len(names) <= _FEW_TOPICS and len(groups) <= _FEW_GROUPS:
-            return frozenset()
+            return None
         watches = [GroupWatch(self._cluster, name) for name in groups[:_MOST_FIRST_GROUPS]]
         wanted = names[:_MOST_FIRST_TOPICS]
-        calls: list[Callable[[], TopicFigures | None]] = [one.look for one in watches]
-        calls += [partial(newest_figures, self._cluster, name) for name in wanted]
-        found = parallel_results(lambda call: call(), calls, at_once=_FIRST_AT_ONCE)
-        for result in found:
-            if isinstance(result, Exception) and not isinstance(result, SparklogError):
+        calls: list[Callable[[], Any]] = [self._transactions.look, self._maintained_ms]
+        calls += [one.look for one in watches]
+        calls += [partial(newest_topic, self._cluster, name) for name in wanted]
+        found: list[Any] = parallel_results(lambda call: call(), calls, at_once=_FIRST_AT_ONCE)
+        for number, result in enumerate(found):
+            if isinstance(result, Exception) and (number < _CLUSTERS_OWN or not isinstance(result, SparklogError)):
                 raise result
-        done = [one for one, result in zip(watches, found, strict=False) if not isinstance(result, Exception)]
+        (transactions, errors), maintained_ms = found[:_CLUSTERS_OWN]
+        self._note_transactions(errors)
+        of_groups, of_topics = found[_CLUSTERS_OWN:][: len(watches)], found[_CLUSTERS_OWN:][len(watches) :]
+        done = [one for one, result in zip(watches, of_groups, strict=True) if not isinstance(result, Exception)]
         self._groups = {one.name: one for one in done}
-        heads = dict(zip(wanted, found[len(watches) :], strict=True))
-        topics = {name: one for name, one in heads.items() if isinstance(one, TopicFigures)}
+        first = _First(groups=frozenset(self._groups), transactions=transactions, maintained_ms=maintained_ms)
+        heads = dict(zip(wanted, of_topics, strict=True))
+        topics = {name: one for name, one in heads.items() if isinstance(one, NewestTopic | TopicWatch)}
         unread = {name for name in names if isinstance(heads.get(name, _UNREAD), Exception)}
-        part = self._part(topics, unread, took_ms=self._clock.ticks_ms() - began_ticks_ms)
+        part = self._part(first, topics, unread, took_ms=self._clock.ticks_ms() - began_ticks_ms)
         on_part(replace(part, unread_group_count=part.unread_group_count + len(groups) - len(done)))
-        return frozenset(self._groups)
+        return first
 
     def _load_topics(self, names: Sequence[str]) -> None:
         for name, watch in self._attempt("topic", names, self._load_topic):
@@ -273,6 +265,16 @@ class ClusterWatch:
         due = [watch for watch in self._groups.values() if watch.name not in seen and self._is_due("group", watch.name)]
         self._each("group", due, GroupWatch.look)
 
+    def _look_at_transactions(self) -> Sequence[TransactionFigures]:
+        transactions, errors = self._transactions.look()
+        self._note_transactions(errors)
+        return transactions
+
+    def _note_transactions(self, errors: Mapping[str, SparklogError]) -> None:
+        for name, error in errors.items():
+            self._note("transaction", name, error)
+        self._forget("transaction", lambda name: name in errors)
+
     def _maintained_ms(self) -> int | None:
         listed = self._cluster.store.list(f"{MAINTENANCE_NOTES.rpartition('/')[0]}/")
         return next((found.modified_ms for found in listed if found.path == MAINTENANCE_NOTES), None)
@@ -322,10 +324,13 @@ class ClusterWatch:
     def _living(self) -> dict[str, TopicWatch]:
         return {name: watch for name, watch in sorted(self._topics.items()) if not watch.is_deleted}
 
-    def _part(self, topics: Mapping[str, TopicFigures], unread: Set[str], *, took_ms: float) -> ClusterFigures:
+    def _part(
+        self, first: _First, topics: Mapping[str, NewestTopic | TopicWatch], unread: Set[str], *, took_ms: float
+    ) -> ClusterFigures:
         """The figures of what the first look has read first.
 
         Args:
+            first: what else it has read.
             topics: as their newest commits tell.
             unread: topics that weren't looked at; groups that read one of them are left out.
         """
@@ -336,8 +341,8 @@ class ClusterWatch:
             if unread.isdisjoint(partition.topic for partition in watch.rows)
         }
         return replace(
-            self._figures((), None, took_ms=took_ms),
-            topics=tuple(one for _, one in sorted(topics.items())),
+            self._figures(first.transactions, first.maintained_ms, took_ms=took_ms),
+            topics=tuple(one.figures for _, one in sorted(topics.items())),
             groups=tuple(self._group_figures(groups, topics, now_ms=now_ms)),
             unread_topic_count=len(unread),
             unread_group_count=len(self._groups) - len(groups),
@@ -371,7 +376,7 @@ class ClusterWatch:
         )
 
     def _group_figures(
-        self, groups: Mapping[str, GroupWatch], topics: Mapping[str, TopicWatch | TopicFigures], *, now_ms: int
+        self, groups: Mapping[str, GroupWatch], topics: Mapping[str, TopicWatch | NewestTopic], *, now_ms: int
     ) -> Iterable[GroupFigures]:
         for name, watch in groups.items():
             if not watch.exists:
@@ -398,13 +403,11 @@ def _is_outdated(watch: TopicWatch, now_ms: int) -> bool:
     return any(watch.computed_ms < due_ms <= now_ms for due_ms in watch.figures.due_ms.values())
 
 
-def _watched(group: GroupWatch, topic: TopicWatch | TopicFigures) -> WatchedTopic:
-    if isinstance(topic, TopicFigures):
-        return WatchedTopic(figures=topic, ranges={})
+def _watched(group: GroupWatch, topic: TopicWatch | NewestTopic) -> WatchedTopic:
     return WatchedTopic(figures=topic.figures, ranges=_ranges(group, topic))
 
 
-def _ranges(group: GroupWatch, topic: TopicWatch) -> dict[TopicPartition, TimedRange]:
+def _ranges(group: GroupWatch, topic: TopicWatch | NewestTopic) -> dict[TopicPartition, TimedRange]:
     """The times of what the group reads next, where it hasn't read everything."""
     found = {}
     partitions = topic.figures.partitions

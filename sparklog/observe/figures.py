@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from sparklog.errors import SparklogError
+from sparklog.log.live_totals import LiveTotals
 from sparklog.model import TopicPartition
 from sparklog.txn.states import TransactionState
 
@@ -54,15 +55,16 @@ class PartitionFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFigures:
-    """A topic. Ends are as of ``delta_version``, what is said of files as of ``files_version``, which lags behind in a
-    topic with very many commits."""
+    """A topic. Ends are as of ``delta_version``, what is said of its partitions' files as of ``files_version``, which
+    lags behind in a topic with very many commits."""
 
     name: str
     topic_id: str
     partitions: tuple[PartitionFigures, ...]
     delta_version: int
     files_version: int
-    """:data:`NO_FILES`: files weren't looked at yet; then records are the offsets that may be read."""
+    """:data:`NO_FILES`: files weren't looked at yet; then partitions have as many records as offsets that may be
+    read."""
     commit_ms: int | None
     """When the newest commit was made, by its writer's clock, ms since the epoch; None: it doesn't say."""
     checkpoint_version: int
@@ -83,11 +85,20 @@ class TopicFigures:
     """The newest schema of a typed topic's values; 0: the topic is untyped."""
     maintenance_error: str = ""
     """Why maintenance can't plan anything here, such as a setting that isn't understood; empty where it can."""
+    totals: LiveTotals | None = None
+    """All its files with offsets, as the newest commit tells or as they were looked at; None: neither."""
+    totals_version: int = NO_FILES
+    """The version of which they are."""
 
     @property
     def has_files(self) -> bool:
         """Were its files looked at?"""
         return self.files_version != NO_FILES
+
+    @property
+    def record_count(self) -> int:
+        """Records in its live files; where these aren't known, the offsets that may be read."""
+        return sum(one.record_count for one in self.partitions) if self.totals is None else self.totals.record_count
 
     @property
     def uncheckpointed_count(self) -> int:
@@ -211,5 +222,6 @@ class ClusterFigures:
     unread_group_count: int = 0
     """Groups that it hasn't come to, or of whose topics some."""
     is_part: bool = False
-    """Is this what the first look tells before it has loaded everything: the newest commit of each topic, and groups?
-    It has nothing of files, transactions and maintenance."""
+    """Is this what the first look tells before it has loaded everything? It has groups, transactions, and what the
+    newest commit of each topic tells, totals of its files where that carries them; nothing of files by partition nor of
+    what maintenance would do, and lag in time only where the newest commit has the records."""

@@ -17,8 +17,9 @@ class TopicRate:
     name: str
     partition_count: int
     record_count: int
-    size_bytes: int
-    file_count: int
+    size_bytes: int | None
+    """None where its files aren't known yet, as their number is."""
+    file_count: int | None
     records_per_s: float | None
     commits_per_s: float | None
     commit_age_ms: int | None
@@ -91,9 +92,9 @@ def _topic_rate(before: TopicFigures | None, now: TopicFigures, seconds: float |
     return TopicRate(
         name=now.name,
         partition_count=len(now.partitions),
-        record_count=sum(one.record_count for one in now.partitions),
-        size_bytes=sum(one.size_bytes for one in now.partitions),
-        file_count=sum(one.file_count for one in now.partitions),
+        record_count=now.record_count,
+        size_bytes=None if now.totals is None else now.totals.size_bytes,
+        file_count=None if now.totals is None else now.totals.file_count,
         records_per_s=records,
         commits_per_s=commits,
         commit_age_ms=None if now.commit_ms is None else max(0, now_ms - now.commit_ms),

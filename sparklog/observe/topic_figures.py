@@ -11,6 +11,7 @@ from sparklog.compaction.steps import Step
 from sparklog.errors import InvalidConfigurationError
 from sparklog.log.data.segments import Segment
 from sparklog.log.head import TopicHead
+from sparklog.log.live_totals import LiveTotals
 from sparklog.log.state import TopicState
 from sparklog.observe.figures import NO_FILES, SMALL_FILE_BYTES, PartitionFigures, TopicFigures
 
@@ -31,13 +32,16 @@ def topic_figures(state: TopicState, name: str, *, commit_ms: int | None, now_ms
         now_ms: the time by which retention and compaction are judged.
     """
     head, index = state.head, state.require_whole().index
+    partitions = tuple(
+        _partition(start, end, index.partition(number))
+        for number, (start, end) in enumerate(zip(head.log_start_offsets, head.log_end_offsets, strict=True))
+    )
     figures = TopicFigures(
         name=name,
         topic_id=head.topic_id,
-        partitions=tuple(
-            _partition(start, end, index.partition(number))
-            for number, (start, end) in enumerate(zip(head.log_start_offsets, head.log_end_offsets, strict=True))
-        ),
+        partitions=partitions,
+        totals=_sum(partitions),
+        totals_version=head.delta_version,
         delta_version=head.delta_version,
         files_version=head.delta_version,
         commit_ms=commit_ms,
@@ -61,8 +65,8 @@ def topic_figures(state: TopicState, name: str, *, commit_ms: int | None, now_ms
 
 
 def head_figures(head: TopicHead, name: str, *, commit_ms: int | None, checkpoint_version: int) -> TopicFigures:
-    """The figures of a topic of which the newest commit alone is known: nothing of its files, and as many records as it
-    has offsets."""
+    """The figures of a topic of which the newest commit alone is known: of its files the totals, if that carries them;
+    partitions have as many records as offsets."""
     return TopicFigures(
         name=name,
         topic_id=head.topic_id,
@@ -72,6 +76,8 @@ def head_figures(head: TopicHead, name: str, *, commit_ms: int | None, checkpoin
         ),
         delta_version=head.delta_version,
         files_version=NO_FILES,
+        totals=head.totals,
+        totals_version=NO_FILES if head.totals is None else head.delta_version,
         commit_ms=commit_ms,
         checkpoint_version=checkpoint_version,
         unsequenced_count=head.unsequenced_count,
@@ -83,7 +89,7 @@ def head_figures(head: TopicHead, name: str, *, commit_ms: int | None, checkpoin
 
 def with_head(figures: TopicFigures, head: TopicHead, *, commit_ms: int | None) -> TopicFigures:
     """The figures of a topic whose newer commits nobody here has read but the newest: ends, starts and settings are
-    that one's, files stay as they were known."""
+    that one's, totals too where it carries them, files by partition stay as they were known."""
     unknown = PartitionFigures(log_start_offset=0, log_end_offset=0)
     known = (*figures.partitions, *(unknown for _ in range(head.partition_count - len(figures.partitions))))
     partitions = [
@@ -94,6 +100,8 @@ def with_head(figures: TopicFigures, head: TopicHead, *, commit_ms: int | None) 
         figures,
         topic_id=head.topic_id,
         partitions=tuple(partitions),
+        totals=head.totals or figures.totals,
+        totals_version=head.delta_version if head.totals else figures.totals_version,
         delta_version=head.delta_version,
         commit_ms=commit_ms,
         unsequenced_count=head.unsequenced_count,
@@ -115,6 +123,15 @@ def _partition(start: int, end: int, segments: Sequence[Segment]) -> PartitionFi
         small_file_count=sum(one.size_bytes < SMALL_FILE_BYTES for one in segments),
         oldest_ms=min(oldest, default=None),
         newest_ms=max(newest, default=None),
+    )
+
+
+def _sum(partitions: Sequence[PartitionFigures]) -> LiveTotals:
+    return LiveTotals(
+        file_count=sum(one.file_count for one in partitions),
+        size_bytes=sum(one.size_bytes for one in partitions),
+        record_count=sum(one.record_count for one in partitions),
+        oldest_ms=min((one.oldest_ms for one in partitions if one.oldest_ms is not None), default=None),
     )
 
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from sparklog.delta.actions import Entry
+from sparklog.delta.actions import AddFile, Entry
 from sparklog.delta.checkpoint_content import CheckpointReader
 from sparklog.delta.listing import read_hint, versions_after
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.snapshot import open_newest
 from sparklog.log.catch_up import apply_look
 from sparklog.log.cluster import Cluster
-from sparklog.log.data.segments import SegmentIndex
+from sparklog.log.data.segments import SegmentIndex, is_sequenced, segment_of_add
 from sparklog.log.head import head_of_info, is_of_cleaner
 from sparklog.log.state import TopicState, load_state, unknown_topic
 from sparklog.observe.figures import TopicFigures
@@ -27,7 +27,7 @@ from sparklog.observe.topic_figures import head_figures, topic_figures, with_hea
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position, advance
 
-__all__ = ["TopicWatch", "newest_figures"]
+__all__ = ["NewestTopic", "TopicWatch", "newest_topic"]
 
 AHEAD_WHEN_CHANGED = 2
 """Entries that are asked for once the next one was there: with it three requests."""
@@ -39,21 +39,50 @@ _TRUSTS = 5
 _MOST_SAMPLES = 64
 
 
-def newest_figures(cluster: Cluster, name: str) -> TopicFigures | None:
-    """The figures of a topic by its newest commit alone: a LIST and a GET. None for one that was deleted. Where another
-    engine has committed last, the topic is loaded. Raises what reading a log raises."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewestTopic:
+    """A topic as its newest commit alone tells it."""
+
+    figures: TopicFigures
+    entry: Entry
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self.figures.name
+
+    def range_at(self, partition: int, offset: int) -> TimedRange | None:
+        """The offsets and times of the file with the record at ``offset``, if the newest commit has added it; as
+        :meth:`TopicWatch.range_at` tells them."""
+        for action in self.entry.actions:
+            if not isinstance(action, AddFile) or action.partition_values.get("partition") != str(partition):
+                continue
+            file = segment_of_add(action, self.entry.version)
+            first, last = file.first_offset, file.last_offset
+            if not is_sequenced(file) or not file.has_stats or not first <= offset <= last:
+                continue
+            low, high = file.min_timestamp_ms, file.max_timestamp_ms
+            if low is not None and high is not None:
+                return TimedRange(first_offset=first, last_offset=last, min_ms=low, max_ms=high)
+        return None
+
+
+def newest_topic(cluster: Cluster, name: str) -> NewestTopic | TopicWatch | None:
+    """A topic by its newest commit alone: a LIST and a GET. None for one that was deleted. Where another engine has
+    committed last, the topic is loaded. Raises what reading a log raises."""
     log = cluster.topic_log(name)
     newest = open_newest(log, is_once=True)
     if newest is None:
         raise unknown_topic(log)
     if newest.entry.info is None:
         loaded = TopicWatch(cluster, name)
-        return None if loaded.is_deleted else loaded.figures
+        return None if loaded.is_deleted else loaded
     head = head_of_info(log.table, newest.entry.version, newest.entry.info)
     if head.deleted:
         return None
     commit_ms = _commit_ms(newest.entry)
-    return head_figures(head, name, commit_ms=commit_ms, checkpoint_version=newest.checkpoint_version)
+    figures = head_figures(head, name, commit_ms=commit_ms, checkpoint_version=newest.checkpoint_version)
+    return NewestTopic(figures=figures, entry=newest.entry)
 
 
 class TopicWatch:

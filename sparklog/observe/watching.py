@@ -70,6 +70,7 @@ class Watching:
         *,
         interval_ms: float,
         on_figures: Callable[[ClusterFigures], object] = lambda figures: None,
+        on_part: Callable[[WatchStatus], object] = lambda status: None,
         tells_parts: bool = False,
         clock: Clock | None = None,
     ) -> None:
@@ -79,11 +80,13 @@ class Watching:
             open_watch: called at the first look, and again as long as it fails.
             interval_ms: from the beginning of one look to that of the next.
             on_figures: called in the thread with what each look finds, before anybody else sees it.
+            on_part: called in the thread when the first look has a part to tell.
             tells_parts: tell, while the first look is under way, what it has found first.
         """
         self._open_watch = open_watch
         self._interval_ms = interval_ms
         self._on_figures = on_figures
+        self._on_part = on_part
         self._tells_parts = tells_parts
         self._clock = clock or SystemClock()
         self._watch: ClusterWatch | None = None
@@ -163,6 +166,7 @@ class Watching:
     def _tell_part(self, part: ClusterFigures) -> None:
         self._state = replace(self._state, part=part)
         self._changed.notify_all()
+        self._on_part(self.status())
 
     def _run(self) -> None:
         while not self._is_stopped:

@@ -163,11 +163,11 @@ def _field_of(found: Any, name: str, path: str, names: _Names) -> pa.Field:
     full = given if "." in given or not namespace else f"{namespace}.{given}"
     if full in names.known or full in names.within:
         raise SchemaError(f"field {path}: the name {full} is defined twice")
-    before, count, declared = (names.within, names.namespace), names.count, len(names.declarations)
+    before, count, start = (names.within, names.namespace), names.count, len(names.declarations)
     names.within, names.namespace = (*names.within, full), namespace
     field = _named_field(found, name, path, names)
     names.within, names.namespace = before
-    inner = [replace(each, path=each.path[len(path) :]) for each in names.declarations[declared:]]
+    inner = [replace(each, path=each.path[len(path) :]) for each in names.declarations[start:]]
     names.known[full] = field, names.count - count, inner
     return field
 

@@ -12,7 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.cli.top import _Screen
+from sparklog.observe import ClusterWatch
+from sparklog.observe.watching import Watching
 from tests.cli.support import a_cluster, done, failure
+from tests.observe.support import watched
 
 
 @pytest.fixture
@@ -40,6 +44,30 @@ def test_json_is_an_object_a_look(cluster: str) -> None:
     assert found["up"] is True
     assert [(one["group_id"], one["lag"]) for one in found["groups"]] == [("billing", 1)]
     assert [(one["name"], one["record_count"]) for one in found["topics"]] == [("orders", 3)]
+
+
+def test_what_the_first_look_tells_first_is_a_page(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sparklog.observe.cluster_watch._FEW_TOPICS", 1)
+    here = watched()
+    here.append(here.topic("a"), "x", "y")
+    with monkeypatch.context() as older:
+        older.setattr("sparklog.log.commit.totals_after", lambda *_: None)
+        here.append(here.topic("b"), "x")
+    screen = _Screen(is_live=False)
+    Watching(
+        lambda: ClusterWatch(here.cluster),
+        interval_ms=1_000,
+        on_part=lambda status: screen.show(None, status, as_json_line=False),
+        tells_parts=True,
+    ).look()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("the first look is under way")
+    [first, second] = [line.split()[:4] for line in lines[-2:]]
+    assert first[:3] == ["a", "1", "2"]
+    assert first[3] != "…"
+    assert second == ["b", "1", "1", "…"]
 
 
 def test_what_cannot_be_read_at_all_is_an_error() -> None:

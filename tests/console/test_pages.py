@@ -84,6 +84,13 @@ def test_before_the_first_look_names_are_shown(cluster: Cluster, monkeypatch: py
     assert "billing" in page
 
 
+def held(topic: str, page: str) -> tuple[str, str, str]:
+    """Records, bytes and files of a topic, as the overview shows them."""
+    found = re.search(rf"{topic} \d+ – ((?:~ )?\d+) (\S+ \S*B|…) (\d+|…) ", text_of(page))
+    assert found is not None
+    return found[1], found[2], found[3]
+
+
 def test_what_the_first_look_has_read_so_far_is_shown(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparklog.observe.cluster_watch._FEW_TOPICS", 1)
     consume(cluster, "billing", 2)
@@ -93,12 +100,33 @@ def test_what_the_first_look_has_read_so_far_is_shown(cluster: Cluster, monkeypa
         backend = backend_of(client)
         monkeypatch.setattr(backend.history, "add", lambda figures: pages.append(ok(client, "/")))
         backend.look()
-        assert "zulu" in ok(client, "/")
-    assert "files, transactions and maintenance haven’t been read yet. This page" in text_of(pages[0])
-    assert "orders 2 – ~ 3 … …" in text_of(pages[0])
-    assert "billing empty 0 1 …" in text_of(pages[0])
+        whole = text_of(ok(client, "/"))
+    assert "zulu" in whole
+    assert "what is shown as … isn’t known yet, nor what maintenance would do. This page" in text_of(pages[0])
+    assert held("orders", pages[0]) == held("orders", whole) != ("3", "…", "…")
+    assert re.search(r"billing empty 0 1 \d", text_of(pages[0]))
     assert "zulu" in pages[0]
-    assert "No run has noted anything yet" not in pages[0]
+    assert "No transactional id." in pages[0]
+    assert "What is due isn’t known yet" in pages[0]
+
+
+def test_what_the_newest_commits_do_not_tell_is_not_known_at_first(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparklog.observe.cluster_watch._FEW_TOPICS", 1)
+    a_topic(cluster, "zulu")
+    consume(cluster, "billing", 1)
+    with monkeypatch.context() as older:
+        older.setattr("sparklog.log.commit.totals_after", lambda *_: None)
+        produce(cluster, b"from a client of before")
+    pages: list[str] = []
+    with console(cluster, looks=False) as client:
+        backend = backend_of(client)
+        monkeypatch.setattr(backend.history, "add", lambda figures: pages.append(ok(client, "/")))
+        backend.look()
+        assert held("orders", ok(client, "/"))[0] == "4"
+    assert held("orders", pages[0]) == ("~ 4", "…", "…")
+    assert "billing empty 0 3 …" in text_of(pages[0])
 
 
 def test_requests_a_day_are_told_from_the_second_look_on() -> None:

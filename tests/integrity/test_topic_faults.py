@@ -13,6 +13,7 @@ import pytest
 
 from sparklog.delta.actions import AddFile, RemoveFile, SetTransaction
 from sparklog.delta.checkpoint import write_checkpoint
+from sparklog.delta.cleanup import clean_log
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path, entry_path, last_checkpoint_path
 from sparklog.integrity import Code, check_cluster
@@ -38,7 +39,7 @@ from tests.integrity.support import (
     uploaded,
     with_end,
 )
-from tests.support import T0_MS, a_writer, append, foreign_commit, foreign_file, foreign_records
+from tests.support import DAY_MS, T0_MS, a_writer, append, foreign_commit, foreign_file, foreign_records
 
 PRODUCER = 77
 STATS = {
@@ -123,9 +124,9 @@ def test_two_records_of_one_offset_in_a_file_are_found() -> None:
 def test_statistics_that_the_rows_contradict_are_found(changes: dict[str, dict[str, object]], what: str) -> None:
     _, _, cluster, log = a_plain_world()
     edit_entry(log, 2, lambda lines: set_stats(lines, changes))
-    assert found(cluster, deep=False) == set()
+    assert found(cluster, deep=False) <= {"totals-wrong"}  # which tell the oldest record, too
     report = check_cluster(cluster, deep=True)
-    assert codes(report) == {"stats-wrong"}
+    assert codes(report) - {"totals-wrong"} == {"stats-wrong"}
     assert what in seen(report, Code.STATS_WRONG)[0]
 
 
@@ -273,7 +274,7 @@ def test_a_checkpoint_that_forgot_a_file_is_found() -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(table.filter(pc.not_equal(pc.fill_null(paths, ""), live(log)[1].path)), sink)
     log.store.put(path, bytes(sink.getvalue()))
-    assert found(cluster) == {"checkpoint-differs", "offsets-missing"}
+    assert found(cluster) == {"checkpoint-differs", "offsets-missing", "totals-wrong"}
 
 
 @pytest.mark.parametrize("hint", [b"no JSON", b'{"version": 2, "size": 1}'])
@@ -350,6 +351,39 @@ def test_an_end_that_no_action_tells_is_found() -> None:
 
     edit_entry(log, 2, edit)
     assert found(cluster) == {"offsets-disagree"}
+
+
+def test_totals_that_are_not_those_of_the_live_files_are_found_where_they_went_wrong() -> None:
+    _, _, cluster, log = a_plain_world()
+
+    def count_twice(lines: Lines) -> None:
+        totals = lines[0]["commitInfo"]["sparklog"]["totals"]
+        totals[0] += 1
+
+    edit_entry(log, 2, count_twice)
+    report = check_cluster(cluster)
+    assert codes(report) == {"totals-wrong"}
+    told = [one.subject.delta_version for one in report.warnings]
+    assert told == [2, 3]  # what follows goes on from it in none of them
+    for version in (3, 4):
+        edit_entry(log, version, count_twice)
+    report = check_cluster(cluster)
+    assert [one.subject.delta_version for one in report.warnings] == [2, 4]
+    assert seen(report, Code.TOTALS_WRONG)[1].startswith("commitInfo carries 5 files, ")
+
+
+def test_totals_of_a_log_that_begins_later_are_compared_with_the_live_files() -> None:
+    _, clock, cluster, log = a_plain_world()
+    writer = a_writer(log)
+    for _ in range(6):
+        clock.advance(DAY_MS / 2)
+        append(writer, "later")
+    write_checkpoint(log)
+    append(writer, "after")
+    assert clean_log(log, retention_ms=DAY_MS) is not None
+    assert found(cluster) == set()
+    edit_entry(log, 11, lambda lines: lines[0]["commitInfo"]["sparklog"].update(totals=[1, 2, 3, None]))
+    assert found(cluster) == {"totals-wrong"}
 
 
 def test_an_append_that_skips_offsets_is_found() -> None:

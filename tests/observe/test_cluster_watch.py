@@ -7,11 +7,13 @@ import pytest
 from sparklog import Admin
 from sparklog.delta.actions import Protocol
 from sparklog.errors import InvalidArgumentError, StorePermissionError, StoreUnavailableError
+from sparklog.log.live_totals import LiveTotals
 from sparklog.log.state import load_state
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.observe import ClusterFigures, ClusterWatch, Shard, TopicFigures
+from sparklog.observe.watching import Watching, WatchStatus
 from tests.observe.support import Watched, watched
-from tests.support import DAY_MS, T0_MS, foreign_commit, two_days_of_others, unsequenced_file
+from tests.support import DAY_MS, T0_MS, a_writer, foreign_commit, two_days_of_others, unsequenced_file
 
 LISTINGS = 5
 """Of topics, groups, transactional ids, markers of sessions, notes of maintenance."""
@@ -253,7 +255,8 @@ def test_the_first_look_tells_of_newest_commits_and_groups_before_it_has_loaded_
     whole = watch.look(on_part=note)
     [part], [before], after = parts, requests, many.requests()
     assert (part.is_part, whole.is_part) == (True, False)
-    assert before == 2 + 2 * 5 + 4 * 3  # listings; of a topic a LIST and its newest entry; of a group its members, too
+    # Listings; of a topic a LIST and its newest entry; of a group its members, too.
+    assert before == LISTINGS + 2 * 5 + 4 * 3
     assert (part.unread_topic_count, part.unread_group_count) == (0, 0)
     for first, then in zip(part.topics, whole.topics, strict=True):
         assert (first.has_files, then.has_files) == (False, True)
@@ -262,16 +265,67 @@ def test_the_first_look_tells_of_newest_commits_and_groups_before_it_has_loaded_
         for one, other in zip(first.partitions, then.partitions, strict=True):
             assert (one.log_start_offset, one.log_end_offset) == (other.log_start_offset, other.log_end_offset)
             assert (one.record_count, one.file_count) == (one.log_end_offset - one.log_start_offset, 0)
-    for group, loaded in zip(part.groups, whole.groups, strict=True):
-        assert [(one.partition, one.lag, one.lag_ms) for one in group.partitions] == [
-            (one.partition, one.lag, None) for one in loaded.partitions
-        ]
-        assert group.member_count == loaded.member_count
+        assert (first.totals, first.totals_version) == (then.totals, then.totals_version)
+        assert first.totals == LiveTotals(1, then.partitions[0].size_bytes, 2, T0_MS)
+    assert part.groups == whole.groups  # what they read next is in the newest commits
+    assert part.maintained_ms == whole.maintained_ms
     assert watch.look(on_part=parts.append).topics == whole.topics
     assert len(parts) == 1
     many.requests()
     assert ClusterWatch(many.cluster).look().groups == whole.groups
-    assert after == many.requests() - 4 * 3  # the groups aren't read twice
+    assert after == many.requests() - 4 * 3 - (LISTINGS - 2)  # neither groups nor transactions are read twice
+
+
+def test_a_lag_in_time_is_told_first_where_the_newest_commit_has_the_record(many: Watched) -> None:
+    for number in range(3):
+        many.clock.advance(60_000)
+        many.append(a_writer(many.cluster.topic_log("a"), topic="a"), "z", timestamp_ms=T0_MS + number * 60_000)
+    offsets = {TopicPartition("a", 0): OffsetAndMetadata(4), TopicPartition("b", 0): OffsetAndMetadata(2)}
+    Admin(many.cluster).alter_group_offsets("g2", offsets)
+    parts: list[ClusterFigures] = []
+    whole = ClusterWatch(many.cluster).look(on_part=parts.append)
+
+    def lags_ms(figures: ClusterFigures, name: str) -> dict[str, int | None]:
+        [group] = (one for one in figures.groups if one.group_id == name)
+        return {one.partition.topic: one.lag_ms for one in group.partitions}
+
+    assert lags_ms(parts[0], "g3") == {"a": None}  # a record of four commits ago
+    assert lags_ms(whole, "g3") == {"a": 179_999}
+    assert lags_ms(parts[0], "g2") == lags_ms(whole, "g2") == {"a": 60_000, "b": 0, "e": 179_999}
+
+
+def test_where_the_newest_commit_carries_no_totals_the_first_look_knows_none(
+    many: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr("sparklog.log.commit.totals_after", lambda *_: None)
+        many.append(a_writer(many.cluster.topic_log("b"), topic="b"), "z")
+    parts: list[ClusterFigures] = []
+    whole = ClusterWatch(many.cluster).look(on_part=parts.append)
+    assert [one.name for one in parts[0].topics if one.totals is None] == ["b"]
+    assert topic(parts[0], "b").record_count == 3
+    assert topic(whole, "b").totals == LiveTotals(2, topic(whole, "b").partitions[0].size_bytes, 3, T0_MS)
+
+
+def test_the_part_is_told_as_soon_as_it_is_there_and_gone_when_the_look_has_ended(many: Watched) -> None:
+    told: list[WatchStatus] = []
+    watching = Watching(
+        lambda: ClusterWatch(many.cluster), interval_ms=1_000, on_part=told.append, tells_parts=True, clock=many.clock
+    )
+    watching.look()
+    [status] = told
+    assert status.figures is None
+    assert status.part is not None
+    assert status.part.is_part
+    assert watching.status().part is None
+    watching.look()
+    assert len(told) == 1
+
+
+def test_transactions_that_cannot_be_listed_fail_the_first_look_as_any_other(many: Watched) -> None:
+    many.failing.closed = "transactions/"
+    with pytest.raises(StorePermissionError):
+        ClusterWatch(many.cluster).look(on_part=lambda part: None)
 
 
 def test_of_very_many_topics_and_groups_the_first_by_name_are_told_of_first(

@@ -71,6 +71,7 @@ COVERED: Mapping[str, int] = {
     "strays": 4,
     "topics deleted": 12,
     "topics grown": 100,
+    "totals carried": 5_400,
     "unsynced transactions": 90,
     "versions of offset tables": 1_900,
     "worlds of hand-overs": 10,

@@ -10,6 +10,7 @@ from unittest import mock
 
 from proof.simulation.cluster.carrying import an_entry_carries_another_file
 from proof.simulation.cluster.sharing import a_shared_look_skips_an_entry
+from proof.simulation.cluster.totals import TOTALS, whoever_lost_a_race_counts_its_files_twice
 from proof.simulation.cluster.unsynced import LOST_COMMIT, offsets_before_are_not_flushed
 from sparklog.clock import Deadline
 from sparklog.compaction import clean_arrow, rewrite_arrow
@@ -442,6 +443,7 @@ PLANTED: Mapping[str, Fault] = _faults(
         an_entry_carries_another_file: (_K.INCONSISTENT_OFFSETS, _K.SKIPPED_POLL, _K.PHANTOM),
         who_waits_for_a_turn_decides_no_more: (_K.INCONSISTENT_OFFSETS, _K.LOST_WRITE, _K.DUPLICATE),
         a_shared_look_skips_an_entry: (_K.INCONSISTENT_OFFSETS, _K.LOST_WRITE, _K.DUPLICATE),
+        whoever_lost_a_race_counts_its_files_twice: (TOTALS,),
         the_newest_flush_goes_first: (_K.NON_MONOTONIC_SEND, _K.LOST_WRITE),
     }
 )

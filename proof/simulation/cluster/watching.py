@@ -7,12 +7,13 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
 from unittest import mock
 
-from sparklog.errors import InvalidTxnStateError
+from proof.simulation.cluster.totals import WatchedTotals
+from sparklog.errors import CorruptLogError, InvalidTxnStateError
 from sparklog.groups.offsets.offset_files import decode_rows
 from sparklog.groups.offsets.rows import OffsetRow, Rows, Stamp
 from sparklog.log.data.object_paths import object_path
@@ -116,8 +117,9 @@ def _offset(row: OffsetRow) -> int:
 
 
 class Watch:
-    """A version has one content, whoever reads it; log starts and ends never go back; no transaction is timed out too
-    early, and nobody is fenced by himself; only who owns a partition moves its committed offset.
+    """A version has one content, whoever reads it; log starts and ends never go back, and totals are right; no
+    transaction is timed out too early, and nobody is fenced by himself; only who owns a partition moves its committed
+    offset.
 
     Args:
         violate: told what isn't so.
@@ -137,6 +139,8 @@ class Watch:
         self._heads: dict[str, dict[int, _Head]] = {}
         self._offsets: dict[str, _Offsets] = {}
         """By folder of a group's offset table."""
+        self._totals: dict[str, WatchedTotals] = {}
+        """By folder of a topic's log."""
         self.on_rows: Callable[[str, Rows, Rows], object] = lambda who, before, after: None
         """Called with each new version of an offset table: who created it, the rows before it, and its own."""
 
@@ -184,12 +188,18 @@ class Watch:
             self._see_decision(who, folder, decode_transaction(number, path, data))
         elif folder.startswith(GROUPS_FOLDER) and folder.endswith(_TABLE_LOG):
             self._see_offsets(who, folder.removesuffix(_TABLE_LOG), path, data, read)
+        elif folder.startswith(TOPICS_FOLDER):
+            self._see_topic(folder, number, path, data)
+
+    def _see_topic(self, folder: str, number: int, path: str, data: bytes) -> None:
+        self._totals.setdefault(folder, WatchedTotals(self._violate, self._counts)).see(number, path, data)
 
     def begin_anew(self, left: Mapping[str, bytes]) -> None:
         """Everybody has died, and this is left; what was there before may be forgotten."""
         self.check_course()
         before = self._decisions
         self._newest, self._decisions, self._tokens, self._heads, self._offsets = {}, {}, {}, {}, {}
+        self._totals = {}
         for path in sorted(left):
             number, folder = _number_of(path), path.rpartition("/")[0]
             if number is None:
@@ -200,6 +210,9 @@ class Watch:
                 known = before.get(folder)
                 holder = known.holder if known is not None and known.entry.header == entry.header else ""
                 self._decisions[folder] = _Decision(entry, -math.inf, holder)
+            elif folder.startswith(TOPICS_FOLDER):
+                with suppress(CorruptLogError):  # the power loss has torn it
+                    self._see_topic(folder, number, path, left[path])
 
     def _see_offsets(self, who: str, table: str, path: str, data: bytes, read: Callable[[str], bytes]) -> None:
         added = [json.loads(line)["add"]["path"] for line in data.splitlines() if line.startswith(b'{"add"')]

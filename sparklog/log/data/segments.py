@@ -21,6 +21,7 @@ __all__ = [
     "SegmentIndex",
     "can_format_timestamp",
     "format_timestamp",
+    "is_sequenced",
     "overlapping",
     "parse_timestamp",
     "segment_of_add",
@@ -160,7 +161,7 @@ class SegmentIndex:
         index = cls()
         index.by_path = {segment.path: segment for segment in segments}
         for segment in index.by_path.values():
-            if _is_sequenced(segment):
+            if is_sequenced(segment):
                 index._ordered.setdefault(segment.partition or 0, []).append(segment)
         for ordered in index._ordered.values():
             ordered.sort(key=_order)
@@ -170,13 +171,13 @@ class SegmentIndex:
         """Add a segment; one of the same path is replaced (that is how sequencing publishes a file)."""
         self.remove(segment.path)
         self.by_path[segment.path] = segment
-        if _is_sequenced(segment):
+        if is_sequenced(segment):
             insort(self._ordered.setdefault(segment.partition or 0, []), segment, key=_order)
 
     def remove(self, path: str) -> None:
         """Forget a segment; one that isn't there is no error."""
         segment = self.by_path.pop(path, None)
-        if segment is not None and _is_sequenced(segment):
+        if segment is not None and is_sequenced(segment):
             ordered = self._ordered[segment.partition or 0]
             del ordered[bisect_left(ordered, _order(segment), key=_order)]
 
@@ -252,7 +253,8 @@ def overlapping(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
         yield together
 
 
-def _is_sequenced(segment: Segment) -> bool:
+def is_sequenced(segment: Segment) -> bool:
+    """Has the file a partition and offsets? Else no reader shows it."""
     return segment.base_offset is not None and segment.partition is not None
 
 

@@ -187,8 +187,7 @@ class Producer:
         self._check_transaction()
         pipeline, now = self._pipelines.get(topic), self._cluster.clock.ticks_ms()
         checked = check_sent_table(table, pipeline.topic, self._now_ms())
-        encoding = pipeline.topic.value_encoding
-        batches = table_batches(topic, checked, encoding, now_ticks_ms=now, is_whole=is_whole)
+        batches = table_batches(topic, checked, pipeline.topic.value_encoding, now_ticks_ms=now, is_whole=is_whole)
         if is_whole or numbered is not None:
             batches[0].pieces = [Piece(batches[0].count, numbered)]
         pipeline.queue.add_tables(batches)

@@ -34,7 +34,9 @@ class SharedReads:
     another one overwrites costs a request more, nothing else.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, writer_count: int = 0) -> None:
+        self.writer_count = writer_count
+        """How many writers have asked for these reads, ever: for one alone nothing is kept."""
         self._entries: dict[int, SharedEntry] = {}
         self._absence = (-1, -math.inf, -math.inf)
         """The version that wasn't there, when the look began, and when it ended."""
@@ -51,9 +53,11 @@ class SharedReads:
             self._under_way = (-1, -math.inf)
 
     def add(self, entry: Entry, data: bytes, *, began_ticks_ms: float) -> None:
-        """Keep an entry that was read from a trusted position."""
+        """Keep an entry that was read from a trusted position, where there is a writer beside the one that read it."""
+        if self.writer_count < 2:
+            return
         self._entries[entry.version] = SharedEntry(entry, data, began_ticks_ms)
-        for version in sorted(self._entries)[:-_MOST_ENTRIES]:
+        for version in list(self._entries)[:-_MOST_ENTRIES]:  # those kept first: a topic that is made again begins at 0
             self._entries.pop(version, None)
 
     def add_absence(self, version: int, *, began_ticks_ms: float, ended_ticks_ms: float) -> None:
@@ -94,4 +98,5 @@ def shared_reads_of(key: Hashable, table: str) -> SharedReads:
     found = _SHARED.get(full)
     if found is None:
         found = _SHARED[full] = SharedReads()
+    found.writer_count += 1  # where two threads do this at once and one is lost, a request more is made
     return found

@@ -43,11 +43,11 @@ class TotalsFollowed:
         elif version == 0:
             self._totals, self._is_complete = EMPTY, True
         self._version = version
-        expected = self._totals_after(added, removed)
+        expected = self._totals_after(added, removed, is_own=carried is not None)
         self._totals = expected if carried is None else carried  # what follows a wrong one isn't wrong itself
         return expected if expected is not None and carried not in (None, expected) else None
 
-    def _totals_after(self, added: Sequence[Segment], removed: Sequence[str]) -> LiveTotals | None:
+    def _totals_after(self, added: Sequence[Segment], removed: Sequence[str], *, is_own: bool) -> LiveTotals | None:
         is_known = self._totals is not None
         count, size, records, oldest = self._totals or EMPTY
         new = {one.path: one for one in added}
@@ -55,7 +55,8 @@ class TotalsFollowed:
             gone = self._live.pop(path, None)
             if gone is None:
                 # Is it one without offsets, or, where these entries don't tell of all, one that nothing is known of?
-                is_known = is_known and (self._is_complete or path in new)
+                # Another engine may add a file again that is there, to give it other statistics; writers of ours don't.
+                is_known = is_known and (self._is_complete or (is_own and path in new))
                 continue
             count, size, records = count - 1, size - gone.size_bytes, records - (gone.record_count or 0)
             if gone.min_timestamp_ms == oldest:

@@ -21,7 +21,7 @@ from tests.delta.test_log import TRUST_MS, a_bare_log, at
 def a_shared_log(*tokens: str) -> tuple[DeltaLog, CountingStore, ManualClock]:
     """A log whose readers share what they read, and its store, which counts."""
     store, clock = CountingStore(MemoryStore()), ManualClock()
-    log = replace(a_bare_log(*tokens, store=store, clock=clock), shared=SharedReads())
+    log = replace(a_bare_log(*tokens, store=store, clock=clock), shared=SharedReads(writer_count=2))
     store.reset()
     return log, store, clock
 
@@ -166,3 +166,23 @@ def test_what_nobody_holds_is_kept_no_longer() -> None:
     shared.add_absence(7, began_ticks_ms=1.0, ended_ticks_ms=2.0)
     del shared
     assert shared_reads_of("cluster", "topics/a").absence(7, after_ticks_ms=0.0, ended_from_ticks_ms=0.0) is None
+
+
+def test_of_one_writer_alone_nothing_is_kept() -> None:
+    log, _, _ = a_shared_log("a", "b")
+    alone = shared_reads_of("cluster", "topics/alone")
+    log = replace(log, shared=alone)
+    log.look(at(0, "a"))
+    assert log.shared_look(at(0, "a")) is None
+    assert shared_reads_of("cluster", "topics/alone") is alone
+    log.look(at(0, "a"))
+    assert [entry.version for entry in log.shared_look(at(0, "a")).entries] == [1]  # type: ignore[union-attr]
+
+
+def test_a_topic_that_was_made_again_keeps_its_first_entries() -> None:
+    log, _, _ = a_shared_log(*map(str, range(20)))
+    log.look(at(0, "0"), ahead=19)
+    again, _, _ = a_shared_log("x", "y")
+    again = replace(again, shared=log.shared)
+    again.look(at(0, "x"))
+    assert [entry.token for entry in again.shared_look(at(0, "x")).entries] == ["y"]  # type: ignore[union-attr]

@@ -18,11 +18,13 @@ from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path, entry_path, last_checkpoint_path
 from sparklog.integrity import Code, check_cluster
 from sparklog.integrity.log_listing import LogListing, check_checkpoints
+from sparklog.integrity.totals import TotalsFollowed
 from sparklog.log.announced.names import Announcement
 from sparklog.log.commit import Commit
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.producer_stamp import ProducerStamp
 from sparklog.log.data.segments import format_timestamp
+from sparklog.log.live_totals import LiveTotals
 from sparklog.log.producer_state import ProducerEntry, announcer_txn, producer_txn
 from sparklog.log.state import TopicState, load_state
 from sparklog.log.topic import alter_topic
@@ -514,3 +516,14 @@ def test_of_very_many_findings_the_rest_is_counted() -> None:
 
 def _remove(path: str) -> RemoveFile:
     return RemoveFile(path=path, deletion_ms=T0_MS)
+
+
+def test_a_file_that_another_engine_adds_again_is_no_reason_to_call_totals_wrong() -> None:
+    _, _, _, log = a_plain_world()
+    again, *_ = load_state(log).require_whole().index.by_path.values()
+    followed, carried = TotalsFollowed(), LiveTotals(12, 1_200, 12, 5)
+    assert followed.apply(7, [], [], carried) is None  # the log begins here: nothing is known of its files
+    assert followed.apply(8, [again], [], None) is None
+    assert followed.apply(9, [], [], carried) is None
+    assert followed.apply(10, [], [], carried) is None
+    assert followed.apply(11, [], [], LiveTotals(13, 1_200, 12, 5)) == carried

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparklog.delta.cleanup import clean_log
 from sparklog.errors import NonEmptyGroupError, SparklogError
 from sparklog.groups.admin.description import GroupState, describe
 from sparklog.groups.admin.emptiness import empty_generation, empty_since_ms, members_now
@@ -13,7 +12,7 @@ from sparklog.groups.membership.generations import Generation, clean_generations
 from sparklog.groups.membership.member_state import MemberState
 from sparklog.groups.offsets.changes import GENERATION_FENCE, ExpireOffsets
 from sparklog.groups.offsets.expiry import DEFAULT_RETENTION_MS, expired
-from sparklog.groups.offsets.offset_maintenance import LOG_RETENTION_MS, sweep
+from sparklog.groups.offsets.offset_maintenance import clean_offset_log, sweep
 from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.groups.offsets.rows import Rows
 from sparklog.log import Cluster
@@ -104,7 +103,7 @@ def expire_group(
     is_idle = is_group and since_ms is not None and now_ms - since_ms >= retention_ms
     is_over = is_idle and not rows.keys() - {GENERATION_FENCE}
     is_deleted = is_over and _delete(cluster, group)
-    cleaned = clean_log(table.log, retention_ms=LOG_RETENTION_MS)
+    cleaned = clean_offset_log(table.log)
     return _report(
         group,
         expired_offsets=len(gone),

@@ -12,7 +12,7 @@ Requests that delete many objects delete them in no order, and may be carried ou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sparklog.delta.checkpoint import check_checkpoint
@@ -147,7 +147,9 @@ def _deletable(
             held.append(version)
 
 
-def clean_log(log: DeltaLog, *, retention_ms: int) -> CleanupResult | None:
+def clean_log(
+    log: DeltaLog, *, retention_ms: int, before_delete: Callable[[], object] = lambda: None
+) -> CleanupResult | None:
     """Delete the log entries that nobody needs any more, in bulk. None where there is no log.
 
     The newest complete checkpoint is first read back and made to survive a power loss; nothing at or above it is
@@ -159,6 +161,8 @@ def clean_log(log: DeltaLog, *, retention_ms: int) -> CleanupResult | None:
 
     Args:
         retention_ms: at least ten times ``log.tail_trust_ms`` is kept, whatever is asked for (rule L3, cleanup).
+        before_delete: called where something is to be deleted, before it is, and once the newest checkpoint is known.
+            What it raises is raised, and nothing was deleted.
     Raises:
         CorruptLogError: the newest checkpoint can't be read back; nothing was deleted.
         StoreUnavailableError: others cleaned again and again before it was; nothing was deleted.
@@ -174,7 +178,8 @@ def clean_log(log: DeltaLog, *, retention_ms: int) -> CleanupResult | None:
             _secure_checkpoint(log, listing)
         except ObjectNotFoundError:  # while we slept somebody else cleaned, and took the checkpoint with it
             continue
-        return _delete_below(log, listing, max(retention_ms, math.ceil(_RETENTION_PER_TRUST * log.tail_trust_ms)))
+        kept_ms = max(retention_ms, math.ceil(_RETENTION_PER_TRUST * log.tail_trust_ms))
+        return _delete_below(log, listing, kept_ms, before_delete)
     raise StoreUnavailableError(f"log of {log.table} was cleaned under {_ATTEMPTS} looks; try again")
 
 
@@ -186,7 +191,9 @@ def _secure_checkpoint(log: DeltaLog, listing: Listing) -> None:
     log.store.sync([*parts, listing.entries[0][1].path])
 
 
-def _delete_below(log: DeltaLog, listing: Listing, retention_ms: int) -> CleanupResult:
+def _delete_below(
+    log: DeltaLog, listing: Listing, retention_ms: int, before_delete: Callable[[], object]
+) -> CleanupResult:
     """Delete what a listing's checkpoint replaces."""
     newest_modified_ms = listing.entries[-1][1].modified_ms
     marks = list(log.store.list(log.cleanup_marks))
@@ -201,6 +208,8 @@ def _delete_below(log: DeltaLog, listing: Listing, retention_ms: int) -> Cleanup
         retention_ms=retention_ms,
         cleaned_below=below,
     ):
+        if deleted == 0:
+            before_delete()
         if batch.below > below:
             below = batch.below
             log.mark_cleaned(below)

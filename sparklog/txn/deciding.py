@@ -36,7 +36,7 @@ __all__ = ["Decision", "abort_if_open", "decide", "deciding_for", "entry_in_plac
 _LOGGER = logging.getLogger("sparklog.txn")
 _ATTEMPTS = 5
 _MOST_REMEMBERED = 1_000
-"""Transactions whose records a :class:`Deciding` knows to be in their topics."""
+"""Transactions that a :class:`Deciding` knows to be aborted, or their records to be in their topics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def read_decision(log: TransactionLog, decider: Decider) -> Decision | None:
     """The decision of a transaction. None: it isn't decided yet.
 
     Two GETs at once, whatever the age and length of the log; a LIST of one page more where the entry is the newest or
-    isn't there.
+    isn't there; on a local folder a GET more where there is none yet.
 
     Raises:
         CorruptLogError: the log ends before the transaction began.
@@ -66,15 +66,20 @@ def read_decision(log: TransactionLog, decider: Decider) -> Decision | None:
         look = _look(log, number)
         if look is None:
             continue
-        if look.entry is None and look.newest < number - 1:
-            if _lost_its_end(log, look.newest):
+        if look.entry is None and look.newest < number:
+            if look.newest == number - 1 and not log.store.may_tear:  # no power loss takes anything there
+                return None
+            newest = log.read_entry(look.newest) if look.newest else None
+            if newest is None and look.newest:  # the log went on meanwhile
+                continue
+            if newest is not None and _is_lost(decider, newest):
                 return Decision(is_committed=False, entry=None, is_finished=True)
+            if look.newest == number - 1:
+                return None
             raise CorruptLogError(
                 f"transactional id {decider.transactional_id!r}: entry {number} is to decide a transaction, but its "
                 f"log ends at {look.newest}"
             )
-        if look.entry is None and look.newest == number - 1:
-            return None
         return _decision(decider, look.entry, is_finished=look.is_followed)
     raise _busy(log, number)
 
@@ -130,12 +135,17 @@ def was_lost(cluster: Cluster, decider: Decider) -> bool:
     return decision is not None and decision.entry is None and not decision.is_committed
 
 
-def _lost_its_end(log: TransactionLog, newest: int) -> bool:
-    """Does the log end too soon because a power loss took what its producer didn't fsync? Then what is missing wasn't
-    decided, for good: whoever began is dead, and the first entry of each epoch is durable, so no other has its number.
+def _is_lost(decider: Decider, newest: TransactionEntry) -> bool:
+    """Does a log whose newest entry comes before a decider's number end there because a power loss took what the
+    producer didn't fsync? Then what is missing wasn't decided, for good: whoever began is dead, and the first entry of
+    each epoch is durable, so no other has its number.
+
+    The entry right before the number was of the decider's epoch, so one of a later epoch took the place of what was
+    lost, whether its own producer fsyncs or not.
     """
-    entry = log.read_entry(newest)
-    return entry is not None and entry.header.is_unsynced
+    if newest.header.producer_epoch > decider.producer_epoch:
+        return True
+    return newest.header.is_unsynced and newest.version < decider.number - 1
 
 
 def _decision(decider: Decider, entry: TransactionEntry | None, *, is_finished: bool) -> Decision:
@@ -227,7 +237,7 @@ def deciding_for(cluster: Cluster, *, reason: str, timeout_ms: float) -> Decidin
         reason: as the producer of a transaction is told that is aborted.
         timeout_ms: for aborting one, and for each topic that has to get its records.
     """
-    finished: set[Decider] = set()
+    finished: dict[Decider, bool] = {}
 
     def look(decider: Decider) -> bool | None:
         decision = read_decision(open_transaction_log(cluster, decider.transactional_id), decider)
@@ -235,15 +245,15 @@ def deciding_for(cluster: Cluster, *, reason: str, timeout_ms: float) -> Decidin
 
     def finish(decider: Decider) -> bool | None:
         if decider in finished:
-            return True
+            return finished[decider]
         log = open_transaction_log(cluster, decider.transactional_id)
         decision = read_decision(log, decider)
         if decision is None:
             return None
         log.make_durable(decider.number, decision.entry)
         _carry_out(cluster, log, decision, timeout_ms=timeout_ms)
-        if decision.is_committed and len(finished) < _MOST_REMEMBERED:
-            finished.add(decider)
+        if len(finished) < _MOST_REMEMBERED:
+            finished[decider] = decision.is_committed
         return decision.is_committed
 
     return Deciding(

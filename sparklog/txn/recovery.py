@@ -277,6 +277,7 @@ class _Recovery:
         entry = newest.follow(
             TransactionState.EMPTY, header=next_header(newest.header), reason=reason, now_ms=self._log.clock.now_ms()
         )
+        self._log.make_durable(newest.version, newest)  # what comes now is durable, so what lies before it is
         deadline = self._log.clock.deadline_in(self._timeout_ms)
         try:
             found, _, is_ours = append_entry(self._log, position, entry, tokens=set(), deadline=deadline)

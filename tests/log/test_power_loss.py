@@ -40,7 +40,9 @@ from sparklog.testing import (
     SimulatedCrash,
     WrappedStore,
 )
-from sparklog.txn.recovery import RecoveryAction, recover_transactions
+from sparklog.txn import recovery
+from sparklog.txn.deciding import deciding_for, was_lost
+from sparklog.txn.recovery import EXPIRATION_MS, RecoveryAction, recover_transactions
 from tests.support import (
     DAY_MS,
     T0_MS,
@@ -55,7 +57,7 @@ from tests.support import (
     versions_of,
     within,
 )
-from tests.txn.support import ANN, BOB, Driver, a_cluster, a_world, committed, soon, take, values
+from tests.txn.support import ANN, BOB, IN, Driver, a_cluster, a_world, committed, soon, take, values
 from tests.txn.support import a_log as a_transaction_log
 
 T = TypeVar("T")
@@ -632,6 +634,55 @@ def test_a_producer_goes_on_where_a_power_loss_took_the_end_of_its_ids_log() -> 
     driver.send_offset(9)
     driver.commit()
     assert committed(world.cluster()) == 9
+
+
+@pytest.mark.parametrize("inits", [[True], [False], [True, True], [False] * 3, [False] * 4, [True] * 4, [False] * 5])
+def test_a_lost_decision_stays_lost_however_the_id_is_opened_again(inits: list[bool]) -> None:
+    """With ``acks=all``, as by an older sparklog, no entry says ``unsynced``; and one may have the number before the
+    one that was to decide."""
+    world = World()
+    a_pending_offset_whose_decision_is_lost(world)
+    for sync in inits:
+        Driver(world.cluster(), sync=sync).init()
+    deciding = deciding_for(world.cluster(), reason="", timeout_ms=60_000)
+    row = OffsetTable(world.cluster(), "g").fetch()[IN]
+    assert row.pending is not None
+    decider = row.pending.decider
+    assert deciding.look(decider) is False
+    is_number_taken = decider.number in a_transaction_log(world.cluster()).numbers()
+    assert was_lost(world.cluster(), decider) is not is_number_taken  # else the id has gone on
+    take(world.cluster(), BOB)
+    assert committed(world.cluster()) == 7
+
+
+def test_an_epoch_that_takes_an_unused_id_is_begun_behind_what_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "clean_transaction_log", lambda log, newest: 0)  # the power fails before
+    world = World()
+    for number in range(2):
+        driver = Driver(world.cluster(), sync=False).init()
+        driver.begin()
+        driver.send_offset(6 + number)
+        driver.commit()
+        driver.complete()
+        driver.session.close()
+    world.clock.advance(30 * DAY_MS)
+    recover_transactions(world.cluster(), expire_after_ms=EXPIRATION_MS)
+    numbers = a_transaction_log(world.cluster()).numbers()
+    assert world.disk.lose([transaction_entry("tx", number) for number in numbers]) == []
+
+
+def test_an_abort_with_acks_1_is_flushed_once_by_who_reads_behind_it() -> None:
+    world = World()
+    driver = Driver(world.cluster(), sync=False).init()
+    driver.begin()
+    driver.send_offset(6)
+    decider = driver.session.decider
+    driver.abort()
+    machine = FaultyStore(world.memory)
+    deciding = deciding_for(a_cluster(PowerLossStore(world.disk, machine), world.clock), reason="", timeout_ms=60_000)
+    assert [deciding.finish(decider) for _ in range(3)] == [False] * 3
+    assert [call.op for call in machine.calls].count("sync_all") == 1
+    assert transaction_entry("tx", decider.number) not in world.disk.lose(world.disk.objects())
 
 
 def test_a_log_that_was_fsynced_and_ends_too_soon_is_still_an_error() -> None:

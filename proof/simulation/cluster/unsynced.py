@@ -125,7 +125,7 @@ def offsets_before_are_not_flushed() -> AbstractContextManager[object]:
     def told_to_be_durable(log: object, state: OffsetState) -> OffsetState:
         return replace(state, unsynced_since=state.position.version + 1, unread=range(0))
 
-    return mock.patch.object(offset_commit, "_synced", told_to_be_durable)
+    return mock.patch.object(offset_commit, "synced", told_to_be_durable)
 
 
 def _partition(life: Life) -> TopicPartition:

@@ -43,7 +43,7 @@ from sparklog.log.data.object_paths import object_path
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position, advance
 
-__all__ = ["Changed", "OffsetTarget"]
+__all__ = ["Changed", "OffsetTarget", "synced"]
 
 _WRITER_REMEMBERED_MS = 604_800_000
 """Seven days: for so long at least a ``txn`` action stays in the table (rule L7, producer state)."""
@@ -117,7 +117,7 @@ class OffsetTarget(CommitTarget[OffsetState, Changed]):
         was read now."""
         if not self._is_current:
             return self.read_current(state), False
-        return _synced(self.log, state) if self._sync and None in self.decided.errors else state, True
+        return synced(self.log, state) if self._sync and None in self.decided.errors else state, True
 
     def prepare(self, state: OffsetState, decision: Changed, *, lost_races: int) -> _OffsetDraft:
         self._is_current = False
@@ -125,7 +125,7 @@ class OffsetTarget(CommitTarget[OffsetState, Changed]):
         syncs_late = self._sync and lost_races >= _LOSSES_BEFORE_SYNCING_LATE and _is_unsynced(self._winner)
         sync = self._sync and not syncs_late
         if sync:
-            state = _synced(log, state)  # for the draft: the loop goes on with another one
+            state = synced(log, state)  # for the draft: the loop goes on with another one
         elif syncs_late:
             _check_nothing_is_torn(log, state)
         began = clock.ticks_ms()
@@ -266,8 +266,13 @@ def _is_unsynced(entry: Entry | None) -> bool:
     return entry is not None and entry.info is not None and UNSYNCED_INFO in entry.info
 
 
-def _synced(log: DeltaLog, state: OffsetState) -> OffsetState:
-    """The state, once what it was read from survives a power loss (rule L9, fsync)."""
+def synced(log: DeltaLog, state: OffsetState) -> OffsetState:
+    """The state, once what it was read from survives a power loss (rule L9, fsync).
+
+    Raises:
+        CorruptLogError: a power loss has left an entry in part; names it.
+        StoreError.
+    """
     _check_nothing_is_torn(log, state)
     sync_unsynced(log, state.unsynced(log))
     return replace(state, unsynced_since=state.position.version + 1, unread=range(0))
@@ -275,7 +280,7 @@ def _synced(log: DeltaLog, state: OffsetState) -> OffsetState:
 
 def _synced_late(log: DeltaLog, state: OffsetState) -> OffsetState:
     """The same of what is committed already. Raises ``CommitStateUnknownError``."""
-    return sync_committed(log, state.position.version, partial(_synced, log, state))
+    return sync_committed(log, state.position.version, partial(synced, log, state))
 
 
 def _check_nothing_is_torn(log: DeltaLog, state: OffsetState) -> None:

@@ -3,18 +3,20 @@ log."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from sparklog.delta.checkpoint import checkpoint_due, write_checkpoint
-from sparklog.delta.cleanup import clean_log
-from sparklog.delta.commit import sync_unsynced
+from sparklog.delta.cleanup import CleanupResult, clean_log
 from sparklog.delta.listing import read_hint
 from sparklog.delta.log import DeltaLog
+from sparklog.groups.offsets.offset_commit import synced
 from sparklog.groups.offsets.offset_files import plan_sweep
 from sparklog.groups.offsets.offset_state import NO_TABLE, load_state
 from sparklog.log.data.object_paths import object_path
 
-__all__ = ["LOG_RETENTION_MS", "maintain_offsets", "sweep"]
+__all__ = ["clean_offset_log", "maintain_offsets", "sweep"]
 
-LOG_RETENTION_MS = 3_600_000
+_LOG_RETENTION_MS = 3_600_000
 """Retention of the log's entries: as long as the replaced data files; rule L3, cleanup, asks for ten minutes at least.
 A topic's day would be 864,000 versions of a group of 50 that commits every five seconds
 (docs/decisions/0005-a-member-has-two-objects.md)."""
@@ -36,7 +38,7 @@ def maintain_offsets(log: DeltaLog, version: int, *, sweeps: bool = True) -> int
     checkpoint_version = write_checkpoint(log) or checkpoint_version
     if sweeps:
         sweep(log)
-        clean_log(log, retention_ms=LOG_RETENTION_MS)
+        clean_offset_log(log)
     return checkpoint_version
 
 
@@ -46,6 +48,11 @@ def sweep(log: DeltaLog) -> int:
 
     Safe to run twice at once, and with any delay between the look and the deletion: what may go once, may go for ever.
     See :mod:`sparklog.groups.offsets.offset_files`.
+
+    Raises:
+        CorruptLogError: the table can't be read, or a power loss has left an entry in part: whoever clears that away
+            needs the files of older versions. Nothing was deleted.
+        StoreError, ….
     """
     state = load_state(log)
     if state.position.version == NO_TABLE:
@@ -62,9 +69,28 @@ def sweep(log: DeltaLog) -> int:
         )
     )
     if plan:
-        sync_unsynced(log, state.unsynced(log))  # or a power loss leaves an older version without its file
+        synced(log, state)  # or a power loss leaves an older version without its file
         log.store.delete(plan)
     return len(plan)
+
+
+def clean_offset_log(log: DeltaLog) -> CleanupResult | None:
+    """Delete the log's entries that were followed an hour ago, as :func:`~sparklog.delta.cleanup.clean_log`.
+
+    The newest version survives a power loss before: if its file went with the power, and the older entries are gone,
+    nothing could be opened any more. That the checkpoint and its entry are durable isn't enough.
+
+    Raises:
+        CorruptLogError: a power loss has left an entry in part; and as that. Nothing was deleted.
+        StoreError, ….
+    """
+    return clean_log(log, retention_ms=_LOG_RETENTION_MS, before_delete=partial(_secure, log))
+
+
+def _secure(log: DeltaLog) -> None:
+    """Let the table as of now survive a power loss (rule L9, fsync); no request where nothing is fsynced."""
+    if log.store.may_tear:
+        synced(log, load_state(log))
 
 
 def _modified_ms(log: DeltaLog, folder: str, path: str) -> int | None:

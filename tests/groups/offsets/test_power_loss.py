@@ -13,14 +13,14 @@ from random import Random
 
 import pytest
 
+from sparklog.compaction import group_cleanup
 from sparklog.delta.checkpoint import write_checkpoint
-from sparklog.delta.cleanup import clean_log
 from sparklog.delta.commit import sync_unsynced
 from sparklog.delta.names import parse_name
 from sparklog.errors import CorruptLogError, SparklogError, StoreUnavailableError
-from sparklog.groups.offsets import offset_commit
+from sparklog.groups.offsets import offset_commit, offset_maintenance
 from sparklog.groups.offsets.changes import Change
-from sparklog.groups.offsets.offset_maintenance import sweep
+from sparklog.groups.offsets.offset_maintenance import clean_offset_log, maintain_offsets, sweep
 from sparklog.groups.offsets.offset_state import UNSYNCED_INFO, load_state, load_whole
 from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.model import TopicPartition
@@ -51,6 +51,7 @@ from tests.groups.offsets.support import (
     take,
 )
 from tests.support import DAY_MS, T0_MS, LazyDisk
+from tests.txn.support import a_cluster
 
 SEEDS = range(40)
 STEPS = 12
@@ -88,7 +89,15 @@ class Group:
         log = self._a_process().log
         write_checkpoint(log)
         sweep(log)
-        clean_log(log, retention_ms=DAY_MS)
+        clean_offset_log(log)
+
+    def expire(self) -> None:
+        """The same in another order, as ``sparklog maintain`` does it for each group, without a checkpoint."""
+        clean_offset_log(log := self._a_process().log)
+        sweep(log)
+
+    def checkpoint(self) -> None:
+        write_checkpoint(self._a_process().log)
 
     def play(self) -> None:
         acts, weights = zip(*self.acts(), strict=True)
@@ -126,7 +135,13 @@ class MixedGroup(Group):
         self.quick = None
 
     def acts(self) -> list[tuple[Callable[[], object], int]]:
-        return [*super().acts(), (self.commit_quickly, 12), (self.restart_quick, 1)]
+        return [
+            *super().acts(),
+            (self.commit_quickly, 12),
+            (self.restart_quick, 1),
+            (self.expire, 1),
+            (self.checkpoint, 2),
+        ]
 
     def check(self) -> None:
         clear_away(self)
@@ -152,6 +167,8 @@ def clear_away(group: Group) -> list[int]:
             if found is None:
                 raise
             version = int(next(number for number in found.groups() if number is not None))
+        if version in cleared:
+            raise CorruptLogError(f"cleared away {cleared}, and version {version} is named again")
         cleared.append(version)
         for path in [found.path for found in group.memory.list(f"{log.table}/_delta_log/")]:
             name = parse_name(path.rpartition("/")[2])
@@ -378,6 +395,81 @@ def test_an_old_file_is_swept_once_what_replaced_it_is_durable() -> None:
     group.commit_quickly()
     assert sweep(group._a_process().log) > 0
     group.disk.lose(group.disk.objects())
+    group.check()
+
+
+def cleanup_flushes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: old entries are deleted before the newest version is durable."""
+    monkeypatch.setattr(offset_maintenance, "_secure", lambda log: None)
+
+
+def maintained(group: MixedGroup) -> object:
+    """By the process whose commit makes it due."""
+    return maintain_offsets(group._a_process().log, load_state(group._a_process().log).position.version)
+
+
+def expired(group: MixedGroup) -> object:
+    """By ``sparklog maintain``."""
+    cluster = a_cluster(PowerLossStore(group.disk, group._machine), group.clock)
+    return group_cleanup.expire_group(cluster, "g", now_ms=group.clock.now_ms(), timeout_ms=60_000)
+
+
+@pytest.mark.parametrize("plant", [None, cleanup_flushes_nothing])
+@pytest.mark.parametrize("clean", [maintained, expired])
+def test_old_entries_are_deleted_once_the_newest_version_is_durable(
+    clean: Callable[[MixedGroup], object],
+    plant: Callable[[pytest.MonkeyPatch], None] | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Files were swept a moment ago, or the power fails before they are: nothing else flushes the newest file."""
+    group = a_mixed_group()
+    group.clock.advance(2 * HOUR_MS)
+    group.commit_quickly()
+    group.clock.advance(2 * HOUR_MS)
+    group.commit_quickly()
+    assert sweep(group._a_process().log) > 0
+    group.commit()
+    group.commit_quickly()
+    write_checkpoint(group._a_process().log)
+    monkeypatch.setattr(offset_maintenance, "checkpoint_due", lambda **_: True)
+    monkeypatch.setattr(group_cleanup, "sweep", lambda log: 0)
+    if plant is not None:
+        plant(monkeypatch)
+    clean(group)
+    assert group.memory.list_names("groups/g/offsets/_delta_log/")[0] != f"{0:020d}.json"
+    group.disk.lose(group.disk.objects())
+    if plant is None:
+        group.check()
+        assert offsets_of(a_table(group.memory, group.clock).fetch())[P2] == 3
+        return
+    with pytest.raises(CorruptLogError):
+        group.check()
+
+
+@pytest.mark.parametrize("plant", [None, torn_entries_are_passed_over])
+@pytest.mark.parametrize("clean", [lambda group: sweep(group._a_process().log), expired])
+def test_nothing_is_swept_behind_an_entry_that_is_torn(
+    clean: Callable[[MixedGroup], object],
+    plant: Callable[[pytest.MonkeyPatch], None] | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who commits without fsync goes on behind it for hours; what is cleared away then shows the version below."""
+    group = a_mixed_group()
+    group.commit()
+    for _ in range(2):
+        group.commit_quickly()
+    group.disk.lose([entry_of(group, 2)], torn=True)
+    for _ in range(2):
+        group.clock.advance(2 * HOUR_MS)
+        group.commit_quickly()
+    if plant is not None:
+        plant(monkeypatch)
+        clean(group)
+        with pytest.raises((KeyError, SparklogError)):
+            group.check()
+        return
+    with pytest.raises(CorruptLogError, match=f"{2:020d}.json"):
+        clean(group)
     group.check()
 
 

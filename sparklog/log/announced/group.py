@@ -40,7 +40,7 @@ who lists behind each of them never creates one."""
 _LOOKS_FOR_VERSION = 16
 """In a cycle, at most."""
 _WAITED_FOR_LOOK = 0.3
-"""A look of another writer in this process is waited for until it has taken so many cycles."""
+"""Looks of other writers in this process are waited for as long as this part of a cycle, once for each own look."""
 _COMPANY_MS = 60_000
 """For as long after an entry of another producer a writer announces what it uploads."""
 _REFUSED_FOR_MS = 60_000
@@ -275,7 +275,9 @@ class Participation:
     def _looks(self, state: TopicState, own: frozenset[str]) -> bool:
         """Look for the versions that are expected. True: some were applied."""
         turns, began = self._group.turns, self._clock.ticks_ms()
-        while state.log.is_looked_for(state.position, within_ms=_WAITED_FOR_LOOK * turns.cycle_ms):
+        most_ms = _WAITED_FOR_LOOK * turns.cycle_ms
+        until = min(began + most_ms, self._deadline.ticks_ms)  # of several looks that begin one after another, too
+        while self._clock.ticks_ms() < until and state.log.is_looked_for(state.position, within_ms=most_ms):
             self._clock.sleep_ms(max(1.0, turns.cycle_ms / 32))
         version, anchor_ticks_ms = state.position.version, state.position.anchor_ticks_ms
         if self._applies_shared(state, ended_from_ticks_ms=began):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from types import ModuleType
+from typing import TypeVar
 
-__all__ = ["import_on_use", "module_on_use"]
+__all__ = ["import_on_use", "load_uncollected", "module_on_use"]
+
+T = TypeVar("T")
 
 
 def import_on_use(
@@ -50,3 +55,37 @@ def module_on_use(name: str) -> ModuleType:
 
     For modules that few calls of a process need, and that take much time or memory."""
     return _ModuleOnUse(name)
+
+
+_LOADING: list[None] = []
+"""An entry for each call that has stopped Python's collector."""
+
+
+def load_uncollected(module: str, load: Callable[[], T]) -> T:
+    """The result of ``load``, which imports a module of much code: the first time without collections of garbage.
+
+    Modules make ten thousands of objects that live on, and Python searches them for garbage again and again, at last
+    together with all others that there are. Of two threads that load at once the first one to end lets collections
+    happen to the other, which is only slower. Raises what ``load`` raises.
+    """
+    if module in sys.modules or not gc.isenabled():
+        return load()
+    _LOADING.append(None)
+    try:
+        gc.disable()
+        return load()
+    finally:
+        gc.enable()
+        if _LOADING:  # else this is a child that was forked meanwhile
+            _LOADING.pop()
+
+
+def _collect_in_child() -> None:
+    """Let a process collect that was forked meanwhile, by another thread: nobody else would."""
+    if _LOADING:
+        _LOADING.clear()
+        gc.enable()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_collect_in_child)

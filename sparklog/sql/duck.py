@@ -19,6 +19,7 @@ from sparklog.errors import (
     NotATopicError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.lazy_imports import load_uncollected
 from sparklog.log.cluster import Cluster, open_cluster, topic_names
 from sparklog.parallel import parallel_map, parallel_results
 from sparklog.paths import TOPICS_FOLDER
@@ -210,7 +211,7 @@ def _datasets(
     cluster: Cluster, topics: Iterable[str], *, skip_deleted: bool, consistent: bool
 ) -> dict[str, Any | None]:
     """The records of each topic; None for one that is passed over."""
-    from sparklog.sql.dataset import topic_dataset  # 20 ms of imports, which DuckDB's setting up has time for
+    topic_dataset = load_uncollected("sparklog.sql.dataset", _load_topic_dataset)
 
     wanted = list(topics)
     if consistent:
@@ -236,13 +237,24 @@ def _datasets(
     return dict(zip(wanted, parallel_map(dataset, wanted), strict=True))
 
 
+def _load_topic_dataset() -> Callable[..., Any]:
+    from sparklog.sql.dataset import topic_dataset  # 20 ms of imports, which DuckDB's setting up has time for
+
+    return topic_dataset
+
+
 def duckdb_module() -> ModuleType:
     """DuckDB. Raises ``InvalidConfigurationError``: it isn't installed."""
-    try:
+
+    def load() -> ModuleType:
         import duckdb
+
+        return duckdb
+
+    try:
+        return load_uncollected("duckdb", load)
     except ImportError as error:
         raise InvalidConfigurationError("SQL needs DuckDB: pip install 'sparklog[sql]'") from error
-    return duckdb
 
 
 def _named_in(cluster: Cluster, text: str) -> tuple[Iterable[str], Mapping[str, str]]:

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -105,10 +106,10 @@ class Producer:
         """Send a record; returns before it is stored, with a future. Waits only for a topic's first opening, and while
         the buffer is full; a send that is cancelled meanwhile is sent. Otherwise as :meth:`sparklog.Producer.send`.
         """
-        producer = self._producer
-        if producer is None or self._thread.is_ended:
+        producer, thread = self._producer, self._thread
+        if producer is None or thread.is_ended:
             producer = self._started()
-        if not self._thread.pending_count and deliver_at is None:  # or this would overtake what waits there
+        if not thread.pending_count and deliver_at is None:  # or this would overtake what waits there
             if headers is None and partition is None and timestamp_ms is None:
                 queue = producer._pipelines.plain_queues.get(topic)
                 sent = None if queue is None else queue.add_plain(key, value)
@@ -116,11 +117,9 @@ class Producer:
                     return sent  # type: ignore[return-value] # the type that this client has named
             if not producer._may_wait(topic):
                 return send_future(producer.send(topic, value, key, headers, partition, timestamp_ms))
-        return send_future(
-            await self._thread.call(
-                lambda: producer.send(topic, value, key, headers, partition, timestamp_ms, deliver_at=deliver_at)
-            )
-        )
+        record = (topic, value, key, headers, partition, timestamp_ms)
+        # No lambda: every call would make a cell for each argument that it refers to, whether it comes here or not.
+        return send_future(await thread.call(partial(producer.send, *record, deliver_at=deliver_at)))
 
     async def send_and_wait(
         self,

@@ -182,6 +182,11 @@ def test_close_ends_polls(uri):
     asyncio.run(main())
 
 
+def test_sending_keeps_no_argument_for_a_function_within():
+    """Each that it kept would cost every record a cell: together they took a third of a call."""
+    assert Producer.send.__code__.co_cellvars == ()
+
+
 def test_a_full_buffer_blocks_no_loop_and_a_cancelled_send_is_sent(uri):
     async def main():
         async with Producer(uri, buffer_memory=20_000, linger_ms=100, max_request_size=10_000) as producer:

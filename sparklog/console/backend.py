@@ -18,7 +18,7 @@ from sparklog.console.settings import ConsoleSettings
 from sparklog.console.statements import TopicShape
 from sparklog.console.streaming import Job, StreamedResponse
 from sparklog.console.threads import Threads, result_of
-from sparklog.console.waiting import CURRENT, Activity, Waiting, activity
+from sparklog.console.waiting import CURRENT, Waiting
 from sparklog.errors import (
     InvalidArgumentError,
     RetriableError,
@@ -34,6 +34,7 @@ from sparklog.log.state import open_state
 from sparklog.observe import ClusterFigures, ClusterWatch, GroupFigures, Problem, TopicFigures, TransactionFigures
 from sparklog.observe.watching import Watching, WatchStatus
 from sparklog.paths import CLUSTER_FILE, TOPICS_FOLDER, check_topic_name
+from sparklog.storage.request_counts import Activity
 
 __all__ = ["Backend", "BusyError"]
 
@@ -265,7 +266,7 @@ class Backend:
 
     def _asked(self) -> Activity:
         cluster = self._opening.opened
-        return Activity() if cluster is None else activity(cluster.store.counts.by_kind())
+        return Activity() if cluster is None else cluster.store.counts.activity()
 
     def _reason(self) -> str:
         error = self._watching.status().error

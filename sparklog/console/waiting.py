@@ -3,43 +3,31 @@ than anybody looks at an empty page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
 
 from sparklog.clock import Clock
 from sparklog.errors import StoreUnavailableError
-from sparklog.storage.request_counts import RequestCount
+from sparklog.storage.request_counts import Activity
 
-__all__ = ["Activity", "Waiting", "activity", "is_silent", "read_files"]
+__all__ = ["Waiting", "read_files", "silent_ms"]
 
 _LONGEST_MS = 60_000.0
-"""Even where the store goes on answering."""
+"""Even where the store goes on answering, or isn't asked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Activity:
-    """Requests of this process to the store that have ended, as of one moment."""
+def silent_ms(activity: Activity, *, since_ms: float, now_ms: float) -> float:
+    """How long a store has been asked in vain: a call has been under way for so long, or calls have failed, and none
+    was answered meanwhile. 0 where nothing is asked of it: whoever computes doesn't wait for a store.
 
-    requests: int = 0
-    errors: int = 0
-    bytes: int = 0
-
-
-def activity(counts: Mapping[str, RequestCount]) -> Activity:
-    """The sums over all kinds of request."""
-    found = counts.values()
-    return Activity(
-        requests=sum(one.requests for one in found),
-        errors=sum(one.errors for one in found),
-        bytes=sum(one.bytes for one in found),
-    )
-
-
-def is_silent(before: Activity, now: Activity) -> bool:
-    """Whether no request was answered between two moments: none has ended, or some have failed and none brought a
-    byte."""
-    return now.requests == before.requests or (now.errors > before.errors and now.bytes == before.bytes)
+    Args:
+        since_ms: when the wait began; what was before doesn't count.
+    """
+    asked = [at for at in (activity.oldest_call_ms, activity.failing_since_ms) if at is not None]
+    if not asked:
+        return 0.0
+    heard = since_ms if activity.answered_ms is None else max(since_ms, activity.answered_ms)
+    return max(0.0, now_ms - max(heard, min(asked)))
 
 
 class Waiting:
@@ -51,7 +39,7 @@ class Waiting:
         """Begins now.
 
         Args:
-            asked: the requests as of now.
+            asked: whether the store answers, as of now.
             silence_ms: the wait ends where the store is silent for so long.
             reason: what is known of why the store doesn't answer; empty: nothing.
         """
@@ -61,25 +49,20 @@ class Waiting:
         self._asked = asked
         self._reason = reason
         self._clock = clock
-        self._began_ms = self._since_ms = clock.ticks_ms()
-        self._seen = asked()
+        self._began_ms = clock.ticks_ms()
 
     def __call__(self) -> Exception | None:
         if not self.is_bounded:
             return None
-        now = self._clock.ticks_ms()
-        if now - self._since_ms >= self._silence_ms:
-            seen = self._asked()
-            if is_silent(self._seen, seen):
-                return self._error(f"the store hasn't answered for {(now - self._since_ms) / 1_000:.1f} s")
-            self._seen, self._since_ms = seen, now
+        activity, now = self._asked(), self._clock.ticks_ms()
+        silent = silent_ms(activity, since_ms=self._began_ms, now_ms=now)
+        if silent and silent >= self._silence_ms:
+            reason = self._reason()
+            text = f"the store hasn't answered for {silent / 1_000:.1f} s"
+            return StoreUnavailableError(f"{text}: {reason}" if reason else text)
         if now - self._began_ms >= _LONGEST_MS:
-            return self._error(f"the store hasn't answered all that was asked within {_LONGEST_MS / 1_000:.0f} s")
+            return StoreUnavailableError(f"the answer wasn't ready within {_LONGEST_MS / 1_000:.0f} s")
         return None
-
-    def _error(self, text: str) -> Exception:
-        reason = self._reason()
-        return StoreUnavailableError(f"{text}: {reason}" if reason else text)
 
 
 CURRENT: ContextVar[Waiting | None] = ContextVar("waiting", default=None)
@@ -89,7 +72,7 @@ CURRENT: ContextVar[Waiting | None] = ContextVar("waiting", default=None)
 def read_files() -> None:
     """Tell whoever waits for this answer that files are read from here on, for as long as it takes.
 
-    The store has just answered; and these requests aren't counted, so that they would look like silence.
+    The store has just answered; these requests aren't counted, and nobody knows whether they are answered.
     """
     waiting = CURRENT.get()
     if waiting is not None:

@@ -3,6 +3,7 @@ attempt at a request, by kind of request."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ from sparklog.metrics import MetricGroup
 from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
 from sparklog.storage.delegating import DelegatingStore
 
-__all__ = ["KINDS", "CountedStore", "RequestCount", "RequestCounts"]
+__all__ = ["KINDS", "Activity", "CountedStore", "RequestCount", "RequestCounts"]
 
 T = TypeVar("T")
 
@@ -44,6 +45,18 @@ class RequestCount:
     """Creates that found the name taken: in a log, the next entry is another's."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """Whether a store answers, as of one moment; times in ticks of its clock."""
+
+    oldest_call_ms: float | None = None
+    """When the call began that has been under way for longest; None: none is."""
+    answered_ms: float | None = None
+    """When the store has last answered a call. A refusal that repeating can't change is an answer, too."""
+    failing_since_ms: float | None = None
+    """When the first call failed since then; None: none has."""
+
+
 class _Cell:
     """Sums of a kind of request, of which one thread at a time has the writing."""
 
@@ -64,6 +77,11 @@ class RequestCounts:
     def __init__(self) -> None:
         self._all: list[dict[str, _Cell]] = []
         self._idle: list[dict[str, _Cell]] = []
+        self._under_way: dict[int, float] = {}
+        """When the call began that a thread waits for. One that an interrupt has left here goes with that thread's
+        next call."""
+        self._answered_ms: float | None = None
+        self._failing_since_ms: float | None = None
 
     def add(
         self,
@@ -88,6 +106,32 @@ class RequestCounts:
         cell.seconds += seconds
         cell.races_lost += races_lost
         self._idle.append(cells)
+
+    def begun(self, at_ms: float) -> None:
+        """Note that a call of this thread begins; it ends with :meth:`ended`."""
+        self._under_way[threading.get_ident()] = at_ms
+
+    def ended(self) -> None:
+        """Note that the call of this thread is over."""
+        self._under_way.pop(threading.get_ident(), None)
+
+    def answered(self, at_ms: float) -> None:
+        """Note that the store has answered."""
+        self._answered_ms, self._failing_since_ms = at_ms, None
+
+    def failed(self, at_ms: float) -> None:
+        """Note that a call has failed, which may succeed later."""
+        if self._failing_since_ms is None:
+            self._failing_since_ms = at_ms
+
+    def activity(self) -> Activity:
+        """Whether the store answers, as of now."""
+        began = self._under_way.copy().values()  # at once: other threads change it
+        return Activity(
+            oldest_call_ms=min(began, default=None),
+            answered_ms=self._answered_ms,
+            failing_since_ms=self._failing_since_ms,
+        )
 
     def by_kind(self) -> Mapping[str, RequestCount]:
         """The counts as of now, of each kind."""
@@ -217,14 +261,21 @@ class CountedStore(DelegatingStore):
             size_of: the bytes that were moved, of the result.
         """
         began = self._clock.ticks_ms()
+        self.counts.begun(began)
         try:
             result = call()
         except StoreError as error:
+            now = self._clock.ticks_ms()
+            (self.counts.failed if error.retriable else self.counts.answered)(now)
             is_answer = isinstance(error, ObjectNotFoundError)
-            self.counts.add(kind, requests, errors=not is_answer, seconds=(self._clock.ticks_ms() - began) / 1_000)
+            self.counts.add(kind, requests, errors=not is_answer, seconds=(now - began) / 1_000)
             raise
-        seconds = (self._clock.ticks_ms() - began) / 1_000
-        self.counts.add(kind, requests, size_bytes=0 if size_of is None else size_of(result), seconds=seconds)
+        finally:
+            self.counts.ended()
+        now = self._clock.ticks_ms()
+        self.counts.answered(now)
+        size_bytes = 0 if size_of is None else size_of(result)
+        self.counts.add(kind, requests, size_bytes=size_bytes, seconds=(now - began) / 1_000)
         return result
 
 

@@ -22,7 +22,7 @@ from sparklog.console import backend as backend_module
 from sparklog.console.opening import SharedOpening
 from sparklog.console.streaming import StreamedResponse
 from sparklog.console.threads import Threads, result_of
-from sparklog.console.waiting import Activity, is_silent
+from sparklog.console.waiting import silent_ms
 from sparklog.errors import (
     InvalidArgumentError,
     SparklogError,
@@ -32,6 +32,7 @@ from sparklog.errors import (
 )
 from sparklog.log import Cluster
 from sparklog.storage import MemoryStore
+from sparklog.storage.request_counts import Activity
 from sparklog.testing import ManualClock, WrappedStore
 from tests.console.support import a_cluster, a_topic, backend_of, console
 from tests.console.test_pages import ok, text_of
@@ -127,17 +128,44 @@ def test_a_failed_attempt_is_the_answer_for_some_seconds_and_its_reason_is_kept(
 
 
 @pytest.mark.parametrize(
-    ("now", "expected"),
+    ("activity", "expected"),
     [
-        (Activity(requests=7, bytes=70), True),  # none has ended
-        (Activity(requests=8, bytes=70, errors=1), True),
-        (Activity(requests=8, bytes=70), False),  # an answer without bytes: no such object
-        (Activity(requests=9, bytes=80, errors=1), False),
-        (Activity(requests=9, bytes=80), False),
+        (Activity(), 0),  # nothing was asked
+        (Activity(answered_ms=11_000), 0),  # whoever waits, computes
+        (Activity(answered_ms=500), 0),
+        (Activity(oldest_call_ms=16_000), 4_000),
+        (Activity(oldest_call_ms=500), 10_000),  # what was before the wait doesn't count
+        (Activity(oldest_call_ms=16_000, answered_ms=11_000), 4_000),  # computed in between
+        (Activity(oldest_call_ms=11_000, answered_ms=19_000), 1_000),  # another call was answered
+        (Activity(answered_ms=11_000, failing_since_ms=15_000), 5_000),  # between two attempts
+        (Activity(oldest_call_ms=19_900, failing_since_ms=15_000), 5_000),  # repeated
+        (Activity(oldest_call_ms=11_000, failing_since_ms=15_000), 9_000),
     ],
 )
-def test_a_store_is_silent_where_nothing_ended_but_failures(now: Activity, expected: bool) -> None:
-    assert is_silent(Activity(requests=7, bytes=70), now) is expected
+def test_a_store_is_silent_as_long_as_it_is_asked_in_vain(activity: Activity, expected: float) -> None:
+    assert silent_ms(activity, since_ms=10_000, now_ms=20_000) == expected
+
+
+def test_a_page_that_computes_for_long_does_not_wait_for_the_store() -> None:
+    """A topic with very many files takes seconds to be read, in which the store is asked nothing."""
+    looked = threading.Semaphore(0)
+    with console(a_cluster(), silence_timeout_ms=1) as client:
+        backend = backend_of(client)
+        asked = backend._asked
+
+        def look() -> Activity:
+            looked.release()
+            return asked()
+
+        backend._asked = look  # type: ignore[method-assign]
+
+        def compute() -> str:
+            backend.check_store()
+            for _ in range(3):
+                assert looked.acquire(timeout=LONG_S)
+            return "done"
+
+        assert asyncio.run(backend.answer(compute, backend.page_threads)) == "done"
 
 
 @pytest.mark.slow
@@ -221,20 +249,21 @@ def test_the_end_of_the_console_ends_the_wait_for_what_hangs(monkeypatch: pytest
 
 def test_a_place_is_given_back_by_an_answer_that_came_too_late() -> None:
     """Else searches would be refused for ever once a store was away."""
-    goes_on, closed = threading.Event(), threading.Event()
+    store, closed = SilentStore(), threading.Event()
     job = Waiting()
     job.close = closed.set  # type: ignore[method-assign]
+    cluster = a_cluster(store)
 
     def late() -> StreamedResponse:
-        assert goes_on.wait(LONG_S)
+        cluster.store.list_names("topics/")
         return StreamedResponse(job, media_type="text/plain")
 
-    with console(a_cluster(), silence_timeout_ms=1) as client:
+    with console(cluster, silence_timeout_ms=1) as client:
         backend = backend_of(client)
-        with pytest.raises(StoreUnavailableError):
-            asyncio.run(backend.answer(late, backend.page_threads))
-        assert not closed.is_set()
-        goes_on.set()
+        with silent(store, "topics/"):
+            with pytest.raises(StoreUnavailableError):
+                asyncio.run(backend.answer(late, backend.page_threads))
+            assert not closed.is_set()
         assert closed.wait(LONG_S)
 
 

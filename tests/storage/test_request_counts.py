@@ -13,7 +13,7 @@ import pytest
 from sparklog.errors import ObjectNotFoundError, StoreError
 from sparklog.parallel import parallel_map
 from sparklog.storage import LocalStore, MemoryStore, ObjectStore
-from sparklog.storage.request_counts import KINDS, RequestCount, RequestCounts
+from sparklog.storage.request_counts import KINDS, Activity, CountedStore, RequestCount, RequestCounts
 from sparklog.storage.retrying import RetryingStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock
 from sparklog.testing.wrapped_store import WrappedStore
@@ -155,6 +155,45 @@ def test_time_is_that_of_the_store_alone() -> None:
         clock.advance(5_000)
     assert store.counts.by_kind()["get"].seconds == 0.25
     assert store.counts.by_kind()["list"].seconds == 0.25
+
+
+def test_it_is_known_since_when_a_store_is_asked_in_vain() -> None:
+    clock, seen = ManualClock(start_ms=0), []
+
+    class Slow(WrappedStore):
+        """Takes a second for each call."""
+
+        def _call(self, op: str, path: str, call: Callable[[], Any]) -> Any:
+            seen.append(store.counts.activity())
+            clock.sleep_ms(1_000)
+            return call()
+
+    faults = FaultyStore(MemoryStore(), Fault(kind=FaultKind.THROTTLED, ops=["get"], times=2))
+    store = CountedStore(Slow(faults), clock=clock)
+    began = clock.ticks_ms()
+    assert store.counts.activity() == Activity()
+    for _ in range(2):
+        with pytest.raises(StoreError):
+            store.read("a")
+    with pytest.raises(ObjectNotFoundError):  # that is an answer
+        store.read("a")
+    assert seen == [
+        Activity(oldest_call_ms=began),
+        Activity(oldest_call_ms=began + 1_000, failing_since_ms=began + 1_000),
+        Activity(oldest_call_ms=began + 2_000, failing_since_ms=began + 1_000),
+    ]
+    assert store.counts.activity() == Activity(answered_ms=began + 3_000)
+
+
+def test_the_call_that_began_first_is_the_oldest_whichever_thread_waits_for_it() -> None:
+    counts = RequestCounts()
+    counts.begun(1)
+    thread = threading.Thread(target=counts.begun, args=(2,))
+    thread.start()
+    thread.join()
+    assert counts.activity().oldest_call_ms == 1
+    counts.ended()
+    assert counts.activity().oldest_call_ms == 2
 
 
 def test_threads_lose_no_counts_and_take_few_cells() -> None:

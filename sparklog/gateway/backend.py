@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from sparklog.admin import Admin
 from sparklog.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
 from sparklog.gateway.counts import GatewayFigures
+from sparklog.gateway.defects import topic_defects
 from sparklog.gateway.neighbours import Neighbours
 from sparklog.gateway.settings import GatewaySettings
 from sparklog.gateway.users import KnownUsers, Rules
@@ -227,7 +228,8 @@ class Backend:
 
     def describe(self, name: str) -> TopicDescription:
         """A topic as of now. May block. Raises ``UnknownTopicOrPartitionError``, ``InvalidTopicError``."""
-        (topic,) = self.admin.describe_topics([name])
+        with topic_defects(name):
+            (topic,) = self.admin.describe_topics([name])
         self.topic_names[uuid.UUID(topic.topic_id)] = name
         return topic
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from sparklog.errors import OffsetOutOfRangeError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.defects import topic_defects
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.fetch_sessions import FetchSessions
 from sparklog.gateway.read_ahead import ReadAhead
@@ -146,10 +147,11 @@ class Fetching:
     async def _poll(self, topic: str) -> TopicView:
         known, began_s = self._topics.get(topic), self._loop.time()
         try:
-            if known is not None:
-                known.looked_s = began_s
-                return await self._backend.run_look(known.poll)  # others may have come in its place meanwhile
-            view = await self._backend.run_look(lambda: TopicView(self._backend.cluster, topic, self._cache))
+            with topic_defects(topic):
+                if known is not None:
+                    known.looked_s = began_s
+                    return await self._backend.run_look(known.poll)  # others may have come in its place meanwhile
+                view = await self._backend.run_look(lambda: TopicView(self._backend.cluster, topic, self._cache))
             if len(self._topics) >= _MANY_TOPICS:
                 self._topics.pop(next(iter(self._topics)))
             self._topics[topic] = _Followed(view, began_s)
@@ -302,7 +304,8 @@ async def _partition(
         offset = partition["fetch_offset"]
         found = view.kept(index, offset, most, least_one=least_one) or view.at_end(index, offset)
         if found is None:
-            found = await backend.run_look(lambda: view.fetch(index, offset, most, least_one=least_one))
+            with topic_defects(view.name):
+                found = await backend.run_look(lambda: view.fetch(index, offset, most, least_one=least_one))
         if found.next_offset is not None and not view.has_sent(index, found.next_offset):
             fetching_of(backend).ahead.add(view, index, found.next_offset)
         return found

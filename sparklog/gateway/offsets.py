@@ -6,6 +6,7 @@ from typing import Any
 
 from sparklog.errors import SparklogError
 from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.defects import topic_defects
 from sparklog.gateway.error_codes import code_of
 from sparklog.model import TopicPartition
 
@@ -22,7 +23,8 @@ async def list_offsets(backend: Backend, request: Request) -> dict[str, Any]:
         at, spec = TopicPartition(topic, partition["partition_index"]), partition["timestamp"]
         try:
             spec = _EARLIEST if spec == _EARLIEST_LOCAL else spec
-            found = backend.admin.list_offsets({at: spec})[at]
+            with topic_defects(topic):
+                found = backend.admin.list_offsets({at: spec})[at]
         except SparklogError as error:
             return {"partition_index": at.partition, "error_code": code_of(error), "timestamp": -1, "offset": -1}
         epoch = 0 if found.offset >= 0 else -1

@@ -103,6 +103,7 @@ class TopicView:
 
     def __init__(self, cluster: Cluster, topic: str, cache: BatchCache) -> None:
         """Load the topic. Raises ``UnknownTopicOrPartitionError``, ``StoreError``."""
+        self.name = topic
         self._follower = TopicFollower(cluster.topic_log(topic), topic)
         self._cache = cache
         self._lock = threading.Lock()

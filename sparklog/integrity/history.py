@@ -443,7 +443,9 @@ def _follows(known: ProducerEntry, now: ProducerEntry) -> bool:
 
 def _sequences_of(add: AddFile, producer_id: int) -> tuple[int, int] | None:
     stats = add.stats or {}
-    low, high = stats.get("minValues") or {}, stats.get("maxValues") or {}
+    low, high = stats.get("minValues"), stats.get("maxValues")
+    if not isinstance(low, dict) or not isinstance(high, dict):
+        return None
     first, last = low.get("sequence"), high.get("sequence")
     if low.get("producer_id") != producer_id or high.get("producer_id") != producer_id:
         return None

@@ -65,7 +65,8 @@ class LoggedValues:
 
     def sides(self, path: str) -> tuple[Side, Side, Side]:
         stats = self.stats.get(path, {})
-        low, high, nulls = ((stats.get(side) or {}).get(DATA) for side in ("minValues", "maxValues", "nullCount"))
+        sides = (stats.get(side) for side in ("minValues", "maxValues", "nullCount"))
+        low, high, nulls = (side.get(DATA) if isinstance(side, dict) else None for side in sides)
         return low or {}, high or {}, nulls or {}
 
 

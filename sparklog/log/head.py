@@ -284,7 +284,7 @@ def head_after_entry(table: str, head: TopicHead, entry: Entry) -> TopicHead:
         unsequenced_count=head.unsequenced_count + sum(is_unsequenced(action) for action in added),
         totals=None if added or removed_count else head.totals,
     )
-    return raise_ends(head, [segment_of_add(action, entry.version) for action in added])
+    return raise_ends(head, [segment_of_add(action, entry.version, table=table) for action in added])
 
 
 def _with_known_schemas(table: str, after: TopicHead, before: TopicHead, entry: Entry) -> TopicHead:

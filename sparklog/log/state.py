@@ -396,7 +396,7 @@ def reload_state(state: TopicState) -> TopicState:
 def added_segments(log: DeltaLog, entry: Entry) -> list[Segment]:
     """The files that an entry adds; those without statistics are looked into."""
     adds = [action for action in entry.actions if isinstance(action, AddFile)]
-    return [_complete(log, segment_of_add(add, entry.version)) for add in adds]
+    return [_complete(log, segment_of_add(add, entry.version, table=log.table)) for add in adds]
 
 
 def apply_files(index: SegmentIndex, entry: Entry, added: Sequence[Segment]) -> None:

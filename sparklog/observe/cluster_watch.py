@@ -180,7 +180,7 @@ class ClusterWatch:
         calls += [partial(newest_topic, self._cluster, name) for name in wanted]
         found: list[Any] = parallel_results(lambda call: call(), calls, at_once=_FIRST_AT_ONCE)
         for number, result in enumerate(found):
-            if isinstance(result, Exception) and (number < _CLUSTERS_OWN or not isinstance(result, SparklogError)):
+            if isinstance(result, Exception) and number < _CLUSTERS_OWN:
                 raise result
         (transactions, errors), maintained_ms = found[:_CLUSTERS_OWN]
         self._note_transactions(errors)
@@ -298,17 +298,20 @@ class ClusterWatch:
         for name, result in zip(names, results, strict=True):
             if isinstance(result, SparklogError):
                 self._note(kind, name, result)
-            elif isinstance(result, Exception):
-                raise result
+            elif isinstance(result, Exception):  # a defect: nothing that was kept of it is relied on
+                watched: dict[str, Any] = {"topic": self._topics, "group": self._groups}
+                watched[kind].pop(name, None)
+                self._note(kind, name, IllegalStateError(f"reading it failed unexpectedly: {result!r}"), result)
             else:
                 self._unreadable.pop((kind, name), None)
                 done.append((name, result))
         return done
 
-    def _note(self, kind: str, name: str, error: SparklogError) -> None:
+    def _note(self, kind: str, name: str, error: SparklogError, defect: Exception | None = None) -> None:
         is_foreign = kind == "topic" and name not in self._topics and isinstance(error, _NO_TOPIC)
         if (kind, name) not in self._unreadable and not is_foreign:
-            _LOGGER.warning("%s %r can't be read: %s", kind, name, error, extra=about(**{_ABOUT.get(kind, kind): name}))
+            extra = about(**{_ABOUT.get(kind, kind): name})
+            _LOGGER.warning("%s %r can't be read: %s", kind, name, error, extra=extra, exc_info=defect)
         again = self._clock.ticks_ms() + _AGAIN_EVERY_MS
         self._unreadable[kind, name] = _Unreadable(error.with_traceback(None), is_foreign, again)
 

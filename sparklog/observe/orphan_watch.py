@@ -61,10 +61,12 @@ class OrphanWatch:
             self._searched_ticks_ms[name] = now
             if isinstance(result, OrphanFigures):
                 self._found[name] = result
-            elif isinstance(result, SparklogError):
-                _LOGGER.warning("topic %r can't be searched for orphans: %s", name, result, extra=about(topic=name))
-            else:
-                raise result
+            else:  # also by a defect: it hinders no other topic
+                defect = None if isinstance(result, SparklogError) else result
+                extra = about(topic=name)
+                _LOGGER.warning(
+                    "topic %r can't be searched for orphans: %s", name, result, extra=extra, exc_info=defect
+                )
         return [self._found[name] for name in names if name in self._found]
 
     def _search(self, name: str) -> OrphanFigures:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import pytest
 
 from sparklog import Admin
-from sparklog.delta.actions import Protocol
-from sparklog.errors import InvalidArgumentError, StorePermissionError, StoreUnavailableError
+from sparklog.delta.actions import AddFile, Protocol
+from sparklog.errors import CorruptLogError, InvalidArgumentError, StorePermissionError, StoreUnavailableError
+from sparklog.log.cluster import Cluster
 from sparklog.log.live_totals import LiveTotals
 from sparklog.log.state import load_state
 from sparklog.model import OffsetAndMetadata, TopicPartition
-from sparklog.observe import ClusterFigures, ClusterWatch, Shard, TopicFigures
+from sparklog.observe import ClusterFigures, ClusterWatch, Shard, TopicFigures, cluster_watch
+from sparklog.observe.topic_watch import NewestTopic, TopicWatch, newest_topic
 from sparklog.observe.watching import Watching, WatchStatus
 from tests.observe.support import Watched, watched
 from tests.support import DAY_MS, T0_MS, a_writer, foreign_commit, two_days_of_others, unsequenced_file
@@ -219,6 +223,57 @@ def test_a_topic_that_may_not_be_read_hides_no_other(here: Watched) -> None:
     assert watch.look().problems == ()
 
 
+def test_a_foreign_file_whose_partition_makes_no_sense_hides_no_other_topic(here: Watched) -> None:
+    writer = here.topic("good")
+    here.topic("bad")
+    add = AddFile(
+        path="odd.parquet", partition_values={"partition": "x", "base_offset": None}, size_bytes=1, modification_ms=1
+    )
+    foreign_commit(here.cluster.topic_log("bad"), add)
+    watch = ClusterWatch(here.cluster)
+    for _ in range(2):
+        here.append(writer, "a")
+        found = watch.look()
+        assert [one.name for one in found.topics] == ["good"]
+        [problem] = found.problems
+        assert (problem.kind, problem.name) == ("topic", "bad")
+        assert isinstance(problem.error, CorruptLogError)
+        assert "version 1 of topics/bad adds odd.parquet" in str(problem.error)
+        here.clock.advance(60_000)
+
+
+def test_a_foreign_file_whose_statistics_make_no_sense_hinders_nobody(here: Watched) -> None:
+    here.topic("t")
+    add = AddFile(path="odd.parquet", partition_values={}, size_bytes=1, modification_ms=1, stats={"numRecords": "x"})
+    foreign_commit(here.cluster.topic_log("t"), add)
+    found = ClusterWatch(here.cluster).look()
+    assert (found.problems, [one.unsequenced_count for one in found.topics]) == ((), [1])
+
+
+def test_a_defect_with_one_topic_hides_no_other(here: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    writers = {name: here.topic(name) for name in ("bad", "good")}
+    watch = ClusterWatch(here.cluster)
+    watch.look()
+    look = TopicWatch.look_at_newest
+
+    def fail(self: TopicWatch) -> None:
+        if self.name == "bad":
+            raise ZeroDivisionError("a defect")
+        look(self)
+
+    for writer in writers.values():
+        here.append(writer, "a")
+    with monkeypatch.context() as patched:
+        patched.setattr(TopicWatch, "look_at_newest", fail)
+        found = watch.look()
+    assert ends(found, "good") == [1]
+    assert [(one.kind, one.name) for one in found.problems] == [("topic", "bad")]
+    assert "ZeroDivisionError('a defect')" in str(found.problems[0].error)
+    here.clock.advance(60_000)
+    found = watch.look()
+    assert (found.problems, ends(found, "bad")) == ((), [1])
+
+
 def test_shards_share_the_topics_out(here: Watched) -> None:
     names = [f"t{number}" for number in range(12)]
     for name in names:
@@ -340,6 +395,29 @@ def test_of_very_many_topics_and_groups_the_first_by_name_are_told_of_first(
     assert [one.group_id for one in part.groups] == ["g1"]  # g2 reads e, of which nothing is known
     assert (part.unread_topic_count, part.unread_group_count) == (1, 2)
     assert [one.group_id for one in whole.groups] == ["g1", "g2", "g3"]
+
+
+def test_a_defect_with_one_topic_is_missing_at_first_and_a_problem_then(
+    many: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def open_topic(cluster: Cluster, name: str) -> NewestTopic | TopicWatch | None:
+        return newest_topic(cluster, name) if name != "d" else raise_defect()
+
+    def load(cluster: Cluster, name: str) -> TopicWatch:
+        return TopicWatch(cluster, name) if name != "d" else raise_defect()
+
+    parts: list[ClusterFigures] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(cluster_watch, "newest_topic", open_topic)
+        patched.setattr(ClusterWatch, "_load_topic", lambda self, name: load(self._cluster, name))
+        whole = ClusterWatch(many.cluster).look(on_part=parts.append)
+    assert ([one.name for one in parts[0].topics], parts[0].unread_topic_count) == ([*"abce"], 1)
+    assert [one.name for one in whole.topics] == [*"abce"]
+    assert [(one.kind, one.name) for one in whole.problems] == [("topic", "d")]
+
+
+def raise_defect() -> NoReturn:
+    raise ZeroDivisionError("a defect")
 
 
 def test_what_cannot_be_read_is_missing_at_first_and_a_problem_then(many: Watched) -> None:

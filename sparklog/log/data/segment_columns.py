@@ -19,7 +19,7 @@ def segments_of_table(files: pa.Table | None) -> list[Segment]:
     has them.
 
     Raises:
-        CorruptLogError: the partition or the statistics of a file make no sense; names the file.
+        CorruptLogError: the partition of a file makes no sense, or what should be its statistics; names the file.
     """
     found: list[Segment] = []
     for batch in files.to_batches() if files is not None else ():

@@ -105,15 +105,30 @@ def parse_timestamp(text: str) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def segment_of_add(add: AddFile, delta_version: int) -> Segment:
-    """The segment that an ``add`` action tells of."""
+def segment_of_add(add: AddFile, delta_version: int, *, table: str = "") -> Segment:
+    """The segment that an ``add`` action tells of.
+
+    Statistics that make no sense count for none, as those that a foreign writer left out (rule F1, foreign files).
+
+    Args:
+        table: for the error.
+    Raises:
+        CorruptLogError: the partition or the base offset makes no sense; names the table, the version and the file.
+    """
+    try:
+        return _segment(add, delta_version)
+    except ValueError as error:
+        where = f"version {delta_version} of {table}" if table else f"version {delta_version}"
+        raise CorruptLogError(f"{where} adds {add.path} with what makes no sense: {error}") from error
+
+
+def _segment(add: AddFile, delta_version: int) -> Segment:
     stats = add.stats or {}
-    low: Mapping[str, Any] = stats.get("minValues") or {}
-    high: Mapping[str, Any] = stats.get("maxValues") or {}
+    low, high = _bounds(stats.get("minValues")), _bounds(stats.get("maxValues"))
     return Segment(
         path=add.path,
-        partition=_int(add.partition_values.get("partition")),
-        base_offset=_int(add.partition_values.get("base_offset")),
+        partition=_value(add.partition_values, "partition"),
+        base_offset=_value(add.partition_values, "base_offset"),
         size_bytes=add.size_bytes,
         modification_ms=add.modification_ms,
         record_count=_int(stats.get("numRecords")),
@@ -130,7 +145,7 @@ def segment_of_row(row: Mapping[str, Any]) -> Segment:
     :func:`segment_of_add` has it.
 
     Raises:
-        CorruptLogError: the partition or the statistics make no sense; names the file.
+        CorruptLogError: the partition makes no sense, or what should be statistics is no object; names the file.
     """
     try:
         stats = json.loads(row["stats"]) if row["stats"] else None
@@ -143,7 +158,7 @@ def segment_of_row(row: Mapping[str, Any]) -> Segment:
             modification_ms=row["modification_time"],
             stats=stats,
         )
-        return segment_of_add(add, -1)
+        return _segment(add, -1)
     except (ValueError, TypeError, AttributeError) as error:
         raise CorruptLogError(f"a checkpoint tells of {row['path']} what makes no sense: {error}") from error
 
@@ -262,8 +277,26 @@ def _order(segment: Segment) -> tuple[int, int, str]:
     return (segment.first_offset, segment.last_offset, segment.path)
 
 
+def _value(partition_values: Mapping[str, Any], name: str) -> int | None:
+    """A partition value; None where there is none. Raises ``ValueError``."""
+    value = partition_values.get(name)
+    if value is None or value == "":
+        return None
+    try:
+        return int(value)
+    except (ValueError, TypeError, OverflowError):
+        raise ValueError(f"{name} is {value!r:.100}, expected a whole number") from None
+
+
+def _bounds(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
 def _int(value: Any) -> int | None:
-    return None if value is None or value == "" else int(value)
+    try:
+        return None if value is None or value == "" else int(value)
+    except (ValueError, TypeError, OverflowError):  # no usable statistics (rule F1, foreign files)
+        return None
 
 
 def _time(value: Any) -> int | None:

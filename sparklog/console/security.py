@@ -14,6 +14,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sparklog.clock import SystemClock
+from sparklog.console.failed_logins import FailedLogins
 from sparklog.console.passwords import Passwords
 from sparklog.console.settings import ConsoleSettings
 
@@ -52,6 +54,7 @@ class Guard:
         self._app = app
         self._settings = settings
         self._passwords = Passwords(settings.users)
+        self._failed = FailedLogins(SystemClock())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -104,7 +107,10 @@ class Guard:
         if given is None or not settings.users:
             return None
         is_right = await to_thread.run_sync(self._passwords.check, *given)
-        return given[0] if is_right else None
+        if is_right:
+            return given[0]
+        self._failed.note("an unknown address" if client is None else str(client[0]), given[0])
+        return None
 
 
 def _host_name(host: str) -> str:

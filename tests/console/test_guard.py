@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
 
 from sparklog.console import ConsoleSettings, hash_password, parse_users
+from sparklog.console.failed_logins import FailedLogins
 from sparklog.console.passwords import Passwords
 from sparklog.errors import InvalidArgumentError
+from sparklog.testing import ManualClock
 from tests.console.support import a_cluster, a_topic, console, produce
 
 USERS = {"ann": hash_password("s3cret: ä")}
@@ -67,6 +70,35 @@ def test_a_password_is_asked_for_everywhere_but_by_probes() -> None:
             assert client.get("/", auth=wrong).status_code == 401
         for header in ("Basic", "Basic !", "Basic /////w==", "Basic YW5u", "Bearer x"):
             assert client.get("/", headers={"Authorization": header}).status_code == 401
+
+
+@pytest.mark.slow
+def test_a_login_that_fails_is_logged_without_the_password(caplog: pytest.LogCaptureFixture) -> None:
+    with console(a_cluster(), users=USERS) as client:
+        client.get("/")  # a browser's first request: nobody tries to log in
+        client.get("/", auth=("ann", "s3cret: ä"))
+        assert "login" not in caplog.text
+        client.get("/", auth=("bob\n" + "x" * 300, "hunter2"))
+    [entry] = [one for one in caplog.records if "login" in one.getMessage()]
+    user = "bob\n" + "x" * 196
+    assert (entry.levelname, entry.getMessage()) == ("WARNING", f"login as {user!r} from testclient failed")
+    assert entry.__dict__["sparklog"] == {"user": user, "client": "testclient"}
+    assert "hunter2" not in caplog.text
+
+
+def test_of_many_logins_that_fail_some_are_logged_and_the_others_counted(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    failed = FailedLogins(clock)
+    for _ in range(15):
+        failed.note("10.0.0.7", "ann")
+    assert len(caplog.records) == 10
+    clock.advance(60_000)
+    failed.note("10.0.0.7", "bob")
+    assert [one.getMessage() for one in caplog.records[10:]] == [
+        "5 more logins failed",
+        "login as 'bob' from 10.0.0.7 failed",
+    ]
+    assert {one.levelno for one in caplog.records} == {logging.WARNING}
 
 
 def test_a_proxys_header_counts_only_where_the_proxy_is() -> None:

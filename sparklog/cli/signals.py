@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from sparklog.interrupts import SafeEvent
 
@@ -59,7 +59,14 @@ def end_despite_hanging_calls() -> None:
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join(max(0.0, until - time.monotonic()))
             if thread.is_alive():
-                logging.shutdown()
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(0)
+                _exit_at_once()
+
+
+def _exit_at_once() -> None:
+    """End the process by exit code 0, whatever can't be written any more: a pipe may be closed, a disk full."""
+    try:
+        for last in (logging.shutdown, sys.stdout.flush, sys.stderr.flush):
+            with suppress(OSError, ValueError):  # ValueError: it is closed
+                last()
+    finally:
+        os._exit(0)

@@ -89,6 +89,6 @@ class ClientLog:
             extra = self._about(reason="error")
             _LOGGER.error("client %s was disconnected by an error", self._client, exc_info=error, extra=extra)
             return "error"
-        why = "it was idle for too long" if reason == "idle" else str(error)
+        why = str(error) or "it was idle for too long"
         _LOGGER.log(level, "client %s was disconnected: %s", self._client, why, extra=self._about(reason=reason))
         return reason

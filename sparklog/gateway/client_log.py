@@ -12,7 +12,7 @@ from typing import Any
 from sparklog.gateway.error_counts import error_name
 from sparklog.gateway.refusals import KINDS, refused_in
 from sparklog.gateway.wire import WireError
-from sparklog.logs import about
+from sparklog.logs import about, short
 
 __all__ = ["ClientLog", "UnavailableError", "address_text"]
 
@@ -43,7 +43,7 @@ class ClientLog:
 
     def _about(self, **more: object) -> dict[str, object]:
         known = {"client": self._client, "client_id": self.client_id, "user": self.user, **more}
-        return about(**{name: value for name, value in known.items() if value is not None})
+        return about(**{name: short(value) for name, value in known.items() if value is not None})
 
     def let_in(self, user: str) -> None:
         """Note that it is a user."""
@@ -52,21 +52,23 @@ class ClientLog:
 
     def not_let_in(self, error: Exception, name: str) -> None:
         """Note that it isn't who it says, by a name that it gave; empty: none."""
-        as_whom = f" as {name!r}" if name else ""
+        as_whom = f" as {short(name)!r}" if name else ""
         extra = self._about(reason=str(error), **({"user": name} if name else {}))
-        _LOGGER.warning("client %s wasn't let in%s: %s", self._client, as_whom, error, extra=extra)
+        _LOGGER.warning("client %s wasn't let in%s: %s", self._client, as_whom, short(error), extra=extra)
 
     def users_not_read(self, error: Exception) -> None:
         """Note that nobody can say who it is."""
         _LOGGER.error(
-            "client %s wasn't let in, as the users can't be read: %s", self._client, error, extra=self._about()
+            "client %s wasn't let in, as the users can't be read: %s", self._client, short(error), extra=self._about()
         )
 
     def refused(self, api: str, answer: Mapping[str, Any], asked: Mapping[str, Any], count: int) -> None:
         """Note what an answer refuses for want of rights, each thing once. ``count``: things that it refuses."""
         if len(self._refused) >= _MOST_REFUSALS:
             return
-        for code, name in islice(refused_in(answer, asked), min(count, _MOST_REFUSALS)):
+        left = _MOST_REFUSALS - len(self._refused)
+        for code, whole_name in islice(refused_in(answer, asked), min(count, left)):
+            name = short(whole_name)
             if (api, code, name) in self._refused:
                 continue
             self._refused.add((api, code, name))
@@ -90,5 +92,5 @@ class ClientLog:
             _LOGGER.error("client %s was disconnected by an error", self._client, exc_info=error, extra=extra)
             return "error"
         why = str(error) or "it was idle for too long"
-        _LOGGER.log(level, "client %s was disconnected: %s", self._client, why, extra=self._about(reason=reason))
+        _LOGGER.log(level, "client %s was disconnected: %s", self._client, short(why), extra=self._about(reason=reason))
         return reason

@@ -45,6 +45,35 @@ def test_each_refusal_is_told_once_and_not_without_end(caplog):
     assert len(caplog.records) == 50
 
 
+LONG = "\x01" * 1_000_000
+
+
+def is_short(record):
+    return len(record.getMessage()) < 2_000 and all(len(text) < 300 for text in record.sparklog.values())
+
+
+def test_long_names_of_clients_are_cut(caplog):
+    caplog.set_level(logging.DEBUG, "sparklog.gateway")
+    log = ClientLog(("10.0.0.7", 50_240))
+    log.client_id = LONG
+    log.refused("DescribeGroups", {"groups": [{"group_id": LONG, "error_code": GROUP}]}, {}, 1)
+    log.refused("DescribeGroups", {"groups": [{"group_id": LONG + "b", "error_code": GROUP}]}, {}, 1)
+    assert len(caplog.records) == 1  # nor is the whole name kept to tell it from others
+    log.disconnected(WireError(LONG))
+    log.not_let_in(ValueError(LONG), LONG)
+    log.users_not_read(ValueError(LONG))
+    assert all(map(is_short, caplog.records))
+    assert [one["client_id"] for one in fields(caplog)] == ["\x01" * 200 + "…"] * 4
+
+
+def test_one_answer_has_no_more_entries_than_a_connection(caplog):
+    caplog.set_level(logging.INFO, "sparklog.gateway")
+    log = ClientLog("a socket")
+    log.refused("Metadata", refusing("a", "b"), {}, 2)
+    log.refused("Metadata", refusing(*(f"t{number}" for number in range(100))), {}, 100)
+    assert len(caplog.records) == 50
+
+
 def test_a_disconnect_has_its_reason(caplog):
     caplog.set_level(logging.INFO, "sparklog.gateway")
     log = ClientLog("a socket")

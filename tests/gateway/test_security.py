@@ -159,6 +159,14 @@ def test_lengths_that_unknown_clients_announce_hold_up_nobody(connect, begun):
     assert enter(other, "ann", "pencil")["error_code"] == 0
 
 
+def test_a_refused_name_of_megabytes_is_one_short_entry(connect, caplog):
+    caplog.set_level("INFO", "sparklog.gateway")
+    asked = {"groups": ["\x01" * 8_000_000], "include_authorized_operations": False}
+    connect("ann", "pencil").call("DescribeGroups", 5, asked)
+    (entry,) = [one.getMessage() for one in caplog.records if "DescribeGroups" in one.getMessage()]
+    assert len(entry) < 2_000
+
+
 def test_what_may_not_be_sent_waits_for_no_room(connect):
     for _ in range(3):
         connect("ann", "pencil").socket.sendall(struct.pack(">ihhi", 100 << 20, 0, 9, 1))

@@ -107,7 +107,7 @@ class Connection:
             within_frame_s=backend.settings.max_stall_ms / 1_000,
         )
         self._peer = writer.get_extra_info("peername")
-        self._log = ClientLog(self._peer)
+        self._log = ClientLog(self._peer, backend.log_repeats)
         self._local: tuple[str, int] = writer.get_extra_info("sockname")[:2]
         is_encrypted = writer.get_extra_info("ssl_object") is not None
         self._authentication = Authentication(backend, self._log, is_encrypted=is_encrypted)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from sparklog.gateway.client_log import ClientLog, UnavailableError, address_text
+from sparklog.errors import StoreUnavailableError
+from sparklog.gateway.client_log import ClientLog, Repeats, UnavailableError, address_text
 from sparklog.gateway.error_codes import ErrorCode
 from sparklog.gateway.refusals import refused_in
 from sparklog.gateway.wire import WireError
@@ -88,6 +89,27 @@ def test_a_disconnect_has_its_reason(caplog):
     assert [one["level"] for one in fields(caplog)] == ["WARNING", "WARNING", "INFO", "ERROR"]
     assert caplog.records[-1].exc_info is not None
     assert caplog.records[0].exc_info is None
+
+
+def test_of_what_a_store_that_is_away_causes_there_is_an_entry_a_second(caplog):
+    caplog.set_level(logging.INFO, "sparklog.gateway")
+    times_s = [0.0]
+    repeats = Repeats(lambda: times_s[0])
+    for number in range(16):
+        log = ClientLog(f"client {number}", repeats)
+        log.users_not_read(StoreUnavailableError("away"))
+        assert log.disconnected(UnavailableError("away")) == "unavailable"
+        assert log.disconnected(WireError("half a frame")) == "invalid"  # which is this client's doing
+        times_s[0] += 0.125
+    texts = [one.getMessage() for one in caplog.records if "half a frame" not in one.getMessage()]
+    others = " (and 7 others since the last such entry)"
+    assert texts == [
+        "client client 0 wasn't let in, as the users can't be read: away",
+        "client client 0 was disconnected: away",
+        f"client client 8 wasn't let in, as the users can't be read: away{others}",
+        f"client client 8 was disconnected: away{others}",
+    ]
+    assert len(caplog.records) == 20
 
 
 def test_an_address_is_one_text():

@@ -6,12 +6,13 @@ import logging
 
 from sparklog.errors import InvalidRecordError, InvalidTypeError, RecordDeserializationError
 
-__all__ = ["about", "warn_of_member", "without_content"]
+__all__ = ["about", "short", "warn_of_member", "without_content"]
 
 _QUOTING = (InvalidRecordError, InvalidTypeError, RecordDeserializationError)
 """Errors whose text may quote a value."""
 _DEEPEST = 10
 """Causes that are looked at."""
+_MOST_CHARACTERS = 200
 
 
 def about(**names: object) -> dict[str, object]:
@@ -23,6 +24,12 @@ def about(**names: object) -> dict[str, object]:
             ``reason``.
     """
     return {"sparklog": names}
+
+
+def short(text: object) -> str:
+    """The beginning of a text that somebody else has chosen, for a log: a name may have megabytes."""
+    whole = str(text)
+    return whole if len(whole) <= _MOST_CHARACTERS else f"{whole[:_MOST_CHARACTERS]}…"
 
 
 def warn_of_member(logger: logging.Logger, text: str, group: str, member: str) -> None:

@@ -92,6 +92,7 @@ class Authentication:
         except (SparklogError, OSError) as error:
             self._log.users_not_read(error)
             if isinstance(error, SparklogError) and error.retriable:
+                await asyncio.sleep(_FAILED_S)
                 raise  # a failed authentication is final for clients; they connect again after a disconnect
             text = "the users can't be read"
         self.has_failed = True

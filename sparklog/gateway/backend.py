@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from sparklog.admin import Admin
 from sparklog.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
+from sparklog.gateway.client_log import Repeats
 from sparklog.gateway.counts import GatewayFigures
 from sparklog.gateway.defects import topic_defects
 from sparklog.gateway.neighbours import Neighbours
@@ -78,6 +79,7 @@ class Backend:
         """The users that may come in; None: nobody is asked who they are."""
         self.settings = settings
         self.figures = GatewayFigures()
+        self.log_repeats = Repeats()
         self.advertised = advertised
         """Host and port that clients are told; None: those by which each came."""
         self.neighbours: Neighbours | None = None

@@ -5,20 +5,45 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 
 from sparklog.gateway.error_counts import error_name
 from sparklog.gateway.refusals import KINDS, refused_in
 from sparklog.gateway.wire import WireError
-from sparklog.logs import about
+from sparklog.logs import about, short
 
-__all__ = ["ClientLog", "UnavailableError", "address_text"]
+__all__ = ["ClientLog", "Repeats", "UnavailableError", "address_text"]
 
 _LOGGER = logging.getLogger("sparklog.gateway")
 _MOST_REFUSALS = 50
 """Entries of a connection about what isn't allowed: clients ask again and again."""
+
+
+_REPEATS_S = 1.0
+"""Shortest time between two entries by the same reason."""
+
+
+class Repeats:
+    """Bounds what many clients cause by the same reason, such as a store that is away: an entry a second."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        """``now``: seconds of a clock that never goes back."""
+        self._now = now
+        self._last: dict[str, tuple[float, int]] = {}
+        """By reason, when an entry was written, and how many weren't since."""
+
+    def left_out(self, reason: str) -> str | None:
+        """A text for an entry about those that were left out since the last one; None: it is to be left out, too."""
+        now = self._now()
+        written_s, count = self._last.get(reason, (float("-inf"), 0))
+        if now - written_s < _REPEATS_S:
+            self._last[reason] = written_s, count + 1
+            return None
+        self._last[reason] = now, 0
+        return f" (and {count} others since the last such entry)" if count else ""
 
 
 class UnavailableError(WireError):
@@ -33,7 +58,9 @@ def address_text(peer: object) -> str:
 class ClientLog:
     """The log of one connection."""
 
-    def __init__(self, peer: object) -> None:
+    def __init__(self, peer: object, repeats: Repeats | None = None) -> None:
+        """``repeats``: of all connections of a gateway; None: of this one alone."""
+        self._repeats = Repeats() if repeats is None else repeats
         self._client = address_text(peer)
         self.client_id: str | None = None
         """The name that it gives itself, once a request has told."""
@@ -43,7 +70,7 @@ class ClientLog:
 
     def _about(self, **more: object) -> dict[str, object]:
         known = {"client": self._client, "client_id": self.client_id, "user": self.user, **more}
-        return about(**{name: value for name, value in known.items() if value is not None})
+        return about(**{name: short(value) for name, value in known.items() if value is not None})
 
     def let_in(self, user: str) -> None:
         """Note that it is a user."""
@@ -52,21 +79,24 @@ class ClientLog:
 
     def not_let_in(self, error: Exception, name: str) -> None:
         """Note that it isn't who it says, by a name that it gave; empty: none."""
-        as_whom = f" as {name!r}" if name else ""
+        as_whom = f" as {short(name)!r}" if name else ""
         extra = self._about(reason=str(error), **({"user": name} if name else {}))
-        _LOGGER.warning("client %s wasn't let in%s: %s", self._client, as_whom, error, extra=extra)
+        _LOGGER.warning("client %s wasn't let in%s: %s", self._client, as_whom, short(error), extra=extra)
 
     def users_not_read(self, error: Exception) -> None:
-        """Note that nobody can say who it is."""
-        _LOGGER.error(
-            "client %s wasn't let in, as the users can't be read: %s", self._client, error, extra=self._about()
-        )
+        """Note that nobody can say who it is; of all clients, one a second."""
+        left_out = self._repeats.left_out("users")
+        if left_out is not None:
+            text = "client %s wasn't let in, as the users can't be read: %s%s"
+            _LOGGER.error(text, self._client, short(error), left_out, extra=self._about())
 
     def refused(self, api: str, answer: Mapping[str, Any], asked: Mapping[str, Any], count: int) -> None:
         """Note what an answer refuses for want of rights, each thing once. ``count``: things that it refuses."""
         if len(self._refused) >= _MOST_REFUSALS:
             return
-        for code, name in islice(refused_in(answer, asked), min(count, _MOST_REFUSALS)):
+        left = _MOST_REFUSALS - len(self._refused)
+        for code, whole_name in islice(refused_in(answer, asked), min(count, left)):
+            name = short(whole_name)
             if (api, code, name) in self._refused:
                 continue
             self._refused.add((api, code, name))
@@ -78,7 +108,8 @@ class ClientLog:
             )
 
     def disconnected(self, error: BaseException) -> str:
-        """Note why it was disconnected; returns that in one word."""
+        """Note why it was disconnected; returns that in one word. While the store is away, one of all clients a second
+        is noted."""
         if isinstance(error, UnavailableError):
             reason, level = "unavailable", logging.WARNING
         elif isinstance(error, WireError):
@@ -89,6 +120,11 @@ class ClientLog:
             extra = self._about(reason="error")
             _LOGGER.error("client %s was disconnected by an error", self._client, exc_info=error, extra=extra)
             return "error"
-        why = "it was idle for too long" if reason == "idle" else str(error)
+        why = short(str(error) or "it was idle for too long")
+        if reason == "unavailable":
+            left_out = self._repeats.left_out(reason)
+            if left_out is None:
+                return reason
+            why += left_out
         _LOGGER.log(level, "client %s was disconnected: %s", self._client, why, extra=self._about(reason=reason))
         return reason

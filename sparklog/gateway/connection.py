@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from sparklog.errors import KafkaTimeoutError, SparklogError, StoreError
 from sparklog.gateway.apis import API_VERSIONS, APIS, PRODUCE, Api
@@ -22,6 +22,7 @@ from sparklog.gateway.frame_reader import FrameReader
 from sparklog.gateway.produce import begin_produce
 from sparklog.gateway.produce_rounds import Sent, rounds_of
 from sparklog.gateway.refusals import KINDS
+from sparklog.gateway.silence import Silence
 from sparklog.gateway.wire import WireError
 from sparklog.gateway.wire.frames import Frame, read_request_header, response_frame, unversioned_header
 from sparklog.logs import without_content
@@ -36,7 +37,6 @@ _SMALL_REQUEST_BYTES = 8_388_608
 
 _CANCELLATIONS = 50
 
-_T = TypeVar("_T")
 _Answer = Callable[[], Awaitable[bytes | Frame | None]]
 
 
@@ -58,18 +58,17 @@ class ByteBudget:
         self._limit_bytes = limit_bytes
         self._figures = figures
         self._changed = asyncio.Condition()
-        self._waiting_count = 0
 
     async def take(self, size: int) -> None:
         """Wait until there is room; a request larger than all of it goes alone."""
-        if not self._waiting_count and self._has_room(size):
+        if not self._figures.connections_waiting and self._has_room(size):
             self._figures.queued_bytes += size
             return
-        self._waiting_count += 1
+        self._figures.connections_waiting += 1
         try:
             await self._take_later(size)
         finally:
-            self._waiting_count -= 1
+            self._figures.connections_waiting -= 1
 
     async def _take_later(self, size: int) -> None:
         async with self._changed:
@@ -78,7 +77,7 @@ class ByteBudget:
 
     async def give_back(self, size: int) -> None:
         """Let others have it."""
-        if not self._waiting_count:
+        if not self._figures.connections_waiting:
             self._figures.queued_bytes -= size
             return
         async with self._changed:
@@ -88,41 +87,6 @@ class ByteBudget:
     def _has_room(self, size: int) -> bool:
         used = self._figures.queued_bytes
         return not used or used + size <= self._limit_bytes
-
-
-class _Silence:
-    """Ends waits for a client that sends nothing, by one timer for all of them: ``wait_for`` would make a task and a
-    timer for each."""
-
-    def __init__(self, reader: asyncio.StreamReader, bound_s: float) -> None:
-        self._reader = reader
-        self._bound_s = bound_s
-        self._loop = asyncio.get_running_loop()
-        self._waits_since: float | None = None
-        self._timer: asyncio.TimerHandle | None = self._loop.call_later(bound_s, self._look)
-
-    async def bound(self, reading: Awaitable[_T]) -> _T:
-        """Wait for what is read. Raises ``TimeoutError`` of ``asyncio``: it takes longer than the bound."""
-        self._waits_since = self._loop.time()
-        try:
-            return await reading
-        finally:
-            self._waits_since = None
-
-    def end(self) -> None:
-        """Nothing is waited for any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _look(self) -> None:
-        now = self._loop.time()
-        ends = (now if self._waits_since is None else self._waits_since) + self._bound_s
-        if ends <= now:
-            self._timer = None
-            self._reader.set_exception(asyncio.TimeoutError())
-        else:
-            self._timer = self._loop.call_at(ends, self._look)
 
 
 class Connection:
@@ -136,9 +100,14 @@ class Connection:
         # What the system doesn't take is copied: so nothing more is written until it has taken that.
         writer.transport.set_write_buffer_limits(high=0)
         self._idle_s = backend.settings.max_idle_ms / 1_000
-        self._silence = _Silence(reader, self._idle_s)
+        self._silence = Silence(
+            reader,
+            asyncio.get_running_loop(),
+            wait_s=self._idle_s,
+            within_frame_s=backend.settings.max_stall_ms / 1_000,
+        )
         self._peer = writer.get_extra_info("peername")
-        self._log = ClientLog(self._peer)
+        self._log = ClientLog(self._peer, backend.log_repeats)
         self._local: tuple[str, int] = writer.get_extra_info("sockname")[:2]
         is_encrypted = writer.get_extra_info("ssl_object") is not None
         self._authentication = Authentication(backend, self._log, is_encrypted=is_encrypted)
@@ -200,16 +169,14 @@ class Connection:
             size = int.from_bytes(head, "big", signed=True)
             if not 8 <= size <= self._backend.settings.max_request_bytes:
                 raise WireError(f"a frame of {size} bytes: expected 8 to {self._backend.settings.max_request_bytes}")
+            # Whose request isn't carried out anyway takes nothing of what others need.
+            start = await self._silence.bound(self._reader.readexactly(8), within_frame=True)
+            self._check_allowed(int.from_bytes(start[:2], "big"), size)
             await self._budget.take(size)
             self._backend.figures.received_bytes += size + 4
             is_queued = False
             try:
-                start = await self._silence.bound(self._reader.readexactly(8))
-                if not self._authentication.may_send(int.from_bytes(start[:2], "big"), size):
-                    raise WireError("a request of a client that isn't authenticated, or isn't to be")
-                if size > _SMALL_REQUEST_BYTES and int.from_bytes(start[:2], "big") != PRODUCE:
-                    raise WireError(f"a frame of {size} bytes that isn't Produce: expected {_SMALL_REQUEST_BYTES}")
-                frame = await self._silence.bound(self._reader.read_frame(start, size))
+                frame = await self._silence.bound(self._reader.read_frame(start, size), within_frame=True)
                 read_s = time.monotonic()
                 api, answer = await self._begin(frame)
                 await self._answers.put(_Pending(answer, api.name, size, read_s))
@@ -217,6 +184,13 @@ class Connection:
             finally:
                 if not is_queued:
                     await self._budget.give_back(size)
+
+    def _check_allowed(self, key: int, size: int) -> None:
+        """Raise ``WireError``: a request of this API key and size may not come now."""
+        if not self._authentication.may_send(key, size):
+            raise WireError("a request of a client that isn't authenticated, or isn't to be")
+        if size > _SMALL_REQUEST_BYTES and key != PRODUCE:
+            raise WireError(f"a frame of {size} bytes that isn't Produce: expected {_SMALL_REQUEST_BYTES}")
 
     async def _begin(self, frame: memoryview) -> tuple[Api, _Answer]:
         """Begin a request; the answer that it returns carries it on when its turn has come, and has its answer's bytes.

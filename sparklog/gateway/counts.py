@@ -37,6 +37,8 @@ class GatewayFigures:
     """By this gateway: ``invalid``, ``unavailable``, ``idle`` or ``error``."""
     queued_bytes: int = 0
     """Requests that are read and not answered."""
+    connections_waiting: int = 0
+    """Connections whose next request isn't read, as those have all the memory that there is for them."""
     fetch_sessions: int = 0
     """Sessions of Fetch that are kept."""
     fetch_sessions_evicted: int = 0

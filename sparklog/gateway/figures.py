@@ -111,6 +111,13 @@ GATEWAY_METRICS = (
         _one(lambda one: one.queued_bytes),
     ),
     Metric(
+        "sparklog_gateway_connections_waiting",
+        "Connections whose next request isn't read, as those that are read and not answered have all the memory that "
+        "there is for them.",
+        (),
+        _one(lambda one: one.connections_waiting),
+    ),
+    Metric(
         "sparklog_gateway_fetch_sessions",
         "Sessions of Fetch that are kept.",
         (),

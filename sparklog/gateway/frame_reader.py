@@ -22,6 +22,8 @@ class FrameReader(asyncio.StreamReader):
 
     def __init__(self) -> None:
         super().__init__(limit=_SHARED_BYTES)
+        self.received_bytes = 0
+        """All bytes that have come."""
         self._ahead_bytes = 0
         """Bytes that were received and not read."""
         self._left: memoryview | None = None
@@ -68,6 +70,7 @@ class FrameReader(asyncio.StreamReader):
 
     def received(self, size: int, shared: memoryview) -> None:
         """So many bytes were received into :meth:`room`."""
+        self.received_bytes += size
         if self._left is None:
             self.feed_data(bytes(shared[:size]))
             return

@@ -15,6 +15,7 @@ from sparklog.gateway.coordination.consumer_members import TopicFacts
 from sparklog.gateway.error_codes import ErrorCode, coordinator_code_of
 from sparklog.gateway.group_offsets import GroupOffsets, KnownTopics
 from sparklog.gateway.group_stay import GroupStay
+from sparklog.logs import short
 from sparklog.model import OffsetAndMetadata, TopicPartition
 
 __all__ = ["Coordinated"]
@@ -103,7 +104,7 @@ class Coordinated:
                 asked = topics.union(self.consumer.topics(), *matches.values())
                 facts = await self._own(asked)
             except ValueError as error:
-                _LOGGER.info("group %s: pattern %r: %s", self.group_id, pattern, error)
+                _LOGGER.info("group %s: pattern %r: %s", self.group_id, short(pattern), short(error))
                 return ErrorCode.INVALID_REGULAR_EXPRESSION
             except SparklogError as error:
                 self.note(error)

@@ -10,6 +10,7 @@ from sparklog.gateway.backend import Backend, Request, node_id_of
 from sparklog.gateway.coordination.classic_members import JoinRequest
 from sparklog.gateway.error_codes import ErrorCode, coordinator_code_of
 from sparklog.gateway.group_coordinator import coordinators
+from sparklog.logs import short
 from sparklog.paths import encode_id
 
 __all__ = ["check_group_id", "find_coordinator", "heartbeat", "join_group", "leave_group", "sync_group"]
@@ -17,6 +18,7 @@ __all__ = ["check_group_id", "find_coordinator", "heartbeat", "join_group", "lea
 _LOGGER = logging.getLogger("sparklog.gateway")
 _GROUP, _TRANSACTION = 0, 1
 """Kinds of coordinators. Source: Kafka ``FindCoordinatorRequest.CoordinatorType``."""
+_NOWHERE = {"node_id": -1, "host": "", "port": -1}
 _ASKS_FOR_MEMBER_ID = 4
 """From this version of JoinGroup on a client is told its member id before it is a member. Source: KIP-394."""
 _MAY_SKIP_ASSIGNMENT = 9
@@ -36,19 +38,22 @@ async def find_coordinator(backend: Backend, request: Request) -> dict[str, Any]
     body = request.body
     keys = body.get("coordinator_keys")
     kind = body.get("key_type", _GROUP)
+    asked = [body["key"]] if keys is None else keys
+    if asked and kind == _TRANSACTION and backend.neighbours is not None and not backend.neighbours.stay(request):
+        message = f"a client with transactions tells no zone by its client.id, but {short(request.client_id)!r} has one"
+        _LOGGER.warning("transactional id %r: %s", short(asked[0]), message)  # of many, which a client chooses, one
+        refused = {"error_code": ErrorCode.INVALID_REQUEST, "error_message": message, **_NOWHERE}
+        found = [refused for _ in asked]
+    else:
+        found = [await _coordinator(backend, request, key, kind) for key in asked]
     if keys is None:
-        return await _coordinator(backend, request, body["key"], kind)
-    return {"coordinators": [{"key": key, **await _coordinator(backend, request, key, kind)} for key in keys]}
+        return found[0]
+    return {"coordinators": [{"key": key, **one} for key, one in zip(keys, found, strict=True)]}
 
 
 async def _coordinator(backend: Backend, request: Request, key: str, kind: int) -> dict[str, Any]:
     host, port = backend.address(request)
     code = ErrorCode.INVALID_REQUEST if kind not in (_GROUP, _TRANSACTION) else ErrorCode.NONE
-    if kind == _TRANSACTION and backend.neighbours is not None and not backend.neighbours.stay(request):
-        message = f"a client with transactions tells no zone by its client.id, but {request.client_id!r} has one"
-        _LOGGER.warning("transactional id %r: %s", key, message)
-        code = ErrorCode.INVALID_REQUEST
-        return {"error_code": code, "error_message": message, "node_id": -1, "host": "", "port": -1}
     if kind == _GROUP and code is ErrorCode.NONE:
         code = check_group_id(key)
     if kind == _GROUP and code is ErrorCode.NONE:
@@ -60,7 +65,7 @@ async def _coordinator(backend: Backend, request: Request, key: str, kind: int) 
             _LOGGER.warning("the coordinator of group %s wasn't found: %s", key, error)
             code = coordinator_code_of(error)
     if code is not ErrorCode.NONE:
-        return {"error_code": code, "error_message": code.name, "node_id": -1, "host": "", "port": -1}
+        return {"error_code": code, "error_message": code.name, **_NOWHERE}
     return {"error_message": None, "node_id": node_id_of(host, port), "host": host, "port": port}
 
 

@@ -27,6 +27,7 @@ from sparklog.gateway.records import BatchError, BatchHeader, batch_headers, dec
 from sparklog.gateway.records.batches import TooLargeError, UnsupportedCodecError, UnsupportedMagicError
 from sparklog.gateway.transactional_produce import send_in_transaction
 from sparklog.log.data.producer_batch import ProducerBatch
+from sparklog.logs import short
 from sparklog.producer import Producer
 from sparklog.producer.future import FutureBatchMetadata
 from sparklog.producer.outcome import Outcome, Piece, RefusedWithOthersError
@@ -80,7 +81,7 @@ async def begin_part(
     except SparklogError as error:
         part.fail(error)
     except Exception as error:  # a defect: the client is told, and the connection's other requests go on
-        _LOGGER.exception("Produce to %s failed unexpectedly", topic.get("name") or topic.get("topic_id"))
+        _LOGGER.exception("Produce to %s failed unexpectedly", short(topic.get("name") or topic.get("topic_id")))
         part.fail(error, ErrorCode.UNKNOWN_SERVER_ERROR)
     return part.done
 

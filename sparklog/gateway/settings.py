@@ -23,6 +23,9 @@ class GatewaySettings:
     """Further ones are closed at once."""
     max_idle_ms: int = 600_000
     """A connection that sends nothing, or reads nothing of what it is sent, for so long is closed."""
+    max_stall_ms: int = 30_000
+    """A connection that sends no byte for so long within a request is closed: the request has a share of
+    :attr:`queued_bytes`. It is noticed after twice that at the latest."""
     fetch_max_bytes: int = 57_671_680
     """Bound of an answer to Fetch, but that a first batch is always sent. Kafka's ``fetch.max.bytes`` of a broker."""
     fetch_poll_ms: int = 50

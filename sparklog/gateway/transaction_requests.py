@@ -20,6 +20,7 @@ from sparklog.gateway.expressions import matching
 from sparklog.gateway.group_coordinator import coordinators
 from sparklog.gateway.partition_codes import added_partitions, committed_partitions
 from sparklog.gateway.transactions import Session, sessions_of
+from sparklog.logs import short
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.txn.states import TransactionState
 
@@ -187,7 +188,7 @@ async def _inherited(backend: Backend, request: Request) -> ErrorCode:
     except ConcurrentTransactionsError:
         code = ErrorCode.CONCURRENT_TRANSACTIONS
     except SparklogError as error:
-        _LOGGER.info("EndTxn of %r, of another gateway: %s", body["transactional_id"], error)
+        _LOGGER.info("EndTxn of %r, of another gateway: %s", short(body["transactional_id"]), short(error))
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     return _told(code, request, "EndTxn")
 

@@ -96,6 +96,30 @@ def test_a_dashboard_is_whole(path: Path) -> None:
         )
 
 
+def test_gateways_are_scraped_where_somebody_takes_them_in() -> None:
+    """A critical alert fires for a job whose target isn't there."""
+    text = (PROMETHEUS / "prometheus.yml").read_text()
+    assert re.findall(r"^  - job_name: (\S+)", text, re.MULTILINE) == ["sparklog"]
+    assert re.findall(r"^  - job_name: (\S+)", with_gateways(text), re.MULTILINE) == ["sparklog", "sparklog-gateway"]
+
+
+def with_gateways(text: str) -> str:
+    """The configuration with what is commented out in it."""
+    return re.sub(r"^  # (?=-|  )", "  ", text, flags=re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_prometheus_takes_the_configuration_with_gateways(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("there is no promtool: apt-get install prometheus")
+    (tmp_path / "prometheus.yml").write_text(with_gateways((PROMETHEUS / "prometheus.yml").read_text()))
+    (tmp_path / "rules.yml").write_text(RULES)
+    arguments = [promtool, "check", "config", "prometheus.yml"]
+    done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.slow
 def test_rules_do_as_their_tests_say() -> None:
     promtool = shutil.which("promtool")

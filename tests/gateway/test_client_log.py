@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from sparklog.gateway.client_log import ClientLog, UnavailableError, address_text
+from sparklog.errors import StoreUnavailableError
+from sparklog.gateway.client_log import ClientLog, Repeats, UnavailableError, address_text
 from sparklog.gateway.error_codes import ErrorCode
 from sparklog.gateway.refusals import refused_in
 from sparklog.gateway.wire import WireError
@@ -45,6 +46,35 @@ def test_each_refusal_is_told_once_and_not_without_end(caplog):
     assert len(caplog.records) == 50
 
 
+LONG = "\x01" * 1_000_000
+
+
+def is_short(record):
+    return len(record.getMessage()) < 2_000 and all(len(text) < 300 for text in record.sparklog.values())
+
+
+def test_long_names_of_clients_are_cut(caplog):
+    caplog.set_level(logging.DEBUG, "sparklog.gateway")
+    log = ClientLog(("10.0.0.7", 50_240))
+    log.client_id = LONG
+    log.refused("DescribeGroups", {"groups": [{"group_id": LONG, "error_code": GROUP}]}, {}, 1)
+    log.refused("DescribeGroups", {"groups": [{"group_id": LONG + "b", "error_code": GROUP}]}, {}, 1)
+    assert len(caplog.records) == 1  # nor is the whole name kept to tell it from others
+    log.disconnected(WireError(LONG))
+    log.not_let_in(ValueError(LONG), LONG)
+    log.users_not_read(ValueError(LONG))
+    assert all(map(is_short, caplog.records))
+    assert [one["client_id"] for one in fields(caplog)] == ["\x01" * 200 + "…"] * 4
+
+
+def test_one_answer_has_no_more_entries_than_a_connection(caplog):
+    caplog.set_level(logging.INFO, "sparklog.gateway")
+    log = ClientLog("a socket")
+    log.refused("Metadata", refusing("a", "b"), {}, 2)
+    log.refused("Metadata", refusing(*(f"t{number}" for number in range(100))), {}, 100)
+    assert len(caplog.records) == 50
+
+
 def test_a_disconnect_has_its_reason(caplog):
     caplog.set_level(logging.INFO, "sparklog.gateway")
     log = ClientLog("a socket")
@@ -59,6 +89,27 @@ def test_a_disconnect_has_its_reason(caplog):
     assert [one["level"] for one in fields(caplog)] == ["WARNING", "WARNING", "INFO", "ERROR"]
     assert caplog.records[-1].exc_info is not None
     assert caplog.records[0].exc_info is None
+
+
+def test_of_what_a_store_that_is_away_causes_there_is_an_entry_a_second(caplog):
+    caplog.set_level(logging.INFO, "sparklog.gateway")
+    times_s = [0.0]
+    repeats = Repeats(lambda: times_s[0])
+    for number in range(16):
+        log = ClientLog(f"client {number}", repeats)
+        log.users_not_read(StoreUnavailableError("away"))
+        assert log.disconnected(UnavailableError("away")) == "unavailable"
+        assert log.disconnected(WireError("half a frame")) == "invalid"  # which is this client's doing
+        times_s[0] += 0.125
+    texts = [one.getMessage() for one in caplog.records if "half a frame" not in one.getMessage()]
+    others = " (and 7 others since the last such entry)"
+    assert texts == [
+        "client client 0 wasn't let in, as the users can't be read: away",
+        "client client 0 was disconnected: away",
+        f"client client 8 wasn't let in, as the users can't be read: away{others}",
+        f"client client 8 was disconnected: away{others}",
+    ]
+    assert len(caplog.records) == 20
 
 
 def test_an_address_is_one_text():

@@ -12,8 +12,6 @@ import pytest
 
 from sparklog import Admin, NewTopic, Producer
 from sparklog.gateway.backend import Backend
-from sparklog.gateway.connection import _Silence
-from sparklog.gateway.frame_reader import FrameReader
 from sparklog.gateway.settings import GatewaySettings
 from sparklog.gateway.topic_view import _KEPT_BATCH_BYTES, BatchCache, _Batch
 from sparklog.log.cluster import open_cluster
@@ -106,16 +104,3 @@ def test_kept_batches_are_those_used_last_within_the_bound():
     cache.keep("id", 0, 20, _Batch(29, bytearray(60), frozenset()))  # in place of the one that was there
     assert [cache.find("id", 0, offset) is not None for offset in (0, 10, 20)] == [True, False, True]
     assert cache.find("id", 1, 0) is None
-
-
-def test_a_client_that_sends_nothing_for_too_long_ends_the_wait():
-    async def play() -> None:
-        reader = FrameReader()
-        silence = _Silence(reader, 0.01)
-        reader.feed_data(b"ab")
-        assert await silence.bound(reader.readexactly(2)) == b"ab"
-        with pytest.raises(asyncio.TimeoutError):
-            await silence.bound(reader.readexactly(2))
-        silence.end()
-
-    asyncio.run(play())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from sparklog import Admin, NewTopic, Producer
+from sparklog.gateway.connection import ByteBudget
 from sparklog.gateway.figures import GatewayFigures, GatewayProbe
 from sparklog.log.cluster import open_cluster
 from sparklog.storage import MemoryStore
@@ -92,6 +94,22 @@ def test_a_gateway_counts_and_once_stopped_answers_what_it_was_asked(running):
         assert client.receive()  # the Produce, behind it
         assert client.is_closed()
         assert process.wait(20) == 0
+
+
+def test_connections_that_wait_for_room_are_counted():
+    async def play():
+        figures = GatewayFigures()
+        budget = ByteBudget(100, figures)
+        await budget.take(90)
+        waiting = [asyncio.ensure_future(budget.take(size)) for size in (20, 80)]
+        await asyncio.sleep(0)
+        assert (figures.connections_waiting, figures.queued_bytes) == (2, 90)
+        waiting.pop().cancel()
+        await budget.give_back(90)
+        await waiting[0]
+        assert (figures.connections_waiting, figures.queued_bytes) == (0, 20)
+
+    asyncio.run(play())
 
 
 def probe(store):

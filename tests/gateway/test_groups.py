@@ -553,6 +553,21 @@ def test_an_expression_that_is_none_is_refused(wire, pattern):
     assert told["error_code"] == 117
 
 
+def test_what_clients_call_themselves_and_ask_for_is_cut_in_the_log(wire, caplog):
+    caplog.set_level("INFO", "sparklog.gateway")
+    said = {"subscribed_topic_names": [], "subscribed_topic_regex": "(" * 100_000, "topic_partitions": []}
+    assert wire.call("ConsumerGroupHeartbeat", 1, hearing("m", 0, rebalance_timeout_ms=5_000, **said))["error_code"]
+    said["subscribed_topic_regex"] = "j.*"
+    name = "\x01" * 100_000
+    joined = wire.call("ConsumerGroupHeartbeat", 1, hearing(name, 0, rebalance_timeout_ms=5_000, **said))
+    assert joined["error_code"] == 0
+    assert wire.call("ConsumerGroupHeartbeat", 1, hearing(name, -1))["error_code"] == 0
+    entries = [one.getMessage() for one in caplog.records]
+    assert ["pattern" in one for one in entries].count(True) == 1
+    assert ["member" in one for one in entries].count(True) == 2
+    assert max(map(len, entries)) < 2_000
+
+
 def test_a_group_has_one_protocol(wire, servers, cluster):
     answer = member(wire)
     assert of_consumer_protocol(wire)["error_code"] == 23

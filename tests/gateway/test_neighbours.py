@@ -133,6 +133,15 @@ def test_other_answers_about_brokers_are_those_of_metadata(served):
         assert group["node_id"] in brokers
 
 
+def test_a_request_for_many_transactional_ids_is_one_short_entry(served, caplog):
+    body = {"key_type": 1, "coordinator_keys": ["\x01" * 100_000] * 10}
+    with closing(Wire(served.servers[0], "zone=b")) as client:
+        found = client.call("FindCoordinator", 4, body)["coordinators"]
+    assert [one["error_code"] for one in found] == [ErrorCode.INVALID_REQUEST] * 10
+    (entry,) = [one.getMessage() for one in caplog.records if "tells no zone" in one.getMessage()]
+    assert len(entry) < 2_000
+
+
 def test_a_transactional_client_that_tells_a_zone_is_refused(served):
     body = {"key_type": 1, "coordinator_keys": ["t"]}
     with closing(Wire(served.servers[0], "zone=b")) as client:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import random
+import struct
 import uuid
 from datetime import datetime, timedelta, timezone
 
@@ -144,6 +145,34 @@ def test_a_connection_stays_with_one_user(connect):
 def test_large_frames_of_unknown_clients_are_not_read(connect):
     client = connect()
     client.send("SaslAuthenticate", 1, {"auth_bytes": bytes(100_000)})
+    assert client.is_closed()
+
+
+@pytest.mark.parametrize("begun", [b"", struct.pack(">hhi", 0, 9, 1)[:7]], ids=["a length", "eleven bytes"])
+def test_lengths_that_unknown_clients_announce_hold_up_nobody(connect, begun):
+    """Together they announce all that the gateway would keep of requests that aren't answered, 256 MiB."""
+    for size in (100 << 20, 100 << 20, 56 << 20):
+        connect().socket.sendall(struct.pack(">i", size) + begun)
+    other = connect()
+    other.socket.settimeout(20)
+    assert other.call("ApiVersions", 0, {})["error_code"] == 0
+    assert enter(other, "ann", "pencil")["error_code"] == 0
+
+
+def test_a_refused_name_of_megabytes_is_one_short_entry(connect, caplog):
+    caplog.set_level("INFO", "sparklog.gateway")
+    asked = {"groups": ["\x01" * 8_000_000], "include_authorized_operations": False}
+    connect("ann", "pencil").call("DescribeGroups", 5, asked)
+    (entry,) = [one.getMessage() for one in caplog.records if "DescribeGroups" in one.getMessage()]
+    assert len(entry) < 2_000
+
+
+def test_what_may_not_be_sent_waits_for_no_room(connect):
+    for _ in range(3):
+        connect("ann", "pencil").socket.sendall(struct.pack(">ihhi", 100 << 20, 0, 9, 1))
+    client = connect()
+    client.socket.settimeout(20)
+    client.socket.sendall(struct.pack(">ihhi", 100 << 20, 0, 9, 1))
     assert client.is_closed()
 
 

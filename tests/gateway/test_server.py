@@ -393,6 +393,17 @@ def test_an_idle_client_is_disconnected(cluster):
         client.close()
 
 
+def test_a_client_that_falls_silent_within_a_request_gives_its_room_back(cluster):
+    with sparklog.gateway.serve(cluster, queued_bytes=100, max_stall_ms=50) as servers:
+        silent, other = Wire(servers), Wire(servers)
+        silent.socket.sendall(struct.pack(">ihhi", 100, 0, 9, 1))
+        other.socket.settimeout(20)
+        assert other.call("ApiVersions", 0, {})["error_code"] == 0
+        assert silent.is_closed()
+        other.close()
+        silent.close()
+
+
 def test_a_client_that_never_reads_is_disconnected_and_harms_nobody(cluster):
     with Producer(cluster) as producer:
         for _ in range(20):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import random
 import uuid
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,9 +22,12 @@ from sparklog.errors import (
 )
 from sparklog.gateway import authentication, stored_users, user_log
 from sparklog.gateway import users as users_module
+from sparklog.gateway.backend import Backend
+from sparklog.gateway.client_log import ClientLog
 from sparklog.gateway.error_codes import ErrorCode
 from sparklog.gateway.sasl import AuthenticationError, begin_exchange
 from sparklog.gateway.scram_changes import Alteration
+from sparklog.gateway.settings import GatewaySettings
 from sparklog.gateway.stored_users import KEPT_MS, REREAD_MS, StoredUsers
 from sparklog.gateway.user_changes import added, removed, with_keys, with_rules
 from sparklog.gateway.user_log import change_users, open_user_log
@@ -252,6 +257,30 @@ def test_while_the_store_is_away_those_that_are_known_come_in_for_ten_minutes(me
     is_away.clear()
     clock.advance(REREAD_MS)
     assert known.find("ann") is not None
+
+
+def test_while_the_users_cant_be_read_every_attempt_is_held_up(cluster, monkeypatch):
+    change(cluster, added(ann()))
+    known, waits_s = StoredUsers(cluster), []
+
+    async def sleep(seconds):
+        waits_s.append(seconds)
+
+    def away(self):
+        raise StoreUnavailableError("away")
+
+    async def play():
+        backend = Backend(cluster, GatewaySettings(allow_plain_without_tls=True), None, known)
+        one = authentication.Authentication(backend, ClientLog("a socket"), is_encrypted=True)
+        one.handshake("PLAIN")
+        with pytest.raises(StoreUnavailableError):
+            await one.authenticate(b"\0ann\0pencil")
+        await backend.close()
+
+    monkeypatch.setattr(StoredUsers, "all", away)
+    monkeypatch.setattr(authentication, "asyncio", SimpleNamespace(sleep=sleep))
+    asyncio.run(play())
+    assert waits_s == [0.1]
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"format": 1}', b"nothing", b'{"format": 2, "token": "a"}'])

@@ -17,6 +17,7 @@ from typing import Any
 from sparklog.gateway.coordination.classic_members import JoinRequest, Member, answer, selected_protocol, topics_of
 from sparklog.gateway.coordination.consumer_protocol import CONSUMER
 from sparklog.gateway.error_codes import ErrorCode
+from sparklog.logs import short
 
 __all__ = ["ClassicGroup", "ClassicState"]
 
@@ -199,7 +200,7 @@ class ClassicGroup:
         """Begin a rebalance: every member has to join again."""
         if self.state is ClassicState.PREPARING:
             return
-        _LOGGER.info("group %s rebalances after generation %d: %s", self.group_id, self.generation, why)
+        _LOGGER.info("group %s rebalances after generation %d: %s", self.group_id, self.generation, short(why))
         for member in self.members.values():
             syncing, member.syncing = member.syncing, None
             if syncing is not None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparklog.gateway.coordination.consumer_protocol import subscribed_topics
+from sparklog.logs import short
 
 __all__ = ["JoinRequest", "Member", "Protocols", "answer", "selected_protocol", "topics_of"]
 
@@ -122,5 +123,5 @@ def topics_of(members: Collection[Member]) -> frozenset[str]:
             try:
                 found |= subscribed_topics(metadata)
             except ValueError as error:
-                _LOGGER.info("member %s subscribes by what can't be read: %s", member.member_id, error)
+                _LOGGER.info("member %s subscribes by what can't be read: %s", short(member.member_id), error)
     return frozenset(found)

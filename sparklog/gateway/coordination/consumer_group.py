@@ -22,6 +22,7 @@ from sparklog.gateway.coordination.consumer_members import (
 )
 from sparklog.gateway.error_codes import ErrorCode
 from sparklog.groups.assignors import Assignor, CooperativeStickyAssignor, MemberSubscription, RangeAssignor
+from sparklog.logs import short
 from sparklog.model import TopicPartition
 
 __all__ = ["ASSIGNORS", "ConsumerGroup", "Heard"]
@@ -152,7 +153,7 @@ class ConsumerGroup:
             client_id=said.client_id,
             client_host=said.client_host,
         )
-        _LOGGER.info("group %s: member %s joins after epoch %d", self.group_id, member.member_id, self.epoch)
+        _LOGGER.info("group %s: member %s joins after epoch %d", self.group_id, short(member.member_id), self.epoch)
         if former is not None:  # it takes its own place again, and nothing moves
             del self.members[former.member_id]
             member.topics, member.pattern, member.assignor = former.topics, former.pattern, former.assignor
@@ -198,7 +199,7 @@ class ConsumerGroup:
 
     def remove(self, member_id: str, why: str) -> None:
         """Put a member out; what it had goes to others."""
-        _LOGGER.info("group %s: member %s is out: %s", self.group_id, member_id, why)
+        _LOGGER.info("group %s: member %s is out: %s", self.group_id, short(member_id), why)
         del self.members[member_id]
         self.epoch += 1
 

@@ -373,8 +373,7 @@ class TopicHistory:
 
     def _check_totals(self, entry: Entry, added: Sequence[Segment], removed: Sequence[str]) -> None:
         carried = totals_of_info((entry.info or {}).get(TOTALS_INFO))
-        expected = self._totals.apply(entry.version, added, removed, carried)
-        if expected is not None:
+        if (expected := self._totals.apply(entry.version, added, removed, carried)) is not None:
             self._tell(Code.TOTALS_WRONG, entry, f"commitInfo carries {carried}", f"{expected}")
 
     def _explain(self, partition: int | None, first: int, end: int) -> None:
@@ -442,8 +441,7 @@ def _follows(known: ProducerEntry, now: ProducerEntry) -> bool:
 
 
 def _sequences_of(add: AddFile, producer_id: int) -> tuple[int, int] | None:
-    stats = add.stats or {}
-    low, high = stats.get("minValues"), stats.get("maxValues")
+    low, high = ((add.stats or {}).get(side) for side in ("minValues", "maxValues"))
     if not isinstance(low, dict) or not isinstance(high, dict):
         return None
     first, last = low.get("sequence"), high.get("sequence")

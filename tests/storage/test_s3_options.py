@@ -206,7 +206,7 @@ def test_what_only_botocore_knows_is_asked_of_botocore(connected, monkeypatch):
         ({"client_kwargs": "very-secret"}, "client_kwargs: expected a mapping, got str"),
         ({"config_kwargs": {"s3": "very-secret"}}, "s3: expected a mapping, got str"),
         ({"key": "very-secret"}, "key and secret belong together"),
-        ({"client": "very-secret"}, "client: expected obstore or s3fs"),
+        ({"client": "very-secret"}, "client: expected obstore, s3fs or fsspec"),
         ({"addressing_style": "very-secret"}, "addressing_style: expected"),
         ({"addressing_style": ["very-secret"]}, "addressing_style: expected text, got list"),
         ({"config_kwargs": {"signature_version": "s3"}}, "signature_version: expected s3v4"),

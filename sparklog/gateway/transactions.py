@@ -195,10 +195,17 @@ class Sessions:
         return session.inherited
 
     def _entry_before(self, session: Session) -> TransactionEntry | None:
-        """The last entry of the id's log before the session began; None: it isn't there any more."""
+        """The last entry of the id's log before the session began; None: it isn't there any more.
+
+        Whoever aborted what took too long may have come after a commit whose answer was lost: nobody can tell whether
+        there was another transaction to abort, so that entry and the decision for it are passed over.
+        """
         log = open_transaction_log(self._backend.cluster, session.transactional_id)
         deciding = session.producer._require_transactions("the entry before")._session.decider.number
-        return entry_in_place(log, deciding - 2)  # between them is the one by which the session began
+        before = entry_in_place(log, deciding - 2)  # between them is the one by which the session began
+        if before is not None and before.state is TransactionState.COMPLETE_ABORT and before.reason:
+            return entry_in_place(log, deciding - 4)
+        return before
 
     def _new_producer(
         self, transactional_id: str, timeout_ms: int, asked: tuple[int, int] | None

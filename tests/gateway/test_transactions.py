@@ -243,6 +243,20 @@ def test_a_gateway_asked_to_commit_for_another_fences_that_off_first(cluster, co
     assert ends(cluster)[0] == 1
 
 
+def test_a_commit_behind_which_a_time_out_was_aborted_is_not_told_as_aborted(cluster, connect):
+    with sparklog.gateway.serve(cluster) as first, sparklog.gateway.serve(cluster) as second:
+        client = connect(first)
+        client.init(timeout_ms=1_000)
+        assert client.add() == client.send(b"a") == client.end() == 0  # the answer is lost, and the gateway gone
+        Admin(cluster).abort_transaction("billing")  # as maintenance does, once it has taken too long
+        (state,) = Admin(cluster).describe_transactions(["billing"])
+        assert (state.state.value, (state.producer_id, state.producer_epoch)) == ("CompleteAbort", client.number)
+        moved = connect(second)
+        moved.number = client.number
+        assert moved.end() == 90
+    assert ends(cluster)[0] == 1
+
+
 def test_closing_a_gateway_aborts_what_is_open(cluster, connect):
     with sparklog.gateway.serve(cluster) as servers:
         client = connect(servers)

@@ -248,8 +248,10 @@ def test_a_commit_behind_which_a_time_out_was_aborted_is_not_told_as_aborted(clu
         client = connect(first)
         client.init(timeout_ms=1_000)
         assert client.add() == client.send(b"a") == client.end() == 0  # the answer is lost, and the gateway gone
+        Admin(cluster).recover_transactions()  # so that its completion is in the log, too
         Admin(cluster).abort_transaction("billing")  # as maintenance does, once it has taken too long
         (state,) = Admin(cluster).describe_transactions(["billing"])
+        assert state.state is not None
         assert (state.state.value, (state.producer_id, state.producer_epoch)) == ("CompleteAbort", client.number)
         moved = connect(second)
         moved.number = client.number

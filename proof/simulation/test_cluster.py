@@ -35,7 +35,7 @@ FIRST_FOUND = {
     "announced_uploads_overtake_ordinary_ones": SHARING_SEEDS + 29,
     "compaction_drops_the_newest": 17,
     "decisions_are_not_flushed": 3873,
-    "nobody_finishes_what_was_left": 128,
+    "nobody_finishes_what_was_left": 184,
     "nobody_flushes_what_others_left": 34,
     "nobody_looks_at_claims": GROUP_SEEDS,
     "nobody_minds_its_own_silence": GROUP_SEEDS + 4,

@@ -112,11 +112,11 @@ def table_batches(
 def split_table(table: pa.Table, *, decoded_bytes: int = 0) -> Iterator[pa.Table]:
     """The table in pieces of about a batch's size, without copying.
 
-    Args:
-        decoded_bytes: what a row of bytes counts beside them, for the columns that they become.
-
     They are about as large as each other, and a piece may be a quarter larger than a batch: what was left over, as a
     piece of its own, would cost as many requests and as much of a store's time as a whole one.
+
+    Args:
+        decoded_bytes: what a row of bytes counts beside them, for the columns that they become.
     """
     sizes = np.asarray(_row_sizes(table["key"], table["value"]))
     beside = max(0, table.nbytes - int(sizes.sum())) / table.num_rows  # headers and the like: taken as even

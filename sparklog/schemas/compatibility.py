@@ -52,12 +52,12 @@ def check(new: ValueSchema, olds: Sequence[ValueSchema], mode: str = "BACKWARD")
     reasons: dict[str, str] = {}
     for number, old in enumerate(olds, 1):
         which = f"schema {number}"
-        for reason in (*_differences(new.arrow, old.arrow, "", which), *_demands(new, old, which)):
-            reasons.setdefault(reason.replace(which, "", 1), reason)  # the oldest schema stands for all
+        found = [*_differences(new.arrow, old.arrow, "", which), *_demands(new, old, which)]
         if mode.startswith(("FORWARD", "FULL")) and (number == len(olds) or mode.endswith("_TRANSITIVE")):
-            for path in unmet_readers(old, new):
-                reason = f"field {path}: readers of {which} demand it, but values of this schema may lack it ({mode})"
-                reasons.setdefault(reason.replace(which, "", 1), reason)
+            demanded = "demand it, but values of this schema may lack it"
+            found += [f"field {path}: readers of {which} {demanded} ({mode})" for path in unmet_readers(old, new)]
+        for reason in found:
+            reasons.setdefault(reason.replace(which, "", 1), reason)  # the oldest schema stands for all
     for reason in _unmet_declarations(new, olds):
         reasons.setdefault(reason, reason)
     return Verdict(not reasons, tuple(reasons.values()))

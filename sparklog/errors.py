@@ -23,6 +23,7 @@ transaction be aborted first (``requires_abort``), is this client finished (``fa
     │  ├─ StoreFullError                 no space, quota
     │  └─ UnsafeStoreError               no atomic create-only put: sparklog refuses to run on it
     ├─ InvalidProducerEpochError  OutOfOrderSequenceError  TransactionAbortableError     requires_abort
+    ├─ DuplicateSequenceError            the batch is stored already; its offsets are known no more
     ├─ TransactionTimedOutError          requires_abort: the transaction was open for too long
     ├─ TransactionAbortedError           the record was sent in a transaction that was aborted
     ├─ ProducerFencedError               fatal: another producer uses this transactional_id
@@ -50,6 +51,7 @@ __all__ = [
     "ConcurrentTransactionsError",
     "CorruptLogError",
     "CorruptRecordError",
+    "DuplicateSequenceError",
     "FencedInstanceIdError",
     "GroupIdNotFoundError",
     "GroupSubscribedToTopicError",
@@ -189,6 +191,13 @@ class OutOfOrderSequenceError(SparklogError):
     """A batch of this producer is missing in between (Kafka error 45)."""
 
     requires_abort = True
+
+
+class DuplicateSequenceError(SparklogError):
+    """A batch that its producer sent again is stored, and its offsets are known no more (Kafka error 46).
+
+    Kafka's clients take it for success without an offset.
+    """
 
 
 class TransactionAbortableError(SparklogError):

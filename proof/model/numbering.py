@@ -16,7 +16,8 @@ creates                   the create of ``EntryLog.create_next``
 gives up                  ``delivery_timeout_ms`` of a gateway: REQUEST_TIMED_OUT, upon which clients ask again
 ========================  ==============================================================================
 
-Producers are never forgotten here, and a log's entries stay: how long both are remembered is said in decision 0038.
+Producers are never forgotten here; how long they are remembered is said in decision 0038. A log cleanup takes the
+offsets of all batches so far from whoever loads the topic behind it, not their last sequence.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ class Rules:
     recent: bool = True
     """L15: twice as many batches are known again as a client may have under way; off: as many. The first of those may
     be given up and lie in the log, while others are stored behind it, and answered, and new ones are sent."""
+    stored_before: bool = True
+    """L15: a batch that ends with the last sequence is stored, though the entry with its offset was deleted, and is
+    answered without an offset; off: it is refused."""
     old_epochs: bool = True
     """L15: an epoch below the newest is refused; off: it goes on by its own sequence."""
     epoch_from_zero: bool = True
@@ -76,6 +80,8 @@ class Bounds:
     gives_up: int = 0
     epochs: int = 1
     """The client gives up what wasn't answered, and begins the next of them."""
+    cleanings: int = 0
+    """Log cleanups, each of all entries so far. With two batches under way the first of them may then be refused."""
 
 
 class Batch(NamedTuple):
@@ -101,6 +107,8 @@ class Gateway(NamedTuple):
     first: Batch | None = None
     """The first batch that it saw of the producer, while it didn't know that."""
     queue: tuple[Request, ...] = ()
+    offsets_from: int = 0
+    """It knows the offsets of the batches of the entries from this one on."""
 
 
 class Late(NamedTuple):
@@ -115,6 +123,8 @@ class Verdict(NamedTuple):
 
     offset: int = -1
     is_refused: bool = False
+    is_stored: bool = False
+    """At an offset that is known no more."""
 
 
 class World(NamedTuple):
@@ -134,6 +144,9 @@ class World(NamedTuple):
     deaths: int = 0
     faults: int = 0
     gives_up: int = 0
+    cleanings: int = 0
+    cleaned: int = 0
+    """The entries before this one were deleted."""
 
 
 Step = tuple[str, World]
@@ -149,12 +162,15 @@ class Numbering:
     def starts(self) -> Iterator[Step]:
         bounds = self.bounds
         world = World(log=(), gateways=(Gateway(), Gateway()), moves=bounds.moves, deaths=bounds.deaths)
-        yield "an empty topic", world._replace(faults=bounds.faults, gives_up=bounds.gives_up)
+        left = {"faults": bounds.faults, "gives_up": bounds.gives_up, "cleanings": bounds.cleanings}
+        yield "an empty topic", world._replace(**left)
 
     def moves(self, world: World) -> Iterator[Step]:
         yield from self._client(world)
         for index in range(len(world.gateways)):
             yield from self._gateway(world, index)
+        if world.cleanings and world.cleaned < len(world.log):
+            yield "the log is cleaned", world._replace(cleanings=world.cleanings - 1, cleaned=len(world.log))
         for number, late in enumerate(world.late):
             left = world._replace(late=(*world.late[:number], *world.late[number + 1 :]))
             if late.version == len(world.log):
@@ -212,11 +228,14 @@ class Numbering:
         if not gateway.queue:
             return
         if not gateway.is_loaded:
-            loaded = gateway._replace(is_loaded=True, known=len(world.log))
+            loaded = gateway._replace(is_loaded=True, known=len(world.log), offsets_from=world.cleaned)
             yield f"{name} loads the topic", _with(world, index, loaded)
             return
         if gateway.known < len(world.log):
-            yield f"{name} reads the tail", _with(world, index, gateway._replace(known=len(world.log)))
+            is_gone = gateway.known < world.cleaned  # then it loads the topic anew
+            offsets_from = world.cleaned if is_gone else gateway.offsets_from
+            read = gateway._replace(known=len(world.log), offsets_from=offsets_from)
+            yield f"{name} reads the tail", _with(world, index, read)
         yield from self._head(world, index, gateway.queue[0])
         if not self.rules.unannounced:
             other = 1 - index
@@ -233,6 +252,8 @@ class Numbering:
             verdict = Verdict()
         if verdict.offset >= 0:
             yield f"{name} answers {_text(batch)}, which is there", self._answered(world, index, verdict.offset)
+        elif verdict.is_stored:
+            yield f"{name} answers {_text(batch)}, which is there, without its offset", self._answered(world, index, -1)
         elif verdict.is_refused:
             if gateway.known >= request.came or not self.rules.tail_before_refusing:
                 yield f"{name} refuses {_text(batch)}", self._refused(world, index)
@@ -263,7 +284,7 @@ class Numbering:
             is_behind = rules.behind_the_first and first is not None and first.epoch == batch.epoch
             return Verdict(is_refused=is_behind and first != batch)
         for offset, found in known[-(2 * self.bounds.under_way if rules.recent else self.bounds.under_way) :]:
-            if found == batch:
+            if found == batch and offset >= gateway.offsets_from:
                 return Verdict(offset)
         newest = known[-1][1]
         if batch.epoch > newest.epoch:
@@ -271,6 +292,8 @@ class Numbering:
         if batch.epoch < newest.epoch and rules.old_epochs:
             return Verdict(is_refused=True)
         last = max((found.sequence for _, found in known if found.epoch == batch.epoch), default=-1)
+        if rules.stored_before and batch == newest and known[-1][0] < gateway.offsets_from:
+            return Verdict(is_stored=True)
         return Verdict(is_refused=batch.sequence != last + 1)
 
     def _answered(self, world: World, index: int, offset: int) -> World:
@@ -307,9 +330,10 @@ class Numbering:
         if [batch.epoch for batch in log] != sorted(batch.epoch for batch in log):
             yield f"an epoch that is over stores nothing: {log}"
         for batch, offset in sorted(world.acknowledged):
-            if log[offset : offset + 1] != (batch,):
+            if batch not in log if offset < 0 else log[offset : offset + 1] != (batch,):
                 yield f"what is acknowledged is there: {_text(batch)} at {offset}"
-            if any(Batch(batch.epoch, sequence) not in log[:offset] for sequence in range(batch.sequence)):
+            before = log[:offset] if offset >= 0 else log
+            if any(Batch(batch.epoch, sequence) not in before for sequence in range(batch.sequence)):
                 yield f"what is acknowledged follows all before it: {_text(batch)}"
         for text in world.refused:
             yield f"the next batch is never refused: {text}"

@@ -7,6 +7,7 @@ import pytest
 from proof.model.numbering import Batch, Bounds, Gateway, Numbering, Verdict, World
 from proof.model.search import replay
 from sparklog.delta.actions import Entry
+from sparklog.errors import DuplicateSequenceError
 from sparklog.log import producer_batches
 from sparklog.log.data.producer_batch import PlacedBatch, ProducerBatch
 from sparklog.log.producer_batches import ProducerBatches, batch_actions, batch_info
@@ -18,13 +19,13 @@ def code_batch(batch: Batch) -> ProducerBatch:
     return ProducerBatch(producer_id=PRODUCER, producer_epoch=batch.epoch, base_sequence=batch.sequence, count=1)
 
 
-def entry(version: int, batch: Batch) -> Entry:
+def entry(version: int, batch: Batch, *, has_offset: bool = True) -> Entry:
     stored = code_batch(batch)
     return Entry(
         version=version,
         token="",
         actions=tuple(batch_actions([(0, stored)], topic_id=TOPIC, now_ms=0)),
-        info={"topic_id": TOPIC, **batch_info([(0, stored, version)])},
+        info={"topic_id": TOPIC, **batch_info([(0, stored, version)] if has_offset else [])},
     )
 
 
@@ -35,9 +36,14 @@ def judged(world: World, gateway: Gateway, batch: Batch) -> Verdict:
     if gateway.first is not None:
         known.note_seen(0, [PlacedBatch(batch=code_batch(gateway.first), start=0)])
     for version in range(gateway.since, gateway.known):
-        known.note_entry(entry(version, world.log[version]))
+        known.note_entry(entry(version, world.log[version], has_offset=version >= gateway.offsets_from))
     (verdict,) = known.judge([(0, code_batch(batch))])
-    return Verdict(-1 if verdict.offset is None else verdict.offset, verdict.error is not None)
+    is_stored = isinstance(verdict.error, DuplicateSequenceError)
+    return Verdict(
+        offset=-1 if verdict.offset is None else verdict.offset,
+        is_refused=verdict.error is not None and not is_stored,
+        is_stored=is_stored,
+    )
 
 
 @pytest.mark.parametrize(
@@ -46,8 +52,9 @@ def judged(world: World, gateway: Gateway, batch: Batch) -> Verdict:
         Bounds(batches=3, moves=1, gives_up=1),
         Bounds(moves=1, faults=1, gives_up=1),
         Bounds(moves=1, epochs=2),
+        Bounds(under_way=1, moves=1, deaths=1, faults=1, cleanings=1),
     ],
-    ids=["three batches", "lost answers", "epochs"],
+    ids=["three batches", "lost answers", "epochs", "cleaned logs"],
 )
 def test_the_code_judges_as_the_model_does(bounds: Bounds, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_batches, "_KEPT", 2 * bounds.under_way)
@@ -57,7 +64,8 @@ def test_the_code_judges_as_the_model_does(bounds: Bounds, monkeypatch: pytest.M
         for world in level:
             for gateway in world.gateways:
                 for request in gateway.queue if gateway.is_loaded else ():
-                    facts = (world.log[gateway.since : gateway.known], gateway.first, request.batch)
+                    log = world.log[gateway.since : gateway.known]
+                    facts = (log, gateway.offsets_from, gateway.first, request.batch)
                     if facts not in compared:
                         compared.add(facts)
                         by_model = model.verdict(world, gateway, request.batch)

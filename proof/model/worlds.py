@@ -112,11 +112,13 @@ TRANSACTIONS = [
     World("a day asleep, with recovery", _transactions(helps=1, days=1), 11, 10_000),
 ]
 _number = numbering.Bounds
+_CLEANED_NUMBERS = _number(under_way=1, moves=1, deaths=1, faults=1, cleanings=1)
 NUMBERING = [
     World("a producer that moves", _number(batches=3, moves=2), 40, 2_000),
     World("gateways that die", _number(moves=1, deaths=1), 40, 500),
     World("lost answers and late creates", _number(moves=1, faults=1, gives_up=1), 40, 1_300),
     World("epochs that are given up", _number(moves=1, epochs=2), 40, 5_000),
+    World("a batch whose entry was cleaned away", _CLEANED_NUMBERS, 40, 3_000),
 ]
 _TWO_AND_ONE = (Owner(flushes=2), Owner())
 _TWO_AND_LATE = (Owner(flushes=2), Owner(is_open=False))
@@ -267,6 +269,7 @@ NUMBERING_FAULTS = [
     Fault(("tail_before_refusing",), "the next batch is never refused", _number(batches=3, moves=2)),
     Fault(("behind_the_first",), "what is acknowledged follows all before it", _number(gives_up=1)),
     Fault(("recent",), "the next batch is never refused", _number(batches=3, moves=2, gives_up=1)),
+    Fault(("stored_before",), "the next batch is never refused", _CLEANED_NUMBERS),
     Fault(("old_epochs",), "an epoch that is over stores nothing", _number(epochs=2)),
     Fault(("epoch_from_zero",), "what is acknowledged follows all before it", _number(epochs=2, gives_up=1)),
     Fault(("unannounced",), "no batch is stored twice", _number(moves=1)),

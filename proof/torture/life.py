@@ -67,6 +67,10 @@ _EXCUSED = (
 """Errors that kills and naps excuse; any other is a defect."""
 
 
+_CLIENTS_REPEAT_MS = 8_000
+"""Longer than librdkafka waits for an answer (``socket.timeout.ms`` of six seconds at most)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """Where a round is: the folder of its histories, and its cluster."""
@@ -82,6 +86,12 @@ class Place:
 
     gateways: tuple[str, ...] = ()
     """The addresses of its gateways."""
+
+    @property
+    def log_retention_ms(self) -> int:
+        """The youngest age of log entries that are deleted. Kafka's clients send a batch again whose answer was lost,
+        and a gateway that was started since knows it by its entry."""
+        return max(10 * self.trust_ms, _CLIENTS_REPEAT_MS if self.gateways else 0)
 
     @property
     def histories(self) -> Path:

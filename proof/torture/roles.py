@@ -381,7 +381,7 @@ def _clean(life: Life, name: str) -> None:
     log = life.cluster.topic_log(name)
     if write_checkpoint(log) is not None:
         life.note("checkpoint")
-    cleaned = clean_log(log, retention_ms=10 * life.told.place.trust_ms)
+    cleaned = clean_log(log, retention_ms=life.told.place.log_retention_ms)
     if cleaned is not None and cleaned.deleted_count:
         life.note("log cleaning")
 

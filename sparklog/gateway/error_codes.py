@@ -45,6 +45,7 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
     POLICY_VIOLATION = 44
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
     INVALID_PRODUCER_EPOCH = 47
     INVALID_TXN_STATE = 48
     INVALID_PRODUCER_ID_MAPPING = 49
@@ -88,6 +89,7 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     # Nobody knows whether it was stored: what Kafka answers where replicas didn't acknowledge in time.
     (errors.KafkaTimeoutError, ErrorCode.REQUEST_TIMED_OUT),
     (errors.OutOfOrderSequenceError, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    (errors.DuplicateSequenceError, ErrorCode.DUPLICATE_SEQUENCE_NUMBER),
     (errors.InvalidProducerEpochError, ErrorCode.INVALID_PRODUCER_EPOCH),
     (errors.ConcurrentTransactionsError, ErrorCode.CONCURRENT_TRANSACTIONS),
     (errors.ProducerFencedError, ErrorCode.PRODUCER_FENCED),

@@ -16,8 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from sparklog.errors import (
+    DuplicateSequenceError,
     InvalidArgumentError,
+    InvalidProducerEpochError,
     InvalidRecordError,
+    OutOfOrderSequenceError,
     SparklogError,
     UnknownTopicOrPartitionError,
 )
@@ -40,6 +43,13 @@ _NO_TIMESTAMP = -1
 """Source: Kafka ``RecordBatch.NO_TIMESTAMP``."""
 _MOST_RECORD_ERRORS = 1_000
 """The bound for one batch: more are answered with the batch's error alone."""
+_OF_WHOLE_BATCHES = (
+    RefusedWithOthersError,
+    OutOfOrderSequenceError,
+    DuplicateSequenceError,
+    InvalidProducerEpochError,
+)
+"""Errors that say nothing of a record by itself."""
 _SMALL_BYTES = 1_100_000
 """Bound of records that are decoded in the event loop: a batch of Kafka's clients, of 1 MiB, takes a millisecond."""
 _PARTITION_BYTES = 32_768
@@ -205,7 +215,7 @@ def refused_records(refused: Mapping[int, SparklogError]) -> Answer:
     about = [
         {"batch_index": place, "batch_index_error_message": str(one)}
         for place, one in sorted(refused.items())
-        if not isinstance(one, RefusedWithOthersError)
+        if not isinstance(one, _OF_WHOLE_BATCHES)
     ]
     return {**failed(next(iter(refused.values()))), "record_errors": about[:_MOST_RECORD_ERRORS]}
 

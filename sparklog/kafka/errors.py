@@ -57,6 +57,7 @@ OffsetMetadataTooLargeError = ours.OffsetMetadataTooLargeError
 MessageSizeTooLargeError = ours.MessageSizeTooLargeError
 InvalidTimestampError = ours.InvalidTimestampError
 InvalidRecordError = ours.InvalidRecordError
+DuplicateSequenceNumberError = ours.DuplicateSequenceError
 OutOfOrderSequenceNumberError = ours.OutOfOrderSequenceError
 InvalidProducerEpochError = ours.InvalidProducerEpochError
 
@@ -139,7 +140,6 @@ InvalidReplicationAssignmentError = _unraised("InvalidReplicationAssignmentError
 NotControllerError = _unraised("NotControllerError", RetriableError)
 InvalidRequestError = _unraised("InvalidRequestError")
 UnsupportedForMessageFormatError = _unraised("UnsupportedForMessageFormatError")
-DuplicateSequenceNumberError = _unraised("DuplicateSequenceNumberError")
 InvalidProducerIdMappingError = _unraised("InvalidProducerIdMappingError")
 TransactionCoordinatorFencedError = _unraised("TransactionCoordinatorFencedError")
 SecurityDisabledError = _unraised("SecurityDisabledError")

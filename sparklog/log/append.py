@@ -30,7 +30,7 @@ from sparklog.log.data.sequences import ProducerSequences
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Checkpoints, Sequencing
-from sparklog.log.producer_batches import ProducerBatches, load_batches
+from sparklog.log.producer_batches import ProducerBatches, load_batches, search_older_batches
 from sparklog.log.producer_state import ProducerEntry, new_producer_id
 from sparklog.log.publishing import Marker, PublishResult, publish_transaction
 from sparklog.log.state import StateObservers, TopicState, open_state, reload_state
@@ -433,6 +433,9 @@ class TopicWriter:
             self._state = load_batches(self._state, self._batches, deadline=deadline)
         elif any(verdict.error is not None for verdict in self._batches.judge(batches)):
             retry(self.refresh, deadline=deadline)
+        else:
+            return
+        search_older_batches(self._state, self._batches, batches, deadline=deadline)
 
     def _new_append(self, files: Sequence[StagedFile], turns: Participation) -> Append:
         entry = ProducerEntry(producer_epoch=self._sequences.producer_epoch, counter=self._counter)

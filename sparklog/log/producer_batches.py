@@ -14,7 +14,7 @@ from typing import Any
 
 from sparklog.clock import Deadline
 from sparklog.delta.actions import Entry, SetTransaction
-from sparklog.errors import InvalidProducerEpochError, OutOfOrderSequenceError, SparklogError
+from sparklog.errors import DuplicateSequenceError, InvalidProducerEpochError, OutOfOrderSequenceError, SparklogError
 from sparklog.log.data.producer_batch import PlacedBatch, ProducerBatch
 from sparklog.log.data.producer_stamp import SEQUENCE_MODULUS, next_sequence
 from sparklog.log.producer_state import PRODUCER_EXPIRATION_MS, batches_app_id, parse_batches_app_id
@@ -30,6 +30,7 @@ __all__ = [
     "batch_info",
     "load_batches",
     "numbering_producers",
+    "search_older_batches",
 ]
 
 BATCHES_INFO = "producer_batches"
@@ -46,6 +47,9 @@ _FORGET_MS = PRODUCER_EXPIRATION_MS + 86_400_000
 
 _VERSIONS_BACK = 128
 """At least of so many versions the batches' offsets are known after a topic was loaded."""
+_MOST_VERSIONS_BACK = 4_096
+"""The bound where a batch comes that may lie before those: at 100 commits a second, as long as clients wait for an
+answer before they ask again (``request.timeout.ms`` of 30 seconds)."""
 
 Key = tuple[int, int]
 """Partition and producer id."""
@@ -60,7 +64,7 @@ class Verdict:
     same_as: int | None = None
     """It is the batch at this place of those that are judged together, once more."""
     error: SparklogError | None = None
-    """It is refused."""
+    """It is refused; ``DuplicateSequenceError``: it is stored, and its offset is known no more."""
 
     @property
     def is_new(self) -> bool:
@@ -86,8 +90,27 @@ class _Known:
     producer_epoch: int
     last_sequence: int
     updated_ms: int = 0
-    recent: deque[tuple[ProducerBatch, Verdict]] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    recent: deque[tuple[ProducerBatch, Verdict]] = field(default_factory=lambda: _no_batches())
     """The newest batches, oldest first, each with the verdict of the same batch once more."""
+
+    def may_have_before(self, batch: ProducerBatch) -> bool:
+        """May the batch be stored before those that are known?"""
+        if batch.producer_epoch != self.producer_epoch or len(self.recent) == _KEPT:
+            return False
+        oldest = self.recent[0][0] if self.recent else None
+        if oldest is not None and oldest.producer_epoch != batch.producer_epoch:
+            return False
+        end = self.last_sequence + 1 if oldest is None else oldest.base_sequence
+        return (end - 1 - batch.last_sequence) % SEQUENCE_MODULUS < SEQUENCE_MODULUS // 2
+
+    @property
+    def has_newest(self) -> bool:
+        """Is the batch known that ends with the last sequence?"""
+        newest = self.recent[-1][0] if self.recent else None
+        return newest is not None and (newest.producer_epoch, newest.last_sequence) == (
+            self.producer_epoch,
+            self.last_sequence,
+        )
 
 
 def batch_actions(batches: Sequence[tuple[int, ProducerBatch]], *, topic_id: str, now_ms: int) -> list[SetTransaction]:
@@ -118,6 +141,8 @@ class ProducerBatches:
     def __init__(self, topic_id: str) -> None:
         self.is_complete = False
         """Was the topic loaded, so that a producer which isn't known has stored nothing (for days)?"""
+        self.known_from = 0
+        """The first version of which the batches' offsets were noted, once the topic was loaded."""
         self._topic_id = topic_id
         self._known: dict[Key, _Known] = {}
         self._most = _MANY
@@ -152,11 +177,13 @@ class ProducerBatches:
 
     def note_older(self, entries: Iterable[Entry]) -> None:
         """Note entries of before those that were noted, oldest first: they tell offsets alone."""
-        newer = {key: known.recent.copy() for key, known in self._known.items()}
+        newer = [(known, known.recent) for known in self._known.values()]
+        for known, _ in newer:
+            known.recent = _no_batches()
         for entry in entries:
             self._note_info(entry)
-        for key, recent in newer.items():
-            self._known[key].recent.extend(recent)
+        for known, recent in newer:
+            known.recent.extend(recent)
 
     def _note(self, entry: Entry) -> None:
         for action in entry.actions:
@@ -197,7 +224,9 @@ class ProducerBatches:
     def judge(self, batches: Sequence[tuple[int, ProducerBatch]]) -> list[Verdict]:
         """Which of these batches, of (partition, batch), are to be stored together, in their order. Pure.
 
-        Source of the rules: Kafka ``ProducerAppendInfo.checkSequence``, ``ProducerStateEntry.findDuplicateBatch``.
+        Source of the rules: Kafka ``ProducerAppendInfo.checkSequence``, ``ProducerStateEntry.findDuplicateBatch``. A
+        batch that ends with the last sequence of its epoch is stored, though its entry was cleaned away, and with it
+        the offset: Kafka's clients take ``DUPLICATE_SEQUENCE_NUMBER`` for success.
         """
         drafts: dict[Key, _Known | None] = {}
         verdicts = []
@@ -214,6 +243,13 @@ class ProducerBatches:
                 drafts[key] = draft
             verdicts.append(verdict)
         return verdicts
+
+    def may_be_older(self, batches: Iterable[tuple[int, ProducerBatch]]) -> bool:
+        """May one of these batches, of (partition, batch), be stored by an entry before those that were noted?"""
+        return any(
+            known is not None and known.may_have_before(batch)
+            for known, batch in ((self._known.get((partition, one.producer_id)), one) for partition, one in batches)
+        )
 
     def _judge_one(self, key: Key, known: _Known | None, batch: ProducerBatch) -> Verdict:
         if known is None:
@@ -232,8 +268,14 @@ class ProducerBatches:
                 )
             )
         is_same_epoch = batch.producer_epoch == known.producer_epoch
+        if is_same_epoch and batch.last_sequence == known.last_sequence and not known.has_newest:
+            return _stored_before(key, batch)
         expected = next_sequence(known.last_sequence, 1) if is_same_epoch else 0
         return Verdict() if batch.base_sequence == expected else _out_of_order(key, batch, expected)
+
+
+def _no_batches() -> deque[tuple[ProducerBatch, Verdict]]:
+    return deque(maxlen=_KEPT)
 
 
 def _out_of_order(key: Key, batch: ProducerBatch, expected: int) -> Verdict:
@@ -242,6 +284,16 @@ def _out_of_order(key: Key, batch: ProducerBatch, expected: int) -> Verdict:
         error=OutOfOrderSequenceError(
             f"partition {partition}, producer {producer_id}, epoch {batch.producer_epoch}: got a batch of sequence "
             f"{batch.base_sequence} to {batch.last_sequence}, expected {expected}"
+        )
+    )
+
+
+def _stored_before(key: Key, batch: ProducerBatch) -> Verdict:
+    partition, producer_id = key
+    return Verdict(
+        error=DuplicateSequenceError(
+            f"partition {partition}, producer {producer_id}, epoch {batch.producer_epoch}: the batch of sequence "
+            f"{batch.base_sequence} to {batch.last_sequence} is stored, and the log entry with its offset was deleted"
         )
     )
 
@@ -278,8 +330,31 @@ def load_batches(state: TopicState, batches: ProducerBatches, *, deadline: Deadl
     """
     loaded = retry(lambda: reload_state(state), deadline=deadline)
     tail = loaded.require_whole().tail
-    first = tail[0].version if tail else loaded.position.version + 1
-    older = range(max(0, min(first, loaded.position.version + 1 - _VERSIONS_BACK)), first)
-    found = retry(lambda: loaded.log.read_raw_entries(older), deadline=deadline) if older else []
-    batches.note_older(one[0] for one in found if one is not None)
+    batches.known_from = tail[0].version if tail else loaded.position.version + 1
+    _look_back(loaded, batches, loaded.position.version + 1 - _VERSIONS_BACK, deadline=deadline)
     return loaded
+
+
+def search_older_batches(
+    state: TopicState, batches: ProducerBatches, wanted: Sequence[tuple[int, ProducerBatch]], *, deadline: Deadline
+) -> None:
+    """Note entries of further back, as long as one of the ``wanted`` batches, of (partition, batch), may lie there.
+
+    A GET for each version, 4,096 at most in the life of a writer. Raises ``StoreError``.
+    """
+    least = max(0, state.position.version + 1 - _MOST_VERSIONS_BACK)
+    step = _VERSIONS_BACK
+    while batches.known_from > least and batches.may_be_older(wanted):
+        step *= 2
+        if not _look_back(state, batches, max(least, batches.known_from - step), deadline=deadline):
+            batches.known_from = 0  # the log cleanup has deleted all that is older
+
+
+def _look_back(state: TopicState, batches: ProducerBatches, first: int, *, deadline: Deadline) -> bool:
+    """Note the entries from this version on that lie before those which are known. Was any there?"""
+    older = range(max(0, first), batches.known_from)
+    found = retry(lambda: state.log.read_raw_entries(older), deadline=deadline) if older else []
+    entries = [one[0] for one in found if one is not None]
+    batches.note_older(entries)
+    batches.known_from = min(batches.known_from, older.start)
+    return bool(entries)

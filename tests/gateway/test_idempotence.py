@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from dataclasses import replace
 
@@ -11,6 +12,8 @@ import pytest
 
 import sparklog.gateway
 from sparklog import Admin, Consumer, NewTopic, TopicPartition
+from sparklog.delta.checkpoint import write_checkpoint
+from sparklog.delta.cleanup import clean_log
 from sparklog.gateway.records import batch_headers, encode_batches
 from sparklog.gateway.records.batches import batch_with_header
 from sparklog.log.cluster import open_cluster
@@ -97,6 +100,30 @@ def test_two_gateways_and_one_that_is_started_anew_know_the_same(cluster, connec
         assert [sent(client, value, sequence=n) for n, value in enumerate((b"a", b"b", b"c", b"d"))] == [0, 1, 2, 3]
         assert sent(client, b"e", sequence=4) == 4
     assert end_offset(cluster) == 5
+
+
+def test_the_last_batch_is_known_behind_a_log_cleanup(connect):
+    """A gateway that was started since can't know its offset; Kafka's clients take the answer for success."""
+    cluster = open_cluster(MemoryStore(), tail_trust_ms=1)
+    Admin(cluster).create_topics([NewTopic("jobs", 2)])
+    log = cluster.topic_log("jobs")
+    with sparklog.gateway.serve(cluster) as servers:
+        client = connect(servers)
+        assert sent(client, b"a", sequence=0) == 0
+        assert sent(client, b"b", sequence=1) == 1
+        for number in range(3):
+            assert sent(client, b"x", sequence=number, producer_id=6) == 2 + number
+    time.sleep(0.02)  # entries as young as that are kept
+    Admin(cluster).create_partitions({"jobs": 3})
+    write_checkpoint(log)
+    cleaned = clean_log(log, retention_ms=10)
+    assert cleaned is not None
+    assert cleaned.deleted_count >= 2
+    with sparklog.gateway.serve(cluster) as servers:
+        client = connect(servers)
+        answer = produced(client.call("Produce", 9, produce(numbered(b"b", sequence=1))))
+        assert (answer["error_code"], answer["base_offset"], answer["record_errors"]) == (46, -1, [])
+        assert sent(client, b"c", sequence=2) == 5
 
 
 def test_batches_under_way_in_two_connections_are_stored_once(cluster, servers, connect):

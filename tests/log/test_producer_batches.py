@@ -5,14 +5,17 @@ from __future__ import annotations
 import pytest
 
 from sparklog.delta.checkpoint import write_checkpoint
-from sparklog.errors import InvalidProducerEpochError, OutOfOrderSequenceError
+from sparklog.delta.cleanup import clean_log
+from sparklog.errors import DuplicateSequenceError, InvalidProducerEpochError, OutOfOrderSequenceError
 from sparklog.log.data.producer_batch import PlacedBatch, ProducerBatch
 from sparklog.log.state import load_state
 from sparklog.log.topic import create_topic, delete_topic
-from sparklog.testing import CountingStore
-from tests.support import a_log, a_topic, a_writer, contents, entry_lines, records, within
+from sparklog.storage import MemoryStore
+from sparklog.testing import CountingStore, ManualClock
+from tests.support import T0_MS, a_log, a_topic, a_writer, contents, entry_lines, records, within
 
 LAST = 2**31 - 1
+DAY_MS = 86_400_000
 
 
 def batch(sequence, count=1, *, producer=7, epoch=0):
@@ -123,6 +126,49 @@ def test_of_one_file_the_rest_is_stored_and_the_same_batch_once():
     assert [(where.start, where.stop) for where, _ in rows.refused] == [(2, 3)]
     assert values(log) == ["7:0", "8:0", "7:1", "7:2"]
     assert writer.append(stage(writer, batch(3)), deadline=within(writer, 120_000)).base_offsets == (4,)
+
+
+def test_a_writer_looks_further_back_for_a_batch_that_is_repeated_late():
+    log = a_topic()
+    first = a_writer(log)
+    append(first, batch(0, 2))
+    append(first, batch(2))
+    for sequence in range(300):
+        append(first, batch(sequence, producer=8))
+    counting = CountingStore(log.store)
+    second = a_writer(a_log(counting, log.clock))
+    assert append(second, batch(300, producer=8)) == [303]
+    assert append(second, batch(0, 2)) == [0, 1]
+    counting.reset()
+    assert append(second, batch(2)) == [2]
+    assert append(second, batch(3)) == [304]
+    assert counting.counts() == {"put": 2, "create": 1}  # what was read once is known
+
+
+def test_a_repeated_batch_is_stored_though_its_entry_was_cleaned_away():
+    clock = ManualClock(start_ms=T0_MS)
+    log = a_topic(MemoryStore(clock=clock), clock)
+    first = a_writer(log)
+    append(first, batch(0, 2))
+    append(first, batch(2, 3))
+    for number in range(3):
+        clock.advance(DAY_MS)
+        append(first, batch(number, producer=8))
+    write_checkpoint(log)
+    append(first, batch(3, producer=8))
+    cleaned = clean_log(log, retention_ms=DAY_MS)
+    assert cleaned is not None
+    assert cleaned.cleaned_below > 2
+    second = a_writer(log)
+    (error,) = append(second, batch(2, 3))
+    assert isinstance(error, DuplicateSequenceError)
+    assert "sequence 2 to 4 is stored" in str(error)
+    for wrong in (batch(0, 2), batch(4), batch(6)):
+        (error,) = append(second, wrong)
+        assert isinstance(error, (OutOfOrderSequenceError, DuplicateSequenceError))
+    assert append(second, batch(5)) == [9]
+    (error,) = append(second, batch(4, 2))  # the newest batch is known now, and is another one
+    assert isinstance(error, OutOfOrderSequenceError)
 
 
 def test_another_writer_knows_what_is_there_before_and_behind_a_checkpoint():

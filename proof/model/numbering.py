@@ -162,8 +162,8 @@ class Numbering:
     def starts(self) -> Iterator[Step]:
         bounds = self.bounds
         world = World(log=(), gateways=(Gateway(), Gateway()), moves=bounds.moves, deaths=bounds.deaths)
-        left = {"faults": bounds.faults, "gives_up": bounds.gives_up, "cleanings": bounds.cleanings}
-        yield "an empty topic", world._replace(**left)
+        world = world._replace(cleanings=bounds.cleanings)
+        yield "an empty topic", world._replace(faults=bounds.faults, gives_up=bounds.gives_up)
 
     def moves(self, world: World) -> Iterator[Step]:
         yield from self._client(world)

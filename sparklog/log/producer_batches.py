@@ -14,7 +14,15 @@ from typing import Any
 
 from sparklog.clock import Deadline
 from sparklog.delta.actions import Entry, SetTransaction
-from sparklog.errors import DuplicateSequenceError, InvalidProducerEpochError, OutOfOrderSequenceError, SparklogError
+from sparklog.delta.log import DeltaLog
+from sparklog.errors import (
+    CommitStateUnknownError,
+    CorruptLogError,
+    DuplicateSequenceError,
+    InvalidProducerEpochError,
+    OutOfOrderSequenceError,
+    SparklogError,
+)
 from sparklog.log.data.producer_batch import PlacedBatch, ProducerBatch
 from sparklog.log.data.producer_stamp import SEQUENCE_MODULUS, next_sequence
 from sparklog.log.producer_state import PRODUCER_EXPIRATION_MS, batches_app_id, parse_batches_app_id
@@ -64,7 +72,8 @@ class Verdict:
     same_as: int | None = None
     """It is the batch at this place of those that are judged together, once more."""
     error: SparklogError | None = None
-    """It is refused; ``DuplicateSequenceError``: it is stored, and its offset is known no more."""
+    """It is refused; ``DuplicateSequenceError``: it is stored, and its offset is known no more;
+    ``CommitStateUnknownError``: it may be stored."""
 
     @property
     def is_new(self) -> bool:
@@ -141,6 +150,8 @@ class ProducerBatches:
     def __init__(self, topic_id: str) -> None:
         self.is_complete = False
         """Was the topic loaded, so that a producer which isn't known has stored nothing (for days)?"""
+        self.newest_version = -1
+        """The newest entry that was noted."""
         self.known_from = 0
         """The first version of which the batches' offsets were noted, once the topic was loaded."""
         self._topic_id = topic_id
@@ -164,12 +175,18 @@ class ProducerBatches:
 
     def note_entry(self, entry: Entry) -> None:
         """Note an entry that was applied."""
+        self.newest_version = entry.version
         if self.is_complete:
             self._note(entry)
 
     def note_loaded(self, state: TopicState) -> None:
         """Note a topic that was loaded whole."""
-        for entry in () if state.whole is None else state.whole.tail:
+        tail = () if state.whole is None else state.whole.tail
+        self.newest_version = state.position.version
+        self.known_from = tail[0].version if tail else state.position.version + 1
+        for known in self._known.values():  # between what they have and the tail others may be missing
+            known.recent = _no_batches()
+        for entry in tail:
             self._note(entry)
         for action in state.transactions.values():  # of producers of which the tail has nothing
             self._note_action(action)
@@ -244,9 +261,14 @@ class ProducerBatches:
             verdicts.append(verdict)
         return verdicts
 
+    @property
+    def search_from(self) -> int:
+        """The first version that is looked at for a batch that is repeated."""
+        return max(0, self.newest_version + 1 - _MOST_VERSIONS_BACK)
+
     def may_be_older(self, batches: Iterable[tuple[int, ProducerBatch]]) -> bool:
         """May one of these batches, of (partition, batch), be stored by an entry before those that were noted?"""
-        return any(
+        return self.known_from > self.search_from and any(
             known is not None and known.may_have_before(batch)
             for known, batch in ((self._known.get((partition, one.producer_id)), one) for partition, one in batches)
         )
@@ -268,10 +290,14 @@ class ProducerBatches:
                 )
             )
         is_same_epoch = batch.producer_epoch == known.producer_epoch
+        expected = next_sequence(known.last_sequence, 1) if is_same_epoch else 0
+        if batch.base_sequence == expected:
+            return Verdict()
+        if self.may_be_older([(key[0], batch)]):
+            return _not_known_yet(key, batch)
         if is_same_epoch and batch.last_sequence == known.last_sequence and not known.has_newest:
             return _stored_before(key, batch)
-        expected = next_sequence(known.last_sequence, 1) if is_same_epoch else 0
-        return Verdict() if batch.base_sequence == expected else _out_of_order(key, batch, expected)
+        return _out_of_order(key, batch, expected)
 
 
 def _no_batches() -> deque[tuple[ProducerBatch, Verdict]]:
@@ -284,6 +310,17 @@ def _out_of_order(key: Key, batch: ProducerBatch, expected: int) -> Verdict:
         error=OutOfOrderSequenceError(
             f"partition {partition}, producer {producer_id}, epoch {batch.producer_epoch}: got a batch of sequence "
             f"{batch.base_sequence} to {batch.last_sequence}, expected {expected}"
+        )
+    )
+
+
+def _not_known_yet(key: Key, batch: ProducerBatch) -> Verdict:
+    """The topic was loaded anew while the batch was on its way: it is looked for when it comes again."""
+    partition, producer_id = key
+    return Verdict(
+        error=CommitStateUnknownError(
+            f"partition {partition}, producer {producer_id}, epoch {batch.producer_epoch}: whether the batch of "
+            f"sequence {batch.base_sequence} to {batch.last_sequence} is stored wasn't looked up in time; send it again"
         )
     )
 
@@ -325,13 +362,11 @@ def _unpacked(version: int) -> tuple[int, int]:
 def load_batches(state: TopicState, batches: ProducerBatches, *, deadline: Deadline) -> TopicState:
     """The topic loaded whole, so that ``batches``, which observes it, knows all producers; once for a writer.
 
-    Besides loading, a GET for each version that lies before those which loading reads, 128 in all at most.
+    Besides loading, a GET for each version that lies before those which loading reads, 128 in all at most, and a LIST.
     Raises ``StoreError``, and as :func:`~sparklog.log.state.open_state`.
     """
     loaded = retry(lambda: reload_state(state), deadline=deadline)
-    tail = loaded.require_whole().tail
-    batches.known_from = tail[0].version if tail else loaded.position.version + 1
-    _look_back(loaded, batches, loaded.position.version + 1 - _VERSIONS_BACK, deadline=deadline)
+    _look_back(loaded.log, batches, loaded.position.version + 1 - _VERSIONS_BACK, deadline=deadline)
     return loaded
 
 
@@ -340,21 +375,30 @@ def search_older_batches(
 ) -> None:
     """Note entries of further back, as long as one of the ``wanted`` batches, of (partition, batch), may lie there.
 
-    A GET for each version, 4,096 at most in the life of a writer. Raises ``StoreError``.
+    A GET for each version, 4,096 at most for each time that the topic is loaded, and a LIST for each 128 of them.
+    Raises ``StoreError``.
     """
-    least = max(0, state.position.version + 1 - _MOST_VERSIONS_BACK)
-    step = _VERSIONS_BACK
-    while batches.known_from > least and batches.may_be_older(wanted):
-        step *= 2
-        if not _look_back(state, batches, max(least, batches.known_from - step), deadline=deadline):
-            batches.known_from = 0  # the log cleanup has deleted all that is older
+    while batches.may_be_older(wanted):
+        first = max(batches.search_from, batches.known_from - _VERSIONS_BACK)
+        _look_back(state.log, batches, first, deadline=deadline)
 
 
-def _look_back(state: TopicState, batches: ProducerBatches, first: int, *, deadline: Deadline) -> bool:
-    """Note the entries from this version on that lie before those which are known. Was any there?"""
+def _look_back(log: DeltaLog, batches: ProducerBatches, first: int, *, deadline: Deadline) -> None:
+    """Note the entries from this version on that lie before those which are known."""
     older = range(max(0, first), batches.known_from)
-    found = retry(lambda: state.log.read_raw_entries(older), deadline=deadline) if older else []
-    entries = [one[0] for one in found if one is not None]
+    if not older:
+        return
+    try:
+        entries = retry(lambda: _entries_left(log, older), deadline=deadline)
+    except CorruptLogError:  # below the checkpoint nobody else needs it, so an append mustn't fail by it
+        entries = []
     batches.note_older(entries)
-    batches.known_from = min(batches.known_from, older.start)
-    return bool(entries)
+    batches.known_from = older.start if len(entries) == len(older) else 0
+
+
+def _entries_left(log: DeltaLog, versions: Sequence[int]) -> list[Entry]:
+    """The entries that no cleanup was to delete. Below the mark of one a process that slept may have created another
+    entry under a name that became free (rule L3, cleanup)."""
+    found = log.read_raw_entries(versions)
+    mark = log.cleaned_below()
+    return [one[0] for version, one in zip(versions, found, strict=True) if one is not None and version >= mark]

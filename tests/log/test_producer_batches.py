@@ -6,13 +6,19 @@ import pytest
 
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
-from sparklog.errors import DuplicateSequenceError, InvalidProducerEpochError, OutOfOrderSequenceError
+from sparklog.delta.names import entry_path
+from sparklog.errors import (
+    CommitStateUnknownError,
+    DuplicateSequenceError,
+    InvalidProducerEpochError,
+    OutOfOrderSequenceError,
+)
 from sparklog.log.data.producer_batch import PlacedBatch, ProducerBatch
 from sparklog.log.state import load_state
 from sparklog.log.topic import create_topic, delete_topic
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, ManualClock
-from tests.support import T0_MS, a_log, a_topic, a_writer, contents, entry_lines, records, within
+from tests.support import T0_MS, a_log, a_topic, a_writer, contents, copy_of, entry_lines, records, within
 
 LAST = 2**31 - 1
 DAY_MS = 86_400_000
@@ -169,6 +175,65 @@ def test_a_repeated_batch_is_stored_though_its_entry_was_cleaned_away():
     assert append(second, batch(5)) == [9]
     (error,) = append(second, batch(4, 2))  # the newest batch is known now, and is another one
     assert isinstance(error, OutOfOrderSequenceError)
+
+
+def cleaned(log, clock):
+    """Days pass, and the log cleanup deletes the entries of before."""
+    other = a_writer(log)
+    for number in range(3):
+        clock.advance(DAY_MS)
+        append(other, batch(number, producer=id(other)))
+    write_checkpoint(log)
+    append(other, batch(3, producer=id(other)))
+    done = clean_log(log, retention_ms=DAY_MS)
+    assert done is not None
+    return done.cleaned_below
+
+
+def test_an_entry_of_a_sleeper_below_the_cleanups_mark_is_not_believed():
+    clock = ManualClock(start_ms=T0_MS)
+    store = MemoryStore(clock=clock)
+    log = a_topic(store, clock)
+    append(a_writer(log), batch(0))
+    twin = a_log(copy_of(store), clock)
+    append(a_writer(twin), batch(1))  # what the sleeper is about to create
+    append(a_writer(log), batch(0, producer=8))
+    assert cleaned(log, clock) > 2
+    path = entry_path(log.table, 2)
+    store.create(path, twin.store.read(path))
+    assert append(a_writer(log), batch(1)) == [6]
+    assert values(log).count("7:1") == 1
+
+
+def test_a_writer_whose_position_was_cleaned_away_knows_what_a_fresh_one_does():
+    clock = ManualClock(start_ms=T0_MS)
+    log = a_topic(MemoryStore(clock=clock), clock)
+    first, idle = a_writer(log), a_writer(log)
+    append(first, batch(0))
+    append(idle, batch(1))
+    assert cleaned(log, clock) > 2
+    for sequence in range(2, 6):
+        append(first, batch(sequence))
+    write_checkpoint(log)
+    (error,) = append(idle, batch(2))
+    assert isinstance(error, CommitStateUnknownError)  # its position was lost at the create: the client repeats it
+    assert [append(idle, batch(sequence)) for sequence in range(2, 6)] == [[6], [7], [8], [9]]
+
+
+def test_an_undecodable_entry_before_the_checkpoint_ends_the_search():
+    log = a_topic()
+    first = a_writer(log)
+    for sequence in range(12):
+        append(first, batch(sequence))
+    for sequence in range(300):
+        append(first, batch(sequence, producer=8))
+    write_checkpoint(log)
+    log.store.put(entry_path(log.table, 5), b"")
+    writer = a_writer(log)
+    done = writer.append(stage(writer, batch(0), batch(300, producer=8)), deadline=within(writer, 120_000))
+    (rows,) = done.rows
+    assert rows is not None
+    assert rows.offsets.tolist() == [-1, 312]
 
 
 def test_another_writer_knows_what_is_there_before_and_behind_a_checkpoint():

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparklog.errors import (
+    CommitStateUnknownError,
     DuplicateSequenceError,
     InvalidArgumentError,
     InvalidProducerEpochError,
@@ -45,6 +46,7 @@ _MOST_RECORD_ERRORS = 1_000
 """The bound for one batch: more are answered with the batch's error alone."""
 _OF_WHOLE_BATCHES = (
     RefusedWithOthersError,
+    CommitStateUnknownError,
     OutOfOrderSequenceError,
     DuplicateSequenceError,
     InvalidProducerEpochError,

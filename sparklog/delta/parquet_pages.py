@@ -5,11 +5,17 @@ Source: parquet-format, ``parquet.thrift``, by Thrift's compact protocol.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 __all__ = ["MAGIC", "PLAIN", "RLE", "data_page", "run", "thrift_string", "unzigzag", "varint", "zigzag"]
 
 PLAIN, RLE = 0, 3
 """Parquet's encodings of values, and of levels."""
 MAGIC = b"PAR1"
+
+
+_KNOWN = 4_096
+"""So many numbers and headers are remembered: files that are written one after the other have about the same sizes."""
 
 
 def varint(number: int) -> bytes:
@@ -22,6 +28,7 @@ def varint(number: int) -> bytes:
     return bytes(found)
 
 
+@lru_cache(_KNOWN)
 def zigzag(number: int) -> bytes:
     """A number that isn't negative, as Thrift has integers and Parquet has differences."""
     return varint(number << 1)
@@ -46,6 +53,7 @@ def run(count: int, level: int) -> bytes:
     return varint(count << 1) + bytes([level])
 
 
+@lru_cache(_KNOWN)
 def data_page(row_count: int, size_bytes: int, encoding: int = PLAIN) -> bytes:
     """The header of a page: its levels and values take so many bytes."""
     size = zigzag(size_bytes)

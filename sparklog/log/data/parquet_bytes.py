@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
 from sparklog._version import __version__
 from sparklog.delta.parquet_pages import MAGIC, PLAIN, RLE, data_page, run, thrift_string, unzigzag, varint, zigzag
@@ -64,8 +65,7 @@ WRITER = b"sparklog version "
 """The name by which a footer's writer begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """A column as the footer tells of it."""
 
     size_bytes: int
@@ -97,20 +97,21 @@ def footer(row_count: int, chunks: Sequence[Chunk]) -> bytes:
     """The end of a file whose columns lie one behind the other from :data:`MAGIC` on; one for each of
     :data:`COLUMNS`."""
     number = zigzag(row_count)
-    found, at = [], len(MAGIC)
-    for (begin, end), chunk in zip(_CHUNK_MARKS, chunks, strict=True):
-        whole = zigzag(chunk.size_bytes)
-        where, next_field = b"\x26" + zigzag(at + chunk.dictionary_bytes), 12 - 9
-        if chunk.dictionary_bytes:
-            where, next_field = where + b"\x26" + zigzag(at), 12 - 11
-        statistics = bytes([next_field << 4 | _STRUCT]) + chunk.bounds if chunk.bounds else b""
-        sizes = number + b"\x16" + whole + b"\x16" + whole
-        found.append(begin + _encodings(chunk) + end + sizes + where + statistics + _END + _END)
-        at += chunk.size_bytes
+    found, at = [_FOOTER_BEGIN, number, _ROW_GROUP_BEGIN], len(MAGIC)
+    for (begin, end), (size_bytes, of_column, encodings, dictionary_bytes) in zip(_CHUNK_MARKS, chunks, strict=True):
+        whole = zigzag(size_bytes)
+        found += (begin, _encodings(encodings), end, number, b"\x16", whole, b"\x16", whole)
+        found += (b"\x26", zigzag(at + dictionary_bytes))
+        if dictionary_bytes:
+            found += (b"\x26", zigzag(at))
+        if of_column:
+            found += (_BOUNDS_AFTER_DICTIONARY if dictionary_bytes else _BOUNDS_AFTER_DATA, of_column)
+        found.append(_TWO_ENDS)
+        at += size_bytes
     total = zigzag(at - len(MAGIC))
-    row_group = b"".join(found) + b"\x16" + total + b"\x16" + number + b"\x26\x08\x16" + total + b"\x14\x00" + _END
-    whole_footer = b"".join((*footer_begin(row_count), row_group, _FOOTER_END))
-    return whole_footer + struct.pack("<I", len(whole_footer)) + MAGIC
+    found += (b"\x16", total, b"\x16", number, b"\x26\x08\x16", total, b"\x14\x00", _END, _FOOTER_END)
+    whole_footer = b"".join(found)
+    return b"".join((whole_footer, struct.pack("<I", len(whole_footer)), MAGIC))
 
 
 def footer_begin(row_count: int) -> tuple[bytes, bytes, bytes]:
@@ -132,25 +133,26 @@ def footer_pattern(chunks: Sequence[Chunk]) -> re.Pattern[bytes]:
     for name, (begin, end), chunk in zip(COLUMNS, _CHUNK_MARKS, chunks, strict=True):
         group = name.encode()
         sizes = rb"(?P=rows)\x16(?P<%b>%b)\x16(?P=%b)" % (group, number, group)
-        where, next_field = rb"\x26(?P<%b_at>%b)" % (group, number), 12 - 9
+        where, field = rb"\x26(?P<%b_at>%b)" % (group, number), _BOUNDS_AFTER_DATA
         if chunk.dictionary_bytes:
-            where, next_field = where + rb"\x26" + number, 12 - 11
+            where, field = where + rb"\x26" + number, _BOUNDS_AFTER_DICTIONARY
         statistics = b""
         if chunk.bounds:
             width = (len(chunk.bounds) - len(bounds("<b", 0, 0))) // 2 + 1
             before, between = (re.escape(mark + bytes([width])) for mark in (_BOUNDS_BEGIN, _BOUNDS_LOW))
             any_number = b".{%d}" % width
-            statistics = re.escape(bytes([next_field << 4 | _STRUCT])) + before + any_number + between + any_number
+            statistics = re.escape(field) + before + any_number + between + any_number
             statistics += re.escape(_END)
-        marks = re.escape(begin + _encodings(chunk) + end)
-        found.append(marks + sizes + where + statistics + re.escape(_END + _END))
+        marks = re.escape(begin + _encodings(chunk.encodings) + end)
+        found.append(marks + sizes + where + statistics + re.escape(_TWO_ENDS))
     of_group = rb"\x16(?P<total>%b)\x16(?P=rows)\x26\x08\x16(?P=total)\x14\x00\x00" % number
     rows = re.escape(_FOOTER_BEGIN) + b"(?P<rows>%b)" % number + re.escape(_ROW_GROUP_BEGIN)
     return re.compile(rows + b"".join(found) + of_group, re.DOTALL)
 
 
-def _encodings(chunk: Chunk) -> bytes:
-    return bytes([len(chunk.encodings) << 4 | _I32]) + b"".join(map(zigzag, chunk.encodings))
+@cache
+def _encodings(encodings: tuple[int, ...]) -> bytes:
+    return bytes([len(encodings) << 4 | _I32]) + b"".join(map(zigzag, encodings))
 
 
 def _schema() -> bytes:
@@ -162,6 +164,9 @@ def _schema() -> bytes:
 
 
 _I32, _STRUCT = 5, 12
+_BOUNDS_AFTER_DATA, _BOUNDS_AFTER_DICTIONARY = bytes([(12 - 9) << 4 | _STRUCT]), bytes([(12 - 11) << 4 | _STRUCT])
+"""The beginning of a column's statistics, behind the place of its data, or of its dictionary."""
+_TWO_ENDS = _END + _END
 _CHUNK_MARKS = tuple(
     (b"\x26\x00\x1c\x15" + zigzag(kind) + b"\x19", b"\x19\x18" + thrift_string(name) + b"\x15\x00\x16")
     for name, kind in COLUMNS.items()

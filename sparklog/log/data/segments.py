@@ -186,8 +186,12 @@ class SegmentIndex:
         """Add a segment; one of the same path is replaced (that is how sequencing publishes a file)."""
         self.remove(segment.path)
         self.by_path[segment.path] = segment
-        if is_sequenced(segment):
-            insort(self._ordered.setdefault(segment.partition or 0, []), segment, key=_order)
+        if segment.base_offset is not None and segment.partition is not None:
+            ordered = self._ordered.setdefault(segment.partition, [])
+            if not ordered or _order(ordered[-1]) < _order(segment):  # appended, as nearly all are
+                ordered.append(segment)
+            else:
+                insort(ordered, segment, key=_order)
 
     def remove(self, path: str) -> None:
         """Forget a segment; one that isn't there is no error."""
@@ -225,6 +229,8 @@ class SegmentIndex:
     def from_offset(self, partition: int, offset: int) -> Iterator[Segment]:
         """The segments of a partition that hold a record at ``offset`` or beyond, by their first offset."""
         ordered = self._ordered.get(partition, [])
+        if ordered and ordered[-1].base_offset == offset and _is_last_from(ordered, offset):
+            return iter(ordered[-1:])  # that of a reader who has read all before it
         at = bisect_right(ordered, (offset, -1, ""), key=_order)
         start = max(0, at - 1)
         # Only files that share a base offset can overlap (see overlapping), and they stand together.
@@ -271,6 +277,17 @@ def overlapping(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
 def is_sequenced(segment: Segment) -> bool:
     """Has the file a partition and offsets? Else no reader shows it."""
     return segment.base_offset is not None and segment.partition is not None
+
+
+def _is_last_from(ordered: list[Segment], offset: int) -> bool:
+    """Does the last segment begin at an offset, which is its base offset, and lie all others before it? False: who
+    knows."""
+    last = ordered[-1]
+    if last.min_offset_delta or (last.max_offset_delta or 0) < 0:
+        return False
+    if len(ordered) > 1 and ordered[-2].last_offset >= offset:
+        return False
+    return len(ordered) < 3 or ordered[-3].base_offset != ordered[-2].base_offset
 
 
 def _order(segment: Segment) -> tuple[int, int, str]:

@@ -5,12 +5,14 @@
 
 cdef extern from *:
     """
+    #include <errno.h>
     #include <fcntl.h>
     #include <stdio.h>
     #include <sys/stat.h>
     #include <unistd.h>
+    /* 1: created; 0: nothing was done; else the negative number of the link's error. */
     static int sparklog_create_file(const char *folder, const char *target, const char *data, size_t size) {
-        int is_created = 0;
+        int answer = 0;
     #ifdef O_TMPFILE
         char name[32];
         int descriptor = open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
@@ -27,18 +29,19 @@ cdef extern from *:
         }
         if (!size && !close(dup(descriptor))) {  /* closing reports errors too */
             snprintf(name, sizeof name, "/proc/self/fd/%d", descriptor);
-            is_created = !linkat(AT_FDCWD, name, AT_FDCWD, target, AT_SYMLINK_FOLLOW);
+            answer = linkat(AT_FDCWD, name, AT_FDCWD, target, AT_SYMLINK_FOLLOW) ? -errno : 1;
         }
         close(descriptor);
     #endif
-        return is_created;
+        return answer;
     }
+    /* The file's size; -2: there is none; -1: it can't be read, or is larger. */
     static int64_t sparklog_read_file(const char *path, char *out, int64_t most) {
         struct stat found;
         int64_t done = -1;
         int descriptor = open(path, O_RDONLY | O_CLOEXEC);
         if (descriptor < 0) {
-            return -1;
+            return errno == ENOENT ? -2 : -1;
         }
         if (!fstat(descriptor, &found) && found.st_size <= most) {
             ssize_t count = 1;
@@ -57,6 +60,8 @@ cdef extern from *:
 
 cdef enum:
     _ALIGNED = 64
+    _SMALL_BYTES = 32_768
+    _MISSING = -2
 
 
 def create_files(tuple files):
@@ -81,9 +86,57 @@ def create_files(tuple files):
     with nogil:
         while done < count and sparklog_create_file(
             texts[3 * done], texts[3 * done + 1], texts[3 * done + 2], sizes[done]
-        ):
+        ) == 1:
             done += 1
     return done
+
+
+def create_file(bytes folder, bytes target, data):
+    """Create a file, whole or not at all, without the GIL.
+
+    Returns:
+        1: it was created; 0: nothing was done; else the negative number of the error that its link told: see
+        ``linkat``.
+    """
+    cdef _View view = _View(data)
+    cdef char *at = _path(folder)
+    cdef char *name = _path(target)
+    cdef int answer
+    with nogil:
+        answer = sparklog_create_file(at, name, view.address, view.size)
+    return answer
+
+
+def read_small_files(tuple paths):
+    """The bytes of files that are a few kilobytes together, without the GIL.
+
+    Returns:
+        Of each: its bytes; None where there is none; False where it is empty, too large, or can't be read.
+    """
+    cdef Py_ssize_t count = len(paths)
+    cdef Memory texts = _new_memory(count * sizeof(char *))
+    cdef char **names = <char **>texts.address
+    cdef Memory places = _new_memory(count * sizeof(int64_t))
+    cdef int64_t *sizes = <int64_t *>places.address
+    cdef char[_SMALL_BYTES] block
+    cdef Py_ssize_t at
+    cdef int64_t used = 0
+    for at in range(count):
+        names[at] = _path(paths[at])
+    with nogil:
+        for at in range(count):
+            sizes[at] = sparklog_read_file(names[at], block + used, _SMALL_BYTES - used)
+            if sizes[at] > 0:
+                used += sizes[at]
+    found = []
+    used = 0
+    for at in range(count):
+        if sizes[at] > 0:
+            found.append(PyBytes_FromStringAndSize(block + used, sizes[at]))
+            used += sizes[at]
+        else:
+            found.append(None if sizes[at] == _MISSING else False)
+    return found
 
 
 def read_files(tuple paths, int64_t least_bytes):

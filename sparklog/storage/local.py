@@ -70,6 +70,12 @@ class LocalStore(ObjectStore):
         except OSError as error:
             raise failed.reading(error, target) from error
 
+    def read_many(self, paths: Sequence[str]) -> Sequence[bytes | None]:
+        if CORE is None or not paths:
+            return super().read_many(paths)
+        found = CORE.read_small_files(tuple([os.fsencode(self._target(path)) for path in paths]))
+        return [self._read_or_none(path) if data is False else data for path, data in zip(paths, found, strict=True)]
+
     def read_buffers(self, paths: Sequence[str]) -> Sequence[Any]:
         if CORE is None or not paths:
             return [self._read_buffer_or_none(path) for path in paths]
@@ -148,6 +154,10 @@ class LocalStore(ObjectStore):
     def _create_nameless(self, target: str, data: bytes, *, sync: bool) -> CreateResult | None:
         """Create by a file without a name; None: nothing was done, and another way may do it."""
         folder = target.rpartition("/")[0]
+        if CORE is not None and not sync and self._nameless.is_supported:
+            answer = CORE.create_file(os.fsencode(folder), os.fsencode(target), data)
+            if answer:
+                return self._linked(target, folder, None if answer > 0 else OSError(-answer, os.strerror(-answer)))
         descriptor = self._nameless.open(folder, sync=sync)
         if descriptor is None:
             return None
@@ -161,18 +171,24 @@ class LocalStore(ObjectStore):
                 raise failed.writing(error, target) from error
             try:
                 self._nameless.name(descriptor, target)
-            except FileExistsError as error:
-                return _existing(target, error)
             except OSError as error:
-                failure = failed.linking(error, target)
-                if error.errno not in NOT_LINKED and isinstance(failure, StoreOutcomeUnknownError):
-                    raise failure from error
-                self._nameless.note_refused(folder)
-                return None
+                return self._linked(target, folder, error)
         finally:
             with suppress(OSError):
                 os.close(descriptor)
         return CreateResult.CREATED
+
+    def _linked(self, target: str, folder: str, error: OSError | None) -> CreateResult | None:
+        """The result of giving a file its name, which told this error; None: it wasn't, and another way may do it."""
+        if error is None:
+            return CreateResult.CREATED
+        if isinstance(error, FileExistsError):
+            return _existing(target, error)
+        failure = failed.linking(error, target)
+        if error.errno not in NOT_LINKED and isinstance(failure, StoreOutcomeUnknownError):
+            raise failure from error
+        self._nameless.note_refused(folder)
+        return None
 
     def _create_by_temporary(self, target: str, data: bytes, *, sync: bool) -> CreateResult:
         temporary = self._write_temporary(target, data, sync=sync)

@@ -82,6 +82,7 @@ def files(store):
 def steps(monkeypatch, tmp_path):
     """What is flushed, linked, renamed and unlinked, in order; temporary files are called ``<name>~``, those without a
     name ``~``."""
+    by_python(monkeypatch)
     taken = []
 
     def short(path):
@@ -369,6 +370,7 @@ def test_a_file_system_without_nameless_files_is_asked_once(store, monkeypatch, 
 
 
 def test_a_folder_that_is_removed_before_its_first_link_is_made_again(store, monkeypatch):
+    by_python(monkeypatch)
     store.put("announced/x", b"1")
     real = os.link
 
@@ -602,6 +604,75 @@ def test_the_core_creates_files_up_to_the_first_that_it_cannot(core, tmp_path):
         core.create_files(((folder, paths[3] + b"\0d", b""),))
 
 
+@needs_nameless
+def test_the_core_creates_a_file_or_tells_what_its_link_told(core, tmp_path):
+    folder, path = os.fsencode(tmp_path), os.fsencode(tmp_path / "a")
+    assert [core.create_file(folder, path, data) for data in (memoryview(b"12")[:1], b"2")] == [1, -errno.EEXIST]
+    assert (tmp_path / "a").read_bytes() == b"1"
+    assert core.create_file(folder + b"/gone", path, b"") == 0
+    assert core.create_file(folder, os.fsencode(tmp_path / "gone" / "a"), b"") == -errno.ENOENT
+    assert [each.name for each in tmp_path.iterdir()] == ["a"]
+    with pytest.raises(ValueError, match="null byte"):
+        core.create_file(folder, path + b"\0d", b"")
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (0, CreateResult.CREATED),
+        (errno.EEXIST, CreateResult.EXISTS),
+        (errno.EXDEV, CreateResult.CREATED),
+        (errno.ENOSPC, StoreFullError),
+        (errno.EIO, StoreOutcomeUnknownError),
+        (errno.EPERM, UnsafeStoreError),
+    ],
+)
+def test_what_the_cores_create_tells_counts_as_what_pythons_calls_tell(core, store, monkeypatch, code, expected):
+    """After a link that may have been carried out nothing is tried again; where it wasn't, the way that needs no name
+    of /proc may do, and tells what is wrong."""
+    if not store._nameless.is_supported:
+        pytest.skip("the core isn't asked")
+    monkeypatch.setattr(CORE, "create_file", lambda folder, target, data: -code if code else 0)
+    real = os.link
+
+    def link(source, target, **keywords):
+        if code in (errno.ENOSPC, errno.EPERM):
+            raise OSError(code, os.strerror(code))
+        assert code in (0, errno.EXDEV)
+        return real(source, target, **keywords)
+
+    monkeypatch.setattr(os, "link", link)
+    if isinstance(expected, CreateResult):
+        assert store.create("a", b"1") is expected
+        assert files(store) == (["a"] if expected is CreateResult.CREATED else [])
+    else:
+        with pytest.raises(StoreError) as caught:
+            store.create("a", b"1")
+        assert type(caught.value) is expected
+        assert files(store) == []
+
+
+def test_many_small_objects_are_read_whole_and_a_missing_one_is_none(store):
+    objects = {"t/a": b"1", "t/b": b"", "t/large": bytes(40_000), "t/c": b"3"}
+    store.put_many(objects)
+    os.mkdir(store.root / "t" / "folder")
+    paths = [*objects, "t/gone", "t/folder", "t/a/below", "nowhere/x"]
+    assert store.read_many(paths) == [*objects.values(), None, None, None, None]
+    assert store.read_many([]) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [(errno.EACCES, StorePermissionError), (errno.EIO, StoreUnavailableError)]
+)
+def test_what_the_core_cannot_read_is_no_missing_object(core, store, monkeypatch, code, expected):
+    store.put("a", b"1")
+    monkeypatch.setattr(CORE, "read_small_files", lambda paths: [False] * len(paths))
+    assert store.read_many(["a", "gone"]) == [b"1", None]
+    fail(monkeypatch, "open", code)
+    with pytest.raises(expected):
+        store.read_many(["a"])
+
+
 @pytest.mark.parametrize("fault", ["there", "no folder", "a folder of its name"])
 def test_files_put_together_are_all_put_or_the_failure_is_told(store, fault):
     objects = {f"t/{number}": bytes([number]) * 100_000 for number in range(5)}
@@ -624,6 +695,7 @@ def test_a_disk_that_is_full_fails_files_that_are_put_together(store, monkeypatc
     """The core's call leaves over what fails; Python's call for it tells why."""
     if CORE is not None:
         monkeypatch.setattr(CORE, "create_files", lambda files: 1 if len(files) == 3 else 0)
+        monkeypatch.setattr(CORE, "create_file", lambda folder, target, data: 0)
     real = os.open
     monkeypatch.setattr(
         os, "open", lambda path, flags, *mode: (real(path, flags, *mode), real("/dev/full", os.O_RDWR))[1]

@@ -202,7 +202,8 @@ class Fetcher:
         announced = self._announcements.take(asked)
         self._schedule.announced(announced, now_ms=now)
         at_once = asked & (self._changed | self._topics.behind() | announced)
-        taken, left = self._take_shared(self._schedule.due(asked, until_ticks_ms) - at_once)
+        due = self._schedule.due(asked, until_ticks_ms) - at_once
+        taken, left = self._take_shared(due) if due else (Polled(), due)
         polled = self._poll(at_once | left, announced)
         self._changed = (self._changed & wanted) - polled.news.keys()
         news = {**taken.news, **polled.news}

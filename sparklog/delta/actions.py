@@ -300,7 +300,21 @@ def _typed(body: Mapping[str, Any], name: str, kind: type[T], default: T | None 
 
 
 def _add(body: Mapping[str, Any]) -> AddFile:
-    stats = body.get("stats")
+    get: Callable[[str], Any] = body.get
+    stats, path, values, size_bytes = get("stats"), get("path"), get("partitionValues"), get("size")
+    modification_ms, data_change = get("modificationTime"), get("dataChange")
+    is_usual = type(path) is str and type(values) is dict and type(size_bytes) is type(modification_ms) is int
+    if is_usual and type(data_change) is bool and type(stats) is str:
+        parsed = _parsed(stats) if stats else None
+        if parsed is None or type(parsed) is dict:
+            return AddFile(
+                path=path,
+                partition_values=values,
+                size_bytes=size_bytes,
+                modification_ms=modification_ms,
+                data_change=data_change,
+                stats=parsed,
+            )
     return AddFile(
         path=_typed(body, "path", str),
         partition_values=_typed(body, "partitionValues", dict),
@@ -322,6 +336,9 @@ def _remove(body: Mapping[str, Any]) -> RemoveFile:
 
 
 def _txn(body: Mapping[str, Any]) -> SetTransaction:
+    app_id, number, updated_ms = body.get("appId"), body.get("version"), body.get("lastUpdated")
+    if type(app_id) is str and type(number) is type(updated_ms) is int:
+        return SetTransaction(app_id=app_id, version=number, last_updated_ms=updated_ms)
     return SetTransaction(
         app_id=_typed(body, "appId", str),
         version=_typed(body, "version", int),

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 
 from sparklog._version import __version__
 from sparklog.clock import Deadline
-from sparklog.delta.actions import Action, Entry, encode_entry
+from sparklog.delta.actions import Action, AddFile, Entry, SetTransaction, encode_entry
 from sparklog.delta.commit import (
     CommitResult,
     CommitTarget,
@@ -29,7 +29,7 @@ from sparklog.log.catch_up import catch_up_to_tail
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.gaps import ForeignGaps, wait_for_gap
 from sparklog.log.head import TopicHead, offset_actions
-from sparklog.log.live_totals import totals_after
+from sparklog.log.live_totals import LiveTotals, totals_after
 from sparklog.log.state import GAP_INFO, TopicState, reload_state
 from sparklog.storage.entry_log import Created, PositionLost
 from sparklog.storage.position import Position, advance
@@ -72,6 +72,9 @@ class Commit:
     synced_first: Sequence[str] = ()
     """Files of others that it publishes, relative to the table's folder: where the entry is fsynced, they are before
     (rule L9, fsync)."""
+    added: LiveTotals | None = None
+    """The totals of the files that it adds, where nobody else can have added any of them and it removes none; None: its
+    actions are counted."""
     info: Mapping[str, Any] = field(default_factory=dict)
     """Entries of ``commitInfo.sparklog`` beside the topic afterwards."""
 
@@ -190,11 +193,8 @@ class _TopicTarget(CommitTarget[TopicState, Commit]):
         if wanted is None:
             return None
         index = None if state.whole is None else state.whole.index
-        head = replace(
-            wanted.head,
-            delta_version=state.position.version + 1,
-            totals=totals_after(state.head.totals, index, wanted.actions),
-        )
+        totals = totals_after(state.head.totals, index, wanted.actions, wanted.added)
+        head = replace(wanted.head, delta_version=state.position.version + 1, totals=totals)
         return replace(wanted, head=head)
 
     def end_without_commit(self, state: TopicState) -> tuple[TopicState, bool]:
@@ -308,7 +308,8 @@ class _TopicDraft(Draft[TopicState]):
 
     def apply_to(self, state: TopicState, position: Position) -> TopicState:
         entry = Entry(version=position.version, token=position.token, actions=self._actions, info=self._info)
-        state.apply_entry(entry, position, synced=self.sync)
+        adds_alone = all(isinstance(action, AddFile | SetTransaction) for action in self._actions)
+        state.apply_entry(entry, position, synced=self.sync, head=self._wanted.head if adds_alone else None)
         if self._syncs_late:
             _sync_what_is_committed(state)
         return state

@@ -195,14 +195,19 @@ def offset_actions(
     return moved
 
 
-def head_of_info(table: str, version: int, info: Mapping[str, Any]) -> TopicHead:
-    """The head that a commit of ours tells. Raises ``CorruptLogError``."""
+def head_of_info(table: str, version: int, info: Mapping[str, Any], *, before: TopicHead | None = None) -> TopicHead:
+    """The head that a commit of ours tells. Raises ``CorruptLogError``.
+
+    Args:
+        before: one whose settings are kept where they are the same.
+    """
     try:
+        config = info["config"]
         head = TopicHead(
             delta_version=version,
             topic_id=str(info["topic_id"]),
             deleted=bool(info["deleted"]),
-            config=TopicConfig(info["config"]),
+            config=before.config if before is not None and before.config.explicit == config else TopicConfig(config),
             log_start_offsets=tuple(info["log_start_offsets"]),
             log_end_offsets=tuple(info["log_end_offsets"]),
             live_file_count=int(info["live_files"]),
@@ -265,7 +270,7 @@ def head_after_entry(table: str, head: TopicHead, entry: Entry) -> TopicHead:
     does, starts and ends of a topic never decrease (rule L6, start and end).
     """
     if entry.info is not None:
-        return _with_known_schemas(table, head_of_info(table, entry.version, entry.info), head, entry)
+        return _with_known_schemas(table, head_of_info(table, entry.version, entry.info, before=head), head, entry)
     head = replace(head, delta_version=entry.version)
     for metadata in (action for action in entry.actions if isinstance(action, Metadata)):
         head = _apply_metadata(table, head, metadata)

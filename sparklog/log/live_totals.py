@@ -55,14 +55,22 @@ def totals_of_info(told: Any) -> LiveTotals | None:
     return None
 
 
-def totals_after(before: LiveTotals | None, index: SegmentIndex | None, actions: Sequence[Action]) -> LiveTotals | None:
+def totals_after(
+    before: LiveTotals | None,
+    index: SegmentIndex | None,
+    actions: Sequence[Action],
+    new_files: LiveTotals | None = None,
+) -> LiveTotals | None:
     """The totals after a commit of ours; None where they aren't known.
 
     Args:
         before: of the version that the commit follows; None: not known, then they are counted anew.
         index: the live files of that version; None where only the newest commit is known.
         actions: of the commit. One that removes files knows the live ones; without, it adds new ones alone.
+        new_files: the totals of what the actions do, if all of that is to add files that aren't live; None: see there.
     """
+    if before is not None and new_files is not None:
+        return _together(before, new_files)
     if before is None:
         if index is None:
             return None
@@ -79,6 +87,14 @@ def totals_after(before: LiveTotals | None, index: SegmentIndex | None, actions:
     replaced = removed.union(add.path for add in adds)
     gone = [one for path in replaced if (one := index.by_path.get(path)) is not None and is_sequenced(one)]
     return _plus(_minus(before, gone, index) if gone else before, added)
+
+
+def _together(totals: LiveTotals, others: LiveTotals) -> LiveTotals:
+    count, size, records, oldest = totals
+    other_count, other_size, other_records, other_oldest = others
+    if oldest is None or (other_oldest is not None and other_oldest < oldest):
+        oldest = other_oldest
+    return LiveTotals(count + other_count, size + other_size, records + other_records, oldest)
 
 
 def _plus(totals: LiveTotals, added: Iterable[Segment]) -> LiveTotals:

@@ -186,11 +186,14 @@ class TopicState:
         self.forgotten_version = self.position.version
         self.whole = None
 
-    def apply_entry(self, entry: Entry, position: Position, *, synced: bool = False) -> None:
+    def apply_entry(
+        self, entry: Entry, position: Position, *, synced: bool = False, head: TopicHead | None = None
+    ) -> None:
         """Go on to the next version; what can't be understood makes the state :attr:`unreadable`.
 
         Args:
             synced: its objects are known to survive a power loss.
+            head: the topic afterwards, where whoever created the entry knows it.
         Raises:
             PositionLost: the table may be readable again: load it.
             StoreError: a file that came without statistics can't be looked into now.
@@ -200,7 +203,7 @@ class TopicState:
             self._pass_over(entry, position)
             return
         try:
-            self._apply(entry, position, synced=synced)
+            self._apply(entry, position, synced=synced, known=head)
         except (UnsupportedVersionError, NotATopicError) as error:
             self.unreadable = error
             self.position = position
@@ -217,7 +220,7 @@ class TopicState:
                 raise PositionLost(entry_path(self.log.table, entry.version))
         self.position = position
 
-    def _apply(self, entry: Entry, position: Position, *, synced: bool) -> None:
+    def _apply(self, entry: Entry, position: Position, *, synced: bool, known: TopicHead | None) -> None:
         unwritable = self.unwritable
         for action in entry.actions:
             if isinstance(action, Protocol):
@@ -225,7 +228,7 @@ class TopicState:
                 unwritable = _protocol_error(self.log, action, write=True)
         foreign = entry.info is None
         added = added_segments(self.log, entry) if foreign or self.whole is not None else []
-        head = head_after_entry(self.log.table, self.head, entry)
+        head = head_after_entry(self.log.table, self.head, entry) if known is None else known
         head = raise_ends(head, added) if foreign else head
         self.unrecorded_ends = self.unrecorded_ends | _raised_ends(self.head, head) if foreign else frozenset()
         self.head = head

@@ -143,6 +143,8 @@ def put_again_if_late(log: DeltaLog, files: Sequence[StagedFile], *, retention_m
     late = {
         object_path(log.table, file.path): file.batch.data for file in files if now - file.uploaded_ticks_ms > fresh
     }
+    if not late:
+        return
 
     def put_missing() -> None:
         are_there = parallel_map(lambda path: log.store.exists(path), late)

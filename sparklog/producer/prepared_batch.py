@@ -71,6 +71,9 @@ class PreparedBatch:
             base_offsets: one for each part, -1 where nobody knows it; None before there are any.
             part_rows: for each part, where some of its rows weren't stored; empty: all were.
         """
+        is_whole = len(self.counts) == len(self.part_counts) == 1 and not (self.refused or any(part_rows))
+        if is_whole and base_offsets and base_offsets[0] >= 0:  # one batch in one file: in its order
+            return [self._whole(base_offsets[0])]
         offsets: I64 = np.full(len(self.partitions), -1, np.int64)
         refused = dict(self.refused)
         start = 0
@@ -98,6 +101,18 @@ class PreparedBatch:
             outcomes.append(Outcome(written=written, refused=_between(refused, start, end) or None))
             start = end
         return outcomes
+
+    def _whole(self, base_offset: int) -> Outcome:
+        """How the only batch ends, whose records all lie one behind the other from an offset on."""
+        return Outcome(
+            written=Written(
+                partitions=self.partitions,
+                offsets=np.arange(base_offset, base_offset + self.counts[0], dtype=np.int64),
+                timestamps_ms=self.timestamps_ms,
+                key_sizes=self.key_sizes,
+                value_sizes=self.value_sizes,
+            )
+        )
 
     def failures(self, error: SparklogError) -> list[Outcome]:
         """How each batch ends if nothing of it counts: a record that was refused has its own reason."""

@@ -199,7 +199,7 @@ class EntryLog(ABC, Generic[E]):
         if sync:
             self._flush_before(position)
         unknown = False
-        backoff = Backoff(self.clock)
+        backoff: Backoff | None = None
         while True:
             began = self.clock.ticks_ms()
             token = new_token()
@@ -220,6 +220,7 @@ class EntryLog(ABC, Generic[E]):
                 unknown = True
                 if not error.retriable or deadline.has_passed:
                     raise _unknown_outcome(path, error) from error
+                backoff = backoff or Backoff(self.clock)
                 backoff.wait()
                 continue
             if found is None:  # taken a moment ago and gone now: somebody cleans below us

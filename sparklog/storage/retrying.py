@@ -11,7 +11,7 @@ import math
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -67,7 +67,6 @@ def retry(
 ) -> T:
     """The result of ``call``, repeated on retriable store errors until the deadline and at most ``retries`` times; then
     the last error is raised."""
-    backoff = backoff or Backoff(deadline.clock)
     while True:
         try:
             return call()
@@ -76,11 +75,28 @@ def retry(
             if not error.retriable or retries <= 0 or left_ms <= 0:
                 raise
             retries -= 1
+            backoff = backoff or Backoff(deadline.clock)
             backoff.wait(at_most_ms=left_ms)
 
 
 _PATIENCE: ContextVar[Mapping[ObjectStore, Patience]] = ContextVar("patience", default=MappingProxyType({}))
 """By store."""
+
+
+class _Within(AbstractContextManager[None]):
+    """The time in which a store's calls have a patience. Every small commit has two: a generator would cost more."""
+
+    __slots__ = ("_patience", "_store", "_token")
+
+    def __init__(self, store: ObjectStore, patience: Patience) -> None:
+        self._store = store
+        self._patience = patience
+
+    def __enter__(self) -> None:
+        self._token = _PATIENCE.set({**_PATIENCE.get(), self._store: self._patience})
+
+    def __exit__(self, *_: object) -> None:
+        _PATIENCE.reset(self._token)
 
 
 class RetryingStore(DelegatingStore):
@@ -96,17 +112,12 @@ class RetryingStore(DelegatingStore):
         self.counts: RequestCounts = counted.counts
         """Requests to the store, each attempt."""
 
-    @contextmanager
-    def patience(self, patience: Patience) -> Iterator[None]:
+    def patience(self, patience: Patience) -> AbstractContextManager[None]:
         """Within: calls are repeated as long and as often as ``patience`` says, not for ``retry_ms``.
 
         It holds for this thread, and for the threads of :func:`sparklog.parallel.parallel_map` within.
         """
-        before = _PATIENCE.set({**_PATIENCE.get(), self: patience})
-        try:
-            yield
-        finally:
-            _PATIENCE.reset(before)
+        return _Within(self, patience)
 
     def _retry(self, call: Callable[[], T]) -> T:
         patience = self._patience()

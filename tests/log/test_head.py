@@ -423,3 +423,20 @@ def test_the_end_of_a_partition_that_a_foreign_engine_adds_is_recorded_too():
     assert load_state(log).head.log_end_offsets == (1, 102)
     append(writer, "b")
     assert load_state(log).head.log_end_offsets == open_state(log).head.log_end_offsets == (2, 102)
+
+
+def test_who_commits_knows_the_topic_as_whoever_reads_the_entry():
+    log = a_topic(num_partitions=2, configs={"retention.ms": "7", "compression.type": "zstd"})
+    writers, follower = [a_writer(log), a_writer(log)], TopicFollower(log, "t")
+    for number in range(8):
+        writer = writers[number // 3 % 2]  # each appends again after its own entry, and after the other's
+        append(writer, f"{number}", partition=number % 2)
+        if number == 4:
+            alter_topic(log, "t", {"retention.ms": "9"})
+            writer.refresh()
+        follower.poll()
+        follower.poll()
+        fresh = open_state(log)
+        assert writer.head == follower.head == fresh.head
+        assert writer.version == fresh.position.version
+    assert follower.head.config.explicit["retention.ms"] == 9

@@ -107,6 +107,18 @@ def test_who_adds_files_needs_no_others() -> None:
     assert totals_after(before, None, []) == before
 
 
+@given(
+    before=st.none()
+    | st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(0, 9), st.none() | st.integers(T0_MS, T0_MS + 9)),
+    files=st.lists(st.tuples(st.integers(1, 99), st.integers(1, 9), st.integers(T0_MS, T0_MS + 20)), max_size=3),
+)
+def test_what_a_writer_says_of_its_new_files_is_what_their_actions_say(before, files) -> None:
+    known = before and LiveTotals(*before)
+    actions = [add(str(n), size=size, records=records, first_ms=ms) for n, (size, records, ms) in enumerate(files)]
+    told = totals_of(segment_of_add(action, 1) for action in actions)
+    assert totals_after(known, None, actions, told) == totals_after(known, None, actions)
+
+
 def test_what_cannot_be_known_is_not_told() -> None:
     before = LiveTotals(2, 30, 4, T0_MS)
     assert totals_after(before, None, [remove("a")]) is None

@@ -14,6 +14,7 @@ from sparklog.log.announced.names import Announcement, topic_tag
 from sparklog.log.commit import Commit
 from sparklog.log.data.data_files import UploadedFile
 from sparklog.log.head import TopicHead
+from sparklog.log.live_totals import LiveTotals
 from sparklog.log.offset_assignment import assign_offsets
 from sparklog.log.producer_state import announcer_txn
 from sparklog.log.uploads import Vacuum, fresh_ms, is_at_risk
@@ -196,9 +197,20 @@ def plan_group(
         blind_append=True,
         includes_others=bool(others),
         synced_first=tuple(file.path for file in included),
+        added=None if numbers else _totals(files),
     )
     paths = (file.path for file in files)
     return GroupPlan(commit=commit, base_offsets=dict(zip(paths, assigned.base_offsets, strict=True)))
+
+
+def _totals(files: Sequence[UploadedFile]) -> LiveTotals:
+    """The totals of files that nobody but this writer can have published."""
+    return LiveTotals(
+        len(files),
+        sum([file.size_bytes for file in files]),
+        sum([file.record_count for file in files]),
+        min([file.min_timestamp_ms for file in files], default=None),
+    )
 
 
 def _run(by_number: Mapping[int, Sequence[Listed]], settled: int | None) -> list[tuple[Listed, ...]]:

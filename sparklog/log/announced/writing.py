@@ -274,6 +274,8 @@ class GroupWriting:
         """Note an entry that the writer's state has applied, whoever created it."""
         with self._lock:
             self._version = max(self._version, entry.version)
+            if not self._flushes and self._announcer is None:
+                return
             self._look_for_paths(entry)
             settled = {a.app_id: a.version for a in entry.actions if isinstance(a, SetTransaction)}
             self._settle(settled, FlushState.TAKEN_OVER, FlushState.WITHDRAWN)

@@ -59,6 +59,9 @@ class UploadedFile:
     def to_add(self, base_offset: int) -> AddFile:
         """The action that publishes the file at ``base_offset``."""
         stamp, last = self.stamp, self.record_count - 1
+        oldest = newest = format_timestamp(self.min_timestamp_ms)
+        if self.max_timestamp_ms != self.min_timestamp_ms:
+            newest = format_timestamp(self.max_timestamp_ms)
         wraps = next_sequence(stamp.base_sequence, last) < stamp.base_sequence
         low_sequence, high_sequence = (0, 2**31 - 1) if wraps else (stamp.base_sequence, stamp.base_sequence + last)
         return AddFile(
@@ -71,13 +74,13 @@ class UploadedFile:
                     "numRecords": self.record_count,
                     "minValues": {
                         "offset_delta": 0,
-                        "timestamp": format_timestamp(self.min_timestamp_ms),
+                        "timestamp": oldest,
                         "producer_id": stamp.producer_id,
                         "sequence": low_sequence,
                     },
                     "maxValues": {
                         "offset_delta": last,
-                        "timestamp": format_timestamp(self.max_timestamp_ms),
+                        "timestamp": newest,
                         "producer_id": stamp.producer_id,
                         "sequence": high_sequence,
                     },

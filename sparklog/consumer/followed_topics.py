@@ -131,6 +131,8 @@ class FollowedTopics:
             ``InvalidTopicError``.
         """
         wanted = [topic for topic in topics if topic not in self._followers and topic not in self._openings]
+        if not wanted and self._openings.is_idle:
+            return Polled()
         if len(wanted) == 1 and not self._followers and not self._openings:
             ended = {wanted[0]: attempt(self._open, wanted[0])}
         else:

@@ -135,9 +135,14 @@ class ReadAhead:
         return sum(file.facts.size_bytes for file in (*self._files.values(), *self._dropped))
 
     @property
+    def has_any(self) -> bool:
+        """Is any file held, or on its way?"""
+        return bool(self._files)
+
+    @property
     def held(self) -> dict[TopicPartition, int]:
         """The partitions of which files are held, and the epochs that they were in."""
-        return {file.facts.partition: file.facts.epoch for file in self._files.values()}
+        return {file.facts.partition: file.facts.epoch for file in self._files.values()} if self._files else {}
 
     def start(self, files: Sequence[FileAhead]) -> None:
         """Begin to fetch files, together; they are left out where too much is under way, or no thread can be had."""
@@ -227,8 +232,11 @@ class PlannedFiles:
 
     def wait(self, paths: Iterable[str]) -> None:
         """Wait until the bytes of some of the files are there. Raises as :meth:`fetch`."""
-        for path in paths:
-            self._ahead.settle(path)
+        if self._ahead.has_any:
+            for path in paths:
+                self._ahead.settle(path)
+        elif len(self._data) == len(self._left):
+            return  # all that is left was fetched
         self.fetch()
 
     def take(self, path: str) -> Any:

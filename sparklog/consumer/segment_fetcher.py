@@ -127,11 +127,13 @@ class SegmentFetcher:
     @property
     def held(self) -> dict[TopicPartition, int]:
         """The partitions of which a segment is being read or a file held ahead, and the epochs that they were in."""
+        if not self._open:
+            return self._ahead.held
         return {**self._ahead.held, **{partition: opened.epoch for partition, opened in self._open.items()}}
 
     @property
     def _open_bytes(self) -> int:
-        return sum(opened.segments.held_bytes for opened in self._open.values())
+        return sum(opened.segments.held_bytes for opened in self._open.values()) if self._open else 0
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Begin anew with the segments of these partitions."""
@@ -165,7 +167,7 @@ class SegmentFetcher:
         paths = (path for plan in plans for group in plan.groups for path in group.paths)
         files = PlannedFiles(self._store, self._ahead, paths)
         files.fetch()
-        if self._ahead.is_useful or self._ahead.held:
+        if self._ahead.is_useful or self._ahead.has_any:
             self._read_ahead(plans, room_bytes)
         left = room_bytes
         for plan in plans:

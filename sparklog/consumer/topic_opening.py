@@ -41,7 +41,12 @@ class TopicOpener:
     @property
     def have_ended(self) -> bool:
         """Is there something to :meth:`take`?"""
-        return any(future.done() for future in self._futures.values())
+        return bool(self._futures) and any(future.done() for future in self._futures.values())
+
+    @property
+    def is_idle(self) -> bool:
+        """Is nothing under way, and nothing to :meth:`take`?"""
+        return self._threads is None and not self._futures and not self._unwanted
 
     def begin(self, topic: str) -> None:
         """Open a topic, unless it is being opened."""

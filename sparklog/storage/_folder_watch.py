@@ -38,7 +38,8 @@ _LOCAL = frozenset(
 _STATFS_BYTES = 1_024
 """More than the structure has on any processor."""
 _EVENT = struct.Struct("iIII")
-_BUFFER_BYTES = 65_536
+_BUFFER_BYTES = 4_096
+"""Fifteen events with the longest names at least; the next read gives what is left."""
 
 Changed = Callable[[], None]
 

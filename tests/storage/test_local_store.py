@@ -654,6 +654,7 @@ def test_what_the_cores_create_tells_counts_as_what_pythons_calls_tell(core, sto
 
 def test_many_small_objects_are_read_whole_and_a_missing_one_is_none(store):
     objects = {"t/a": b"1", "t/b": b"", "t/large": bytes(40_000), "t/c": b"3"}
+    objects |= {f"t/{number}": bytes([number]) * 2_500 for number in range(40)}
     store.put_many(objects)
     os.mkdir(store.root / "t" / "folder")
     paths = [*objects, "t/gone", "t/folder", "t/a/below", "nowhere/x"]

@@ -19,7 +19,7 @@ from cpython.object cimport PyTypeObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport INT32_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 cdef extern from *:
     """
@@ -885,3 +885,4 @@ include "local_files.pxi"
 include "plain_files.pxi"
 include "plain_reading.pxi"
 include "record_batches.pxi"
+include "column_reading.pxi"

@@ -22,6 +22,7 @@ from sparklog.log.data.record_reading import conform, kind_of
 from sparklog.log.data.segments import Segment
 from sparklog.log.data.value_columns import DATA
 from sparklog.log.state import TopicState
+from sparklog.sql.core_reading import read_columns
 from sparklog.sql.files import is_local
 from sparklog.sql.row_groups import groups_to_read
 
@@ -184,10 +185,15 @@ def _together(parts: Iterable[_Part], *, is_joined: bool) -> Iterator[list[_Part
 
 def _read_together(source: RowSource, parts: Sequence[_Part], schema: pa.Schema) -> pa.Table:
     columns = _columns_of_file(source, schema)
+    is_alike = "partition" not in schema.names and "offset" not in schema.names
+    is_alike = is_alike and bool(columns) and not any(part.rows.is_cut for part in parts)
+    if is_alike:
+        made = _read_by_core(source, parts, schema)
+        if made is not None:
+            return made
     texts, parts = _texts_to_read(source, parts, schema)
     read_as = _plain(schema, {source.columns[path[len(DATA) + 1 :]] for path in texts})
-    is_alike = "partition" not in schema.names and "offset" not in schema.names
-    if is_alike and columns and not any(part.rows.is_cut for part in parts):
+    if is_alike:
         found = [_read_file(source, part, columns, texts) for part in parts]
         kinds = _kinds(source, read_as)
         if all(dict(zip(one.schema.names, one.schema.types, strict=True)) == kinds for one in found):
@@ -197,6 +203,26 @@ def _read_together(source: RowSource, parts: Sequence[_Part], schema: pa.Schema)
             return _finished(_as_columns(source, rows, read_as, values, whole.num_rows), schema)
     tables = [_read(source, part, read_as, columns, texts) for part in parts]
     return _finished(tables[0] if len(tables) == 1 else pa.concat_tables(tables), schema)
+
+
+def _read_by_core(source: RowSource, parts: Sequence[_Part], schema: pa.Schema) -> pa.Table | None:
+    """The rows of whole files of this machine, none of which is cut; None: Arrow has to read them."""
+    if not source.is_local or any(part.groups is not None for part in parts):
+        return None
+    wanted = {}
+    for path, name in _leaf_columns(source, schema).items():
+        kind = schema.field(name).type
+        wanted[name] = path, pa.string() if kind == TEXTS else kind
+    if len(wanted) < sum(name not in ("topic", "timestamp_type") for name in schema.names):
+        return None  # keys, for instance
+    if any(field.type == pa.string() and field.name in wanted for field in schema):
+        return None  # texts that a filter is about
+    files = [(part.rows.path, part.rows.segment.record_count) for part in parts]
+    found = read_columns(source.filesystem, files, wanted)
+    if found is None:
+        return None
+    rows = sum(count or 0 for _, count in files)
+    return _as_columns(source, parts[0].rows, schema, found, rows)
 
 
 def _texts_to_read(source: RowSource, parts: Sequence[_Part], schema: pa.Schema) -> tuple[list[str], Sequence[_Part]]:
@@ -345,7 +371,11 @@ def _conformed(
 
 
 def _as_columns(
-    source: RowSource, rows: SegmentRows, schema: pa.Schema, columns: Mapping[str, pa.ChunkedArray], count: int
+    source: RowSource,
+    rows: SegmentRows,
+    schema: pa.Schema,
+    columns: Mapping[str, pa.Array | pa.ChunkedArray],
+    count: int,
 ) -> pa.Table:
     """A table with the columns of ``schema``: those given, and constants."""
     constants = {

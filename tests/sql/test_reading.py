@@ -12,7 +12,7 @@ from sparklog import Admin, NewTopic, Producer
 from sparklog.errors import CorruptRecordError
 from sparklog.log.cluster import open_cluster
 from sparklog.model import TopicPartition
-from sparklog.sql import connect, segment_rows, topic_dataset
+from sparklog.sql import connect, core_reading, segment_rows, topic_dataset
 from sparklog.sql.column_use import columns_used
 from sparklog.sql.row_groups import groups_to_read
 
@@ -36,7 +36,8 @@ def cluster(tmp_path):
 
 @pytest.fixture
 def columns_read(monkeypatch):
-    """Collects the columns of each file that is read."""
+    """Collects the columns of each file that is read, all by Arrow."""
+    monkeypatch.setattr(core_reading, "CORE", None)
     found = []
     read = segment_rows._read_columns
 

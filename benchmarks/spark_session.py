@@ -69,10 +69,18 @@ def _scan(spark: Any, frame: Any, count: int, value_bytes: int, broker_pid: int 
 
 
 def read_source(
-    spark: Any, *, format: str, options: dict[str, str], count: int, value_bytes: int, broker_pid: int | None = None
+    spark: Any,
+    *,
+    format: str,
+    options: dict[str, str],
+    count: int,
+    value_bytes: int,
+    schema: str | None = None,
+    broker_pid: int | None = None,
 ) -> dict[str, Any]:
-    """Count, and sum of the lengths of values, by ``spark.read.format(…)``."""
-    frame = spark.read.format(format).options(**options).load()
+    """Count, and sum of the lengths of values, by ``spark.read.format(…)``; of the columns of ``schema`` alone."""
+    reader = spark.read.format(format).options(**options)
+    frame = (reader if schema is None else reader.schema(schema)).load()
     return _scan(spark, frame, count, value_bytes, broker_pid)
 
 

@@ -16,10 +16,16 @@ DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 PACKAGES = "spark.jars.packages"
 JARS = "spark.jars"
 FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+_MASTER = "spark.master"
 
 _DEFAULTS = {
-    "spark.databricks.delta.snapshotPartitions": "4",  # Delta's 50 are tasks of nothing for logs of this size
+    "spark.databricks.delta.snapshotPartitions": "2",  # Delta's 50 are tasks of nothing for logs of this size
     FILTER_PUSHDOWN: "true",  # without it Spark refuses a source that can push filters down
+}
+_LOCAL_DEFAULTS = {
+    # A task takes 128 MiB of files, as which a small one counts 4 MiB by default: far more than it costs to open here.
+    # To a cluster it may well be that much, and more tasks share its cores better.
+    "spark.sql.files.openCostInBytes": "1048576",
 }
 _DELTA_JAR = re.compile(r"delta-spark[_-]")
 
@@ -48,7 +54,8 @@ def new_session_settings(
         settings[CATALOG] = DELTA_CATALOG
     if delta_package is not None and not _DELTA_JAR.search(f"{seen(PACKAGES)},{seen(JARS)}"):
         settings[PACKAGES] = _with_item(seen(PACKAGES), delta_package)
-    for name, value in _DEFAULTS.items():
+    is_local = (seen(_MASTER) or "local").partition("[")[0] == "local"  # Spark's own default, where nobody submits
+    for name, value in {**_DEFAULTS, **(_LOCAL_DEFAULTS if is_local else {})}.items():
         if not seen(name):
             settings[name] = value
     return settings

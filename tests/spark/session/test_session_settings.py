@@ -37,6 +37,26 @@ def test_what_spark_submit_was_given_is_added_to_and_not_replaced():
     assert "spark.databricks.delta.snapshotPartitions" not in found
 
 
+@pytest.mark.parametrize(
+    ("master", "cost"),
+    [
+        (None, "1048576"),
+        ("local", "1048576"),
+        ("local[*]", "1048576"),
+        ("local[2,3]", "1048576"),
+        ("local-cluster[2,1,1024]", None),
+        ("spark://host:7077", None),
+        ("yarn", None),
+    ],
+)
+def test_small_files_are_cheap_to_open_where_all_tasks_run_in_one_process(master, cost):
+    name = "spark.sql.files.openCostInBytes"
+    of_master = {} if master is None else {"spark.master": master}
+    assert settings(of_master).get(name) == settings(present=of_master).get(name) == cost
+    assert settings({**of_master, name: "7"})[name] == "7"
+    assert name not in settings(present={**of_master, name: "7"})
+
+
 def test_where_delta_is_there_already_nothing_is_added():
     present = {
         "spark.sql.extensions": f"{EXTENSION}, com.example.Extension",

@@ -341,7 +341,7 @@ class Participation:
             self._clock.sleep_ms(later_ms)
             return state.log.look(state.position)
 
-        def list_now() -> Listing:
+        def list_now() -> Listing | None:
             try:
                 return list_announced(
                     state.log, version, own_paths, group.store_clock, settled=state.settled, is_wide=is_wide

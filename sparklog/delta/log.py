@@ -77,10 +77,13 @@ class DeltaLog(EntryLog[Entry]):
         seen_at = self.shared.absence(version, after_ticks_ms=anchor, ended_from_ticks_ms=ended_from_ticks_ms)
         return None if seen_at is None else self.look_of(position, [], [], tail_seen_at=seen_at)
 
-    def is_looked_for(self, position: Position, *, within_ms: float) -> bool:
-        """Does another of this process ask for the entry beyond ``position`` now, for no longer than ``within_ms``?"""
+    def looked_for_since(self, position: Position, *, within_ms: float) -> float | None:
+        """Since when another of this process asks for the entry beyond ``position``; None: none does now, or one for
+        longer than ``within_ms``."""
+        if self.shared is None:
+            return None
         since = self.clock.ticks_ms() - within_ms
-        return self.shared is not None and self.shared.is_under_way(position.version + 1, since_ticks_ms=since)
+        return self.shared.under_way_since(position.version + 1, since_ticks_ms=since)
 
     def known_lately(self) -> Mapping[int, bytes]:
         """Entries that were created or read through this object less than half of ``tail_trust_ms`` ago, by version: a

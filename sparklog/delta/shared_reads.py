@@ -79,10 +79,11 @@ class SharedReads:
         absent, began, ended = self._absence
         return began if absent == version and began > after_ticks_ms and ended >= ended_from_ticks_ms else None
 
-    def is_under_way(self, version: int, *, since_ticks_ms: float) -> bool:
-        """Does a look ask for ``version`` now, which began at ``since_ticks_ms`` or later?"""
+    def under_way_since(self, version: int, *, since_ticks_ms: float) -> float | None:
+        """When the look began that asks for ``version`` now; None: there is none, or it began before
+        ``since_ticks_ms``."""
         asked, began = self._under_way
-        return asked == version and began >= since_ticks_ms
+        return began if asked == version and began >= since_ticks_ms else None
 
 
 _SHARED: weakref.WeakValueDictionary[Hashable, SharedReads] = weakref.WeakValueDictionary()

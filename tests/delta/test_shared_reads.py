@@ -52,7 +52,7 @@ def test_a_log_that_shares_nothing_reads_for_itself() -> None:
     alone = replace(log, shared=None)
     assert [entry.token for entry in alone.look(at(0, "a")).entries] == ["b"]
     assert alone.shared_look(at(0, "a")) is None
-    assert not alone.is_looked_for(at(0, "a"), within_ms=100)
+    assert alone.looked_for_since(at(0, "a"), within_ms=100) is None
     assert log.shared_look(at(0, "a")) is None
 
 
@@ -125,20 +125,21 @@ def test_a_position_that_is_lost_takes_nothing_and_shares_nothing() -> None:
 
 def test_a_look_is_under_way_until_it_ends_or_fails_or_takes_too_long() -> None:
     log, _, clock = a_shared_log("a", "b")
-    seen: list[tuple[bool, bool]] = []
+    seen: list[tuple[float | None, float | None]] = []
+    began = clock.ticks_ms()
 
     def ask(_: object) -> bool:
         clock.advance(30)
         position = at(0, "a")
-        seen.append((log.is_looked_for(position, within_ms=30), log.is_looked_for(position, within_ms=29)))
-        seen.append((log.is_looked_for(at(1, "b"), within_ms=30), False))
+        seen.append((log.looked_for_since(position, within_ms=30), log.looked_for_since(position, within_ms=29)))
+        seen.append((log.looked_for_since(at(1, "b"), within_ms=30), None))
         return True
 
     fault = Fault(kind=FaultKind.THROTTLED, ops=["get"], when=ask)
     with pytest.raises(StoreUnavailableError):
         replace(log, store=FaultyStore(log.store, fault, clock=clock)).look(at(0, "a"))
-    assert seen[:2] == [(True, False), (False, False)]
-    assert not log.is_looked_for(at(0, "a"), within_ms=1_000)
+    assert seen[:2] == [(began, None), (None, None)]
+    assert log.looked_for_since(at(0, "a"), within_ms=1_000) is None
     assert log.shared_look(at(0, "a"), ended_from_ticks_ms=0) is None
 
 

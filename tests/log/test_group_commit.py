@@ -26,6 +26,7 @@ from sparklog.errors import (
 from sparklog.log.announced import inbox
 from sparklog.log.announced.group import Participation, announced_files
 from sparklog.log.announced.names import Announcement, parse_name
+from sparklog.log.announced.turns import Turns
 from sparklog.log.announced.writing import Claim
 from sparklog.log.append import AppendResult, StagedFile, TopicWriter, UploadedFile
 from sparklog.log.commit import GROUP_COMMIT_INFO, GROUP_COMMIT_TOOK_INFO, Commit, commit
@@ -577,6 +578,26 @@ def test_an_entry_tells_others_how_long_a_listing_and_a_create_take() -> None:
     assert told[-1] == [0.0, 50.0]
     other.refresh()
     assert other._group.turns.cycle_ms == pytest.approx(70)
+
+
+def test_the_look_beside_a_listing_begins_so_late_that_both_end_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group(plain)
+    [writer] = group.writers
+    look, began_ms = DeltaLog.look, list[float]()
+
+    def look_and_note(log: DeltaLog, *given: Any, **kwargs: Any) -> Any:
+        began_ms.append(log.clock.ticks_ms())
+        return look(log, *given, **kwargs)
+
+    monkeypatch.setattr(DeltaLog, "look", look_and_note)
+    for look_ms, later_ms in ((20.0, 30.0), (60.0, 0.0)):
+        writer._group.turns = Turns(lambda: 0.0)
+        writer._group.turns.note_took(50.0, 50.0)
+        writer._group.turns.note_look(look_ms)
+        mine = announce(writer, "a")
+        before_ms = group.clock.ticks_ms()
+        publish(writer, mine)
+        assert began_ms[-1] == before_ms + later_ms
 
 
 @pytest.mark.parametrize("lie", [None, 3, "ab", [1], [1, "2"], [1, 2, 3], [-1, 5], [10**400, 1], {"a": 1, "b": 2}])

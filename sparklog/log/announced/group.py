@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeAlias
 
 from sparklog.clock import Deadline
@@ -277,16 +276,23 @@ class Participation:
         turns, began = self._group.turns, self._clock.ticks_ms()
         most_ms = _WAITED_FOR_LOOK * turns.cycle_ms
         until = min(began + most_ms, self._deadline.ticks_ms)  # of several looks that begin one after another, too
-        while self._clock.ticks_ms() < until and state.log.is_looked_for(state.position, within_ms=most_ms):
-            self._clock.sleep_ms(max(1.0, turns.cycle_ms / 32))
+        while (now := self._clock.ticks_ms()) < until:
+            since = state.log.looked_for_since(state.position, within_ms=most_ms)
+            if since is None:
+                break
+            expected = min(since + turns.look_ms, until)  # until then nobody need ask whether it has ended
+            self._clock.sleep_ms(max(1.0, turns.cycle_ms / 32, expected - now))
         version, anchor_ticks_ms = state.position.version, state.position.anchor_ticks_ms
         if self._applies_shared(state, ended_from_ticks_ms=began):
+            turns.note_look(None)
             return True
         if state.position.version == version and state.position.anchor_ticks_ms > anchor_ticks_ms:
+            turns.note_look(None)
             turns.note_tail(state.position.anchor_ticks_ms)
             return False
         began = self._clock.ticks_ms()
         is_new = self._applies(lambda: catch_up(state, ahead=turns.ahead(began, own)))
+        turns.note_look(self._clock.ticks_ms() - began)
         if not is_new:
             turns.note_tail(began)
         return is_new
@@ -329,20 +335,22 @@ class Participation:
         is_time_known = bool(own_paths) or group.store_clock.store_ms(now) is not None
         if now < group.no_listing_until_ticks_ms or not is_time_known:
             return self._wait_for_version(state)
-        calls: Sequence[Callable[[], _Answer]] = (
-            lambda: state.log.look(state.position),
-            partial(
-                list_announced,
-                state.log,
-                version,
-                own_paths,
-                group.store_clock,
-                settled=state.settled,
-                is_wide=is_wide,
-            ),
-        )
-        look, listing = parallel_results(lambda call: call(), calls)
-        self._listing_took_ms = self._clock.ticks_ms() - now
+        later_ms = group.turns.look_beside_listing_ms
+
+        def look_later() -> Look[Entry]:
+            self._clock.sleep_ms(later_ms)
+            return state.log.look(state.position)
+
+        def list_now() -> Listing | None:
+            try:
+                return list_announced(
+                    state.log, version, own_paths, group.store_clock, settled=state.settled, is_wide=is_wide
+                )
+            finally:
+                self._listing_took_ms = self._clock.ticks_ms() - now
+
+        calls: Sequence[Callable[[], _Answer]] = (list_now, look_later)
+        listing, look = parallel_results(lambda call: call(), calls)
         self._listed_version = version
         self._listings += 1
         if isinstance(listing, StoreError):

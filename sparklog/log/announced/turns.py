@@ -14,6 +14,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Collection
 from statistics import median_low
+from typing import NamedTuple
 
 __all__ = ["LEAST_ROUND_TRIP_MS", "LONGEST_WAIT_MS", "Turns", "is_on"]
 
@@ -25,6 +26,7 @@ _RECENT_MS = 1_000
 _LEAST_TOOK_MS, _LONGEST_TOOK_MS = 1.0, 1_000.0
 _FIRST_LISTING_MS, _FIRST_CREATE_MS = 20.0, 50.0
 _SAMPLES = 15
+_LOOKS = 31
 LONGEST_WAIT_MS = 1_500.0
 """The longest wait that is drawn; and from its beginning on no append is put off for longer, unless three paces are."""
 _LOOKS_PER_CYCLE = 0.35
@@ -32,22 +34,36 @@ _MOST_AHEAD = 8
 _MOST_LOSSES = 8
 _PACED_FROM = 4
 """So many others make versions come at a pace."""
-_CREATES_PER_VERSION = 3.2
-"""The pace: a version each time that so many creates take. Each version costs each writer a GET, and a flush waits for
-half of the time between two."""
 _QUICKEST = 5
 """One create of so many counts for the pace, by the quickest of them: busy machines don't slow it down further."""
 _LONGEST_PACE_MS = 1_000.0
-_FIRST_LOOK = 0.1
-"""The first look for a version is so many cycles later than it is expected."""
-_NEXT_LOOK = 0.5
-"""And the next one, if it isn't there, so many cycles after that, each further one half of that later."""
 _INTERVALS, _MOST_PACES = 7, 3.0
 _LOOK_BEFORE_TURN = 0.25
 """Whoever steps in for another looks so many cycles before its turn."""
 _RANDOM_FROM = 1.2
 """Writers that aren't known, or far behind in the order, draw a turn from so many cycles after the first one's on."""
 _PUT_OFF_PACES = 3.0
+
+
+class _Pace(NamedTuple):
+    """How often versions come, and when they are looked for. Each version costs who reads it a GET, and a flush waits
+    for half of the time between two."""
+
+    creates_per_version: float
+    """The pace: a version each time that so many creates take."""
+    first_look: float
+    """The first look for a version is so many cycles later than it is expected."""
+    next_look: float
+    """And the next one, if it isn't there, so many cycles after that, each further one half of that later."""
+    step: float
+    """The next one in the order begins so many cycles after the one before it."""
+
+
+_APART = _Pace(creates_per_version=3.2, first_look=0.1, next_look=0.5, step=1.0)
+_TOGETHER = _Pace(creates_per_version=2.7, first_look=0.05, next_look=0.3, step=0.6)
+"""Where others in the process read for this writer as it does for them, a look costs it a part of a GET."""
+_TOGETHER_FROM = 0.45
+"""Such a part of the newest looks others have made, where that is so."""
 
 
 def is_on(last_seen_ticks_ms: float, now_ticks_ms: float) -> bool:
@@ -67,6 +83,8 @@ class Turns:
         self._took: deque[tuple[float, float]] = deque(maxlen=_SAMPLES)
         self._listing_ms, self._create_ms = _FIRST_LISTING_MS, _FIRST_CREATE_MS
         self._quick_create_ms = _FIRST_CREATE_MS
+        self._looks_took: deque[float] = deque(maxlen=_SAMPLES)
+        """How long this writer's own newest looks took."""
         self._recent: deque[tuple[float, int, frozenset[str]]] = deque()
         """The entries of the last second: when they were applied, their versions, the ``txn`` appIds of their
         writers."""
@@ -79,6 +97,8 @@ class Turns:
         """How many looks behind the newest version found nothing."""
         self._intervals_ms: deque[float] = deque(maxlen=_INTERVALS)
         """The times between the newest versions."""
+        self._is_shared: deque[bool] = deque(maxlen=_LOOKS)
+        """Which of the newest looks others in this process have made."""
 
     def observe(
         self, writers: Collection[str], now_ticks_ms: float, *, version: int = 0, age_ms: float | None = None
@@ -104,6 +124,12 @@ class Turns:
         """Note a look that found no version behind the newest."""
         self._tail_seen_ticks_ms = began_ticks_ms
         self._misses += 1
+
+    def note_look(self, took_ms: float | None) -> None:
+        """Note a look for the next version, and how long it took. None: another writer in this process made it."""
+        self._is_shared.append(took_ms is None)
+        if took_ms is not None:
+            self._looks_took.append(took_ms)
 
     def note_took(self, listing_ms: float, create_ms: float) -> None:
         """Note how long a listing and a create of this writer or another took; 0: there was none."""
@@ -140,7 +166,7 @@ class Turns:
         at = first + _RANDOM_FROM * self.cycle_ms + wait_ms
         rank = self._rank(own)
         if rank is not None:
-            at = min(at, first + rank * self.cycle_ms)
+            at = min(at, first + rank * self._pace.step * self.cycle_ms)
         return min(max(at, now_ticks_ms), latest)
 
     def draw_after_loss(self, now_ticks_ms: float, *, lost_races: int, left_ms: float) -> float:
@@ -158,9 +184,23 @@ class Turns:
         return min(self._listing_ms + self._create_ms, _LONGEST_TOOK_MS)
 
     @property
+    def look_beside_listing_ms(self) -> float:
+        """For how long a look waits that is made beside a listing: what it finds is the newer, the later it begins, and
+        it delays the create no more if it ends with the listing, as with the quickest of those that are known."""
+        listings = [one for one, _ in self._took if one >= _LEAST_TOOK_MS]
+        if not (listings and self._looks_took):
+            return 0.0
+        return max(0.0, min(listings) - self.look_ms)
+
+    @property
+    def look_ms(self) -> float:
+        """How long a look takes that this writer makes itself; 0: it isn't known."""
+        return median_low(self._looks_took) if self._looks_took else 0.0
+
+    @property
     def pace_ms(self) -> float:
         """The time from one version to the next, where several write."""
-        return min(max(_CREATES_PER_VERSION * self._quick_create_ms, self._lead_ms), _LONGEST_PACE_MS)
+        return min(max(self._pace.creates_per_version * self._quick_create_ms, self._lead_ms), _LONGEST_PACE_MS)
 
     def next_look(
         self, now_ticks_ms: float, *, turn_at: float, uploaded_ticks_ms: float, own: Collection[str] = frozenset()
@@ -174,28 +214,34 @@ class Turns:
         if not self._is_paced(own):
             return now_ticks_ms + max(1.0, self.cycle_ms * _LOOKS_PER_CYCLE)
         expected = self._created_ticks_ms + self._interval_ms
-        late_ms = _FIRST_LOOK * self.cycle_ms
+        late_ms = self._pace.first_look * self.cycle_ms
         if uploaded_ticks_ms > expected - self._lead_ms + self.cycle_ms / 2:  # later than whoever creates it has listed
             late_ms = max(late_ms, (self.pace_ms - self._lead_ms) / 2)
         first = max(expected, min(expected + late_ms, turn_at - _LOOK_BEFORE_TURN * self.cycle_ms))
         if self._tail_seen_ticks_ms < first - 1.0:
             return max(now_ticks_ms, first)
-        return max(now_ticks_ms, self._tail_seen_ticks_ms + _NEXT_LOOK * (1 + self._misses) / 2 * self.cycle_ms)
+        next_ms = self._pace.next_look * (1 + self._misses) / 2 * self.cycle_ms
+        return max(now_ticks_ms, self._tail_seen_ticks_ms + next_ms)
 
     def is_behind(self, now_ticks_ms: float, own: Collection[str] = frozenset()) -> bool:
         """Was a version expected by now that nobody has looked for?"""
-        expected = self._created_ticks_ms + self._interval_ms + _FIRST_LOOK * self.cycle_ms
+        expected = self._created_ticks_ms + self._interval_ms + self._pace.first_look * self.cycle_ms
         return self._is_paced(own) and self._tail_seen_ticks_ms < expected - 1.0 <= now_ticks_ms - 1.0
 
     def ahead(self, now_ticks_ms: float, own: Collection[str] = frozenset()) -> int:
         """How many versions a look reads at once: as many as are to be expected."""
         self._forget(now_ticks_ms)
         if self._is_paced(own):
-            late_ms = now_ticks_ms - self._created_ticks_ms - _FIRST_LOOK * self.cycle_ms
+            late_ms = now_ticks_ms - self._created_ticks_ms - self._pace.first_look * self.cycle_ms
             expected = min(max(late_ms, 0.0) / self._interval_ms, _MOST_AHEAD)
             return max(1, math.floor(expected))
         looks_ms = max(1.0, self.cycle_ms * _LOOKS_PER_CYCLE)
         return max(1, min(_MOST_AHEAD, round(len(self._recent) * looks_ms / _RECENT_MS)))
+
+    @property
+    def _pace(self) -> _Pace:
+        looks = self._is_shared
+        return _TOGETHER if looks and sum(looks) >= _TOGETHER_FROM * len(looks) else _APART
 
     @property
     def _lead_ms(self) -> float:

@@ -172,6 +172,34 @@ def test_the_first_look_is_a_little_later_than_a_version_is_expected():
     assert next_look(busy, first + 500) == first + 500
 
 
+@pytest.mark.parametrize(
+    ("shared", "of", "creates", "first", "then", "step"), [(1, 2, 2.7, 0.05, 0.3, 0.6), (2, 5, 3.2, 0.1, 0.5, 1.0)]
+)
+def test_versions_come_more_quickly_where_others_in_the_process_make_most_looks(shared, of, creates, first, then, step):
+    busy = several("01234567")
+    for number in range(of):
+        busy.note_look(None if number < shared else 20.0)
+    assert busy.pace_ms == pytest.approx(creates * CREATE_MS)
+    look_at = next_look(busy)
+    assert look_at == pytest.approx(creates * CREATE_MS + first * CYCLE_MS)
+    busy.note_tail(look_at)
+    assert next_look(busy, look_at) == pytest.approx(look_at + then * CYCLE_MS)
+    drawn = sorted(draw(busy, own) for own in "01234567")
+    assert drawn[1] - drawn[0] == pytest.approx(step * CYCLE_MS)
+
+
+def test_the_look_beside_a_listing_ends_with_the_quickest_listing():
+    busy = turns()
+    assert busy.look_beside_listing_ms == 0.0  # how long a look takes isn't known
+    busy.note_look(None)
+    busy.note_look(30.0)
+    assert busy.look_beside_listing_ms == pytest.approx(LISTING_MS - 30)
+    busy.note_took(0.0, CREATE_MS)  # without a listing
+    assert busy.look_beside_listing_ms == pytest.approx(LISTING_MS - 30)
+    busy.note_took(20.0, CREATE_MS)
+    assert busy.look_beside_listing_ms == 0.0
+
+
 def test_versions_that_come_more_slowly_than_the_pace_are_expected_so():
     busy = turns()
     for number in range(8):

@@ -23,8 +23,8 @@ from sparklog.storage.cleanup_marks import mark_of
 __all__ = [
     "CheckpointHint",
     "Listing",
-    "is_untouched",
     "checkpoint_time_ms",
+    "is_untouched",
     "list_log",
     "list_log_at",
     "list_short_log",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +14,9 @@ from sparklog.delta.log import DeltaLog
 from sparklog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
 from sparklog.log.state import TopicState, load_state
 from sparklog.log.topic import alter_topic, delete_records
-from sparklog.storage import MemoryStore
-from sparklog.testing import ManualClock
-from tests.support import T0_MS, a_topic, a_writer, append, two_days_of_others, unsequenced_file
+from sparklog.storage import MemoryStore, ObjectInfo, ObjectStore
+from sparklog.testing import ManualClock, WrappedStore
+from tests.support import T0_MS, a_log, a_topic, a_writer, append, two_days_of_others, unsequenced_file
 
 
 def told(state: TopicState) -> Any:
@@ -105,3 +106,27 @@ def test_a_checkpoint_that_cannot_be_read_is_passed_over(log: DeltaLog, clock: M
     [path] = [one.path for one in log.store.list(f"{log.table}/_delta_log/") if "checkpoint.parquet" in one.path]
     log.store.put(path, b"torn")
     assert whole(log, 2) == expected
+
+
+class CleanedMeanwhile(WrappedStore):
+    """A store in which others act right after the first listing of the log."""
+
+    def __init__(self, store: ObjectStore, others_act: Callable[[], object]) -> None:
+        super().__init__(store)
+        self._others_act: Callable[[], object] | None = others_act
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        found = [*super().list(prefix, after=after)]
+        act, self._others_act = self._others_act, None
+        if act is not None:
+            act()
+        return iter(found)
+
+
+def test_a_version_that_is_cleaned_while_it_is_read_is_told_and_not_made_up() -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    append(a_writer(a_topic(memory, clock)), "a")
+    log = a_log(CleanedMeanwhile(memory, lambda: two_days_of_others(memory, clock)), clock)
+    with pytest.raises(InvalidArgumentError, match="as of version 1"):
+        load_state(log, version=1)

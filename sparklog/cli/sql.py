@@ -29,9 +29,24 @@ DEFAULT_ROWS = 100
     help=f"Print so many rows at most; 0 for all.  [default: {DEFAULT_ROWS} in a table, else all]",
 )
 @click.option("--consistent", is_flag=True, help="Show each transaction in all topics of the query, or in none.")
+@click.option(
+    "--version",
+    "versions",
+    multiple=True,
+    metavar="TOPIC=N",
+    help="Show a topic as of version N, the number of a commit. Repeatable.",
+)
 @connection_options()
 @click.pass_context
-def sql(ctx: click.Context, query: str, json_: bool, csv_: bool, max_rows: int | None, consistent: bool) -> None:
+def sql(
+    ctx: click.Context,
+    query: str,
+    json_: bool,
+    csv_: bool,
+    max_rows: int | None,
+    consistent: bool,
+    versions: tuple[str, ...],
+) -> None:
     r"""Ask DuckDB about the topics. QUERY is one statement; - reads it from standard input.
 
     Each topic is a view of its name, with the columns topic, partition, offset, timestamp (UTC), timestamp_type, key,
@@ -51,8 +66,10 @@ def sql(ctx: click.Context, query: str, json_: bool, csv_: bool, max_rows: int |
         query = sys.stdin.read()
 
     from sparklog.sql import query as run
+    from sparklog.sql.names import parse_versions
 
-    reader = ctx.with_resource(run(uri, query, storage_options=options, consistent=consistent))
+    as_of = parse_versions(versions)
+    reader = ctx.with_resource(run(uri, query, storage_options=options, consistent=consistent, versions=as_of))
     names, rows = reader.schema.names, _rows(reader)
     if json_:
         for row in islice(rows, max_rows or None):

@@ -15,6 +15,7 @@ from sparklog.cli.signals import stopped_by_signals
 
 if TYPE_CHECKING:
     from sparklog.observe import ClusterFigures
+    from sparklog.observe.rates import TopicRate
     from sparklog.observe.watching import WatchStatus
 
 __all__ = ["top"]
@@ -171,15 +172,20 @@ def _topic_rows(before: ClusterFigures | None, now: ClusterFigures) -> list[list
         [
             one.name,
             str(one.partition_count),
-            str(one.record_count),
-            "…" if one.size_bytes is None else _size(one.size_bytes),
-            "…" if one.file_count is None else str(one.file_count),
+            _older(one) + str(one.record_count),
+            "…" if one.size_bytes is None else _older(one) + _size(one.size_bytes),
+            "…" if one.file_count is None else _older(one) + str(one.file_count),
             _rate(one.records_per_s),
             _rate(one.commits_per_s),
             "" if one.commit_age_ms is None else f"{_age(one.commit_age_ms)} ago",
         ]
         for one in topic_rates(before, now)
     ]
+
+
+def _older(topic: TopicRate) -> str:
+    """The mark of figures that are older than the topic's newest commit."""
+    return "~" if topic.has_older_totals else ""
 
 
 def _as_plain(before: ClusterFigures | None, status: WatchStatus) -> dict[str, object]:

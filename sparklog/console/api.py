@@ -15,7 +15,7 @@ from sparklog.console.files import newest_files, plain_file
 from sparklog.console.jobs import EXPORTS, SearchJob, StatementJob, exported, in_one_line, search_of
 from sparklog.console.openapi import DESCRIPTION
 from sparklog.console.plain import plain_group, plain_topic, plain_transaction
-from sparklog.console.statements import wanted
+from sparklog.console.statements import version_of, versions_of, wanted
 from sparklog.console.streaming import StreamedResponse
 from sparklog.errors import (
     GroupIdNotFoundError,
@@ -116,7 +116,8 @@ class Api:
         """Records of a topic, an object a line; the last line tells how far the search came."""
         name = request.path_params["topic"]
         shape = self._backend.shape(name)
-        asked = wanted(dict(request.query_params), shape)
+        given = dict(request.query_params)
+        asked, version = wanted(given, shape), version_of(given)
 
         def render(steps: Iterator[list[FoundRecord]], search: Callable[[], TopicSearch]) -> Iterator[bytes]:
             error = None
@@ -131,7 +132,8 @@ class Api:
             end = {"search": {**_fields(search().progress), "statement": asked.statement, "error": error}}
             yield as_json(end).encode(errors="backslashreplace") + b"\n"
 
-        job = SearchJob(search_of(self._backend.cluster(), name, asked.search), render, self._backend.query_slot())
+        search = search_of(self._backend.cluster(), name, asked.search, version)
+        job = SearchJob(search, render, self._backend.query_slot())
         return self._streamed(job, EXPORTS["json"])
 
     def groups(self, request: Request) -> Response:
@@ -192,8 +194,13 @@ class Api:
         self._backend.check_sql()
         self._backend.check_store()
         text, kind = request.query_params.get("q", ""), request.query_params.get("format", "json")
+        versions = versions_of(request.query_params)
         job = StatementJob(
-            self._backend.cluster(), text, lambda run, rows: exported(kind, run, rows), self._backend.query_slot()
+            self._backend.cluster(),
+            text,
+            lambda run, rows: exported(kind, run, rows),
+            self._backend.query_slot(),
+            versions=versions,
         )
         return self._streamed(job, EXPORTS.get(kind, "text/plain"))
 

@@ -39,9 +39,11 @@ from sparklog.storage.request_counts import Activity
 __all__ = ["Backend", "BusyError"]
 
 _LOGGER = logging.getLogger("sparklog.console")
-_FIRST_LOOK_S = 1.1
+_FIRST_LOOK_S = 1.3
 """How long the first pages wait for what the first look finds first; later ones never wait. Names alone, of a thousand
 topics while the look is under way, take a third of a second more."""
+_FIRST_PAGE_S = 1.35
+"""How long they wait for what an overview shows first, where its first part is there."""
 _START_MS = 1_000.0
 """For the store, before the console listens all the same."""
 _GRACE_MS = 1_000.0
@@ -74,7 +76,7 @@ class Backend:
         self._opening = SharedOpening(open_cluster)
         self._clock = SystemClock()
         self._ended_ms: float | None = None
-        self._first_until_ms: float | None = None
+        self._first_asked_ms: float | None = None
         self.overview_threads = Threads("overview", 8)
         """Threads of their own, so that pages that ask the store don't hold up the one that doesn't."""
         self.page_threads = Threads("page", 24)
@@ -193,13 +195,20 @@ class Backend:
     def status(self) -> WatchStatus:
         """The result of the newest look; the first calls wait for a moment."""
         status = self._watching.status()
-        if status.figures is None and status.error is None and status.part is None:
-            now = self._clock.ticks_ms()
-            if self._first_until_ms is None:
-                self._first_until_ms = now + _FIRST_LOOK_S * 1_000
-            self._watching.wait_for_anything(max(0.0, self._first_until_ms - now) / 1_000)
+        is_whole = status.part is not None and status.part.is_first_page_whole
+        if status.figures is None and status.error is None and not is_whole:
+            if self._first_asked_ms is None:
+                self._first_asked_ms = self._clock.ticks_ms()
+            self._watching.wait_for_anything(self._left_s(_FIRST_LOOK_S))
+            if self._watching.status().part is not None:
+                self._watching.wait_for_anything(self._left_s(_FIRST_PAGE_S), first_page=True)
             status = self._watching.status()
         return status
+
+    def _left_s(self, wait_s: float) -> float:
+        """The rest of a wait that began when the first page was asked for."""
+        began_ms = self._first_asked_ms
+        return wait_s if began_ms is None else max(0.0, wait_s - (self._clock.ticks_ms() - began_ms) / 1_000)
 
     def figures(self) -> ClusterFigures | None:
         """The figures of the newest look that succeeded; None before the first."""

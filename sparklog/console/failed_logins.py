@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from sparklog.clock import Clock
-from sparklog.logs import about
+from sparklog.logs import about, short
 
 __all__ = ["FailedLogins"]
 
@@ -13,8 +13,6 @@ _LOGGER = logging.getLogger("sparklog.console")
 _EVERY_MS = 60_000.0
 _MOST = 10
 """Entries in that time: who guesses fills no disk."""
-_MOST_CHARACTERS = 200
-"""The longest name that is logged: it may be anything."""
 
 
 class FailedLogins:
@@ -39,5 +37,5 @@ class FailedLogins:
             self._since_ms, self._count = now, 0
         self._count += 1
         if self._count <= _MOST:
-            user = name[:_MOST_CHARACTERS]
+            user = short(name)
             _LOGGER.warning("login as %r from %s failed", user, client, extra=about(user=user, client=client))

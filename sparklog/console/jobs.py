@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -90,10 +90,13 @@ class StatementJob:
         text: str,
         render: Callable[[Callable[[], pa.Schema], Iterator[pa.RecordBatch]], Iterator[bytes]],
         give_back: Callable[[], None],
+        *,
+        versions: Mapping[str, int] | None = None,
     ) -> None:
         """Begins nothing.
 
         Args:
+            versions: topics that are shown as of an older version.
             render: makes the answer: its first argument runs the statement and returns the columns, the second one are
                 the rows.
             give_back: called at the end.
@@ -102,6 +105,7 @@ class StatementJob:
         self._text = text
         self._render = render
         self._give_back = give_back
+        self._versions = versions
         self._lock = threading.Lock()
         self._query: ConfinedQuery | None = None
         self._is_cancelled = False
@@ -110,7 +114,7 @@ class StatementJob:
         yield from self._render(self._run, self._batches())
 
     def _run(self) -> pa.Schema:
-        query = ConfinedQuery(self._cluster, self._text)
+        query = ConfinedQuery(self._cluster, self._text, versions=self._versions)
         with self._lock:
             self._query = query
             if self._is_cancelled:
@@ -310,6 +314,6 @@ def _event(name: str, data: dict[str, Any]) -> bytes:
     return f"event: {name}\ndata: {text}\n\n".encode()
 
 
-def search_of(cluster: Cluster, topic: str, search: Search) -> Callable[[], TopicSearch]:
-    """A function that opens a search."""
-    return lambda: TopicSearch(cluster, topic, search)
+def search_of(cluster: Cluster, topic: str, search: Search, version: int | None) -> Callable[[], TopicSearch]:
+    """A function that opens a search, in the newest version of the topic by default."""
+    return lambda: TopicSearch(cluster, topic, search, version=version)

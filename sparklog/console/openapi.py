@@ -38,6 +38,7 @@ _TOPIC_FIGURES = _object(
     name=_TEXT,
     topic_id=_TEXT,
     version=_WHOLE,
+    files_version=_WHOLE,
     commit_ms=_maybe(_TIME),
     cleanup_policy=_TEXT,
     retention_ms=_INTEGER,
@@ -227,6 +228,7 @@ _ERROR = {
 }
 _SEARCH: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "mode": ({"enum": ["newest", "oldest", "offset", "time", "key", "header", "field", "text"]}, "how to look"),
+    "version": (_WHOLE, "the topic as of that version, the number of a commit; the newest by default"),
     "partition": (_WHOLE, "one partition; all by default"),
     "limit": ({"type": "integer", "minimum": 1, "maximum": 500}, "at most so many records; 50 by default"),
     "since": (_TEXT, "the earliest timestamp: ISO 8601, or milliseconds since the epoch"),
@@ -322,6 +324,7 @@ DESCRIPTION: Mapping[str, Any] = {
         "/api/sql": _get(
             "The rows of a SELECT over topics, each a view of its name",
             _query("q", _TEXT, "the statement", required=True),
+            _query("versions", _TEXT, "topics as of older versions: orders=41, bills=7"),
             _query("format", {"enum": ["json", "csv", "parquet"]}, "json: an object a line, the default"),
             answer={"type": "object", "description": "a row: its columns by their names"},
             media=_LINES,

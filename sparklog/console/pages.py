@@ -17,7 +17,7 @@ from sparklog.console.files import newest_files, plain_file
 from sparklog.console.jobs import EXPORTS, SearchJob, StatementJob, TailJob, exported, in_one_line, search_of
 from sparklog.console.rendering import ENVIRONMENT
 from sparklog.console.security import csrf_token, user_of
-from sparklog.console.statements import COMPARISONS, MODES, wanted
+from sparklog.console.statements import COMPARISONS, MODES, version_of, versions_of, wanted
 from sparklog.console.streaming import StreamedResponse, in_chunks
 from sparklog.console.views import (
     GroupRow,
@@ -145,19 +145,29 @@ class Pages:
         how = given.get("decode") or "auto"
         if how not in DECODINGS:
             raise InvalidArgumentError(f"decode: got {how!r}, expected one of {', '.join(DECODINGS)}")
-        context = {"topic": name, "shape": shape, "modes": MODES, "comparisons": COMPARISONS, "decodings": DECODINGS}
+        context = {
+            "topic": name,
+            "shape": shape,
+            "modes": MODES,
+            "comparisons": COMPARISONS,
+            "decodings": DECODINGS,
+            "version": None,
+            "versions": "",
+        }
         try:
-            asked = wanted(given, shape)
+            asked, version = wanted(given, shape), version_of(given)
         except InvalidArgumentError as error:
             page = self.text(request, "records.html", statement="", mark="", error=str(error), **context)
             return HTMLResponse(page, 400)
+        versions = f"{name}={version}" if version is not None else ""
+        context = {**context, "version": version, "versions": versions}
         page = self.text(request, "records.html", statement=asked.statement, mark=_MARK, error="", **context)
         search = Search(**{**_fields(asked.search), "most_bytes": _LIST_BYTES})
 
         def rows(found: list[FoundRecord]) -> Iterator[str]:
             template = ENVIRONMENT.get_template("record_rows.html")
             shown = [shown_record(one, how=how, masks=shape.masks, schema=shape.named_schema) for one in found]
-            yield template.render(topic=name, records=shown, how=how)
+            yield template.render(topic=name, records=shown, how=how, version=version)
 
         def render(steps: Iterator[list[FoundRecord]], search: Callable[[], TopicSearch]) -> Iterator[bytes]:
             def texts() -> Iterator[str]:
@@ -175,7 +185,8 @@ class Pages:
 
             yield from in_chunks(texts())
 
-        job = SearchJob(search_of(self._backend.cluster(), name, search), render, self._backend.query_slot())
+        opened = search_of(self._backend.cluster(), name, search, version)
+        job = SearchJob(opened, render, self._backend.query_slot())
         return self._streamed(job, "text/html; charset=utf-8")
 
     def record(self, request: Request) -> Response:
@@ -186,7 +197,10 @@ class Pages:
         settings = self._backend.settings
         named = settings.value_schemas.get(name)
         shown = shown_record(record, how=how, masks=settings.masks, pretty=True, schema=named)
-        return self.render(request, "record.html", topic=name, record=shown, decodings=DECODINGS, how=how)
+        version = version_of(given)
+        return self.render(
+            request, "record.html", topic=name, record=shown, decodings=DECODINGS, how=how, version=version
+        )
 
     def raw(self, request: Request) -> Response:
         """The bytes of a record's value or key, as a file."""
@@ -203,8 +217,9 @@ class Pages:
 
     def record_at(self, request: Request, *, most_bytes: int) -> FoundRecord:
         """The record that a path names. Raises ``UnknownTopicOrPartitionError``, ``ObjectNotFoundError``."""
-        path = request.path_params
-        return find_record(self._backend, path["topic"], path["partition"], path["offset"], most_bytes=most_bytes)
+        path, version = request.path_params, version_of(request.query_params)
+        topic, partition, offset = path["topic"], path["partition"], path["offset"]
+        return find_record(self._backend, topic, partition, offset, most_bytes=most_bytes, version=version)
 
     def tail(self, request: Request) -> Response:
         """The records that come to a topic, as events."""
@@ -312,16 +327,22 @@ class Pages:
         is_off = bool(self._backend.settings.masks)
         if not text.strip() or is_off:
             return self.render(request, "sql.html", statement=text, mark="", exports=EXPORTS, is_off=is_off)
+        versions = versions_of(given)
         cluster = self._backend.cluster()
         self._backend.check_store()
         if kind:
-            job = StatementJob(cluster, text, lambda run, rows: exported(kind, run, rows), self._backend.query_slot())
+            slot = self._backend.query_slot()
+            job = StatementJob(cluster, text, lambda run, rows: exported(kind, run, rows), slot, versions=versions)
             headers = {"Content-Disposition": f'attachment; filename="query.{kind}"'} if kind in EXPORTS else {}
             return self._streamed(job, EXPORTS.get(kind, "text/plain"), headers)
         page = self.text(request, "sql.html", statement=text, mark=_MARK, exports=EXPORTS, is_off=False)
         head, _, tail = page.partition(_MARK)
         job = StatementJob(
-            cluster, text, lambda run, rows: in_chunks(_result(head, tail, run, rows)), self._backend.query_slot()
+            cluster,
+            text,
+            lambda run, rows: in_chunks(_result(head, tail, run, rows)),
+            self._backend.query_slot(),
+            versions=versions,
         )
         return self._streamed(job, "text/html; charset=utf-8")
 
@@ -352,10 +373,13 @@ class Pages:
         return topics, groups
 
 
-def find_record(backend: Backend, topic: str, partition: int, offset: int, *, most_bytes: int) -> FoundRecord:
-    """The record at an offset.
+def find_record(
+    backend: Backend, topic: str, partition: int, offset: int, *, most_bytes: int, version: int | None = None
+) -> FoundRecord:
+    """The record at an offset, in the newest version of the topic by default.
 
     Raises:
+        InvalidArgumentError: a version of which the log doesn't tell.
         UnknownTopicOrPartitionError: no such topic or partition.
         ObjectNotFoundError: no such record: deleted, compacted away, or not yet there.
     """
@@ -367,7 +391,7 @@ def find_record(backend: Backend, topic: str, partition: int, offset: int, *, mo
     wanted_one = Search(
         partitions=frozenset([partition]), first_offset=offset, newest_first=False, limit=1, most_bytes=most_bytes
     )
-    search = TopicSearch(backend.cluster(), topic, wanted_one)
+    search = TopicSearch(backend.cluster(), topic, wanted_one, version=version)
     read_files()
     found = [one for some in search for one in some]
     if not found or found[0].offset != offset:

@@ -15,6 +15,7 @@ def plain_topic(one: TopicFigures) -> dict[str, Any]:
         "name": one.name,
         "topic_id": one.topic_id,
         "version": one.delta_version,
+        "files_version": one.files_version,
         "commit_ms": one.commit_ms,
         "cleanup_policy": one.cleanup_policy,
         "retention_ms": one.retention_ms,

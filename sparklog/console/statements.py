@@ -21,9 +21,21 @@ from sparklog.log.data.murmur2 import key_partitions
 from sparklog.log.data.value_columns import view_columns
 from sparklog.sql.dataset import TOPIC_COLUMNS
 from sparklog.sql.duck import quoted_name
+from sparklog.sql.names import parse_versions
 from sparklog.sql.search import FieldCondition, Search
 
-__all__ = ["COMPARISONS", "MODES", "TopicShape", "Wanted", "blob_literal", "parse_time_ms", "text_literal", "wanted"]
+__all__ = [
+    "COMPARISONS",
+    "MODES",
+    "TopicShape",
+    "Wanted",
+    "blob_literal",
+    "parse_time_ms",
+    "text_literal",
+    "version_of",
+    "versions_of",
+    "wanted",
+]
 
 MODES = ("newest", "oldest", "offset", "time", "key", "header", "field", "text")
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=", "contains")
@@ -94,6 +106,18 @@ def wanted(given: Mapping[str, str], shape: TopicShape) -> Wanted:
         limit=limit or 50,
     )
     return Wanted(search=search, statement=_statement(search, shape))
+
+
+def version_of(given: Mapping[str, str]) -> int | None:
+    """The older version of a topic that the field ``version`` names; None where it is empty. Raises
+    ``InvalidArgumentError``."""
+    return _whole(given, "version", 0, 10**18)
+
+
+def versions_of(given: Mapping[str, str]) -> dict[str, int]:
+    """The older versions that the field ``versions`` names, such as ``orders=41, bills=7``. Raises
+    ``InvalidArgumentError``."""
+    return parse_versions(text for text in given.get("versions", "").split(",") if text.strip())
 
 
 def parse_time_ms(text: str, name: str) -> int | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, takewhile
 
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import (
@@ -22,8 +23,10 @@ from sparklog.storage.cleanup_marks import mark_of
 __all__ = [
     "CheckpointHint",
     "Listing",
+    "checkpoint_time_ms",
     "is_untouched",
     "list_log",
+    "list_log_at",
     "list_short_log",
     "read_checkpoint_hint",
     "read_hint",
@@ -46,6 +49,11 @@ class Listing:
     """Version and object, oldest first; never empty. The checkpoint's own entry is among them where it still exists."""
     began_ticks_ms: float
     """When the listing began: nothing newer than its last entry existed then."""
+
+    @property
+    def checkpoint_ms(self) -> int | None:
+        """When the checkpoint was written, by the store's time, ms since the epoch; None without one."""
+        return max((part.modified_ms for part in self.checkpoint_parts), default=None)
 
     @property
     def newest_version(self) -> int:
@@ -90,6 +98,15 @@ def read_hint(log: DeltaLog) -> int:
     return read_checkpoint_hint(log).version
 
 
+def checkpoint_time_ms(log: DeltaLog, version: int) -> int | None:
+    """When the checkpoint of a version was written, by the store's time, ms since the epoch; None where it isn't there.
+    One LIST."""
+    listed = log.store.list(log_folder(log.table), after=version_prefix(log.table, version))
+    found = takewhile(lambda one: _version_of(one) in (version, math.inf), listed)
+    times = (one.modified_ms for one in found if isinstance(parse_name(one.path.rpartition("/")[2]), CheckpointPart))
+    return max(times, default=None)
+
+
 def list_log(log: DeltaLog, *, without: frozenset[int] = frozenset()) -> Listing | None:
     """List the log from its last known checkpoint on: one GET and one LIST. None where there is no log.
 
@@ -125,6 +142,28 @@ def list_short_log(log: DeltaLog) -> Listing | None:
     began = log.clock.ticks_ms()
     found = list(islice(log.store.list(log_folder(log.table)), _PAGE))
     return None if len(found) == _PAGE else _arrange(found, frozenset(), began_ticks_ms=began)
+
+
+def list_log_at(log: DeltaLog, version: int, *, without: frozenset[int] = frozenset()) -> Listing | None:
+    """List what opens the table as of an older version: a LIST for each 1,000 objects of the log. None where there is
+    no entry of that version (any more).
+
+    Args:
+        without: versions of checkpoints that can't be read.
+    """
+    began = log.clock.ticks_ms()
+    found = [one for one in log.store.list(log_folder(log.table)) if _version_of(one) <= version]
+    if log.path_of(version) not in {one.path for one in found}:
+        return None
+    return _arrange(found, without, began_ticks_ms=began)
+
+
+def _version_of(listed: ObjectInfo) -> float:
+    """The version that a file of the log folder is of; infinite for what is neither an entry nor of a checkpoint."""
+    name = parse_name(listed.path.rpartition("/")[2])
+    if name is None:
+        return math.inf
+    return name if isinstance(name, int) else name.version
 
 
 def _list_after(log: DeltaLog, after: str, without: frozenset[int] = frozenset()) -> Listing | None:

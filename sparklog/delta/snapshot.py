@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparklog.delta.actions import Entry, Metadata, Protocol, SetTransaction, listed_features
 from sparklog.delta.checkpoint_content import CheckpointReader
-from sparklog.delta.listing import Listing, is_untouched, list_log, list_short_log, still_there
+from sparklog.delta.listing import Listing, is_untouched, list_log, list_log_at, list_short_log, still_there
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptLogError, SparklogError, StoreUnavailableError, UnsupportedVersionError
 from sparklog.storage.position import Position
@@ -50,6 +50,8 @@ class Newest:
     position: Position
     checkpoint_version: int
     """-1 where there is no checkpoint yet."""
+    checkpoint_ms: int | None = None
+    """When the checkpoint was written, by the store's time, ms since the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,8 @@ class Snapshot:
 
     position: Position
     checkpoint_version: int
+    checkpoint_ms: int | None
+    """When it was written, by the store's time, ms since the epoch; None without one."""
     metadata: Metadata
     protocol: Protocol
     transactions: Mapping[str, SetTransaction]
@@ -134,21 +138,27 @@ def open_newest(log: DeltaLog, *, is_once: bool = False) -> Newest | None:
         young = log.clock.ticks_ms() - listing.began_ticks_ms <= log.tail_trust_ms
         if entry is not None and (young or still_there(log, version, listed)):
             position = Position(version=version, token=entry.token, anchor_ticks_ms=listing.began_ticks_ms)
-            return Newest(entry=entry, position=position, checkpoint_version=listing.checkpoint_version)
+            return Newest(
+                entry=entry,
+                position=position,
+                checkpoint_version=listing.checkpoint_version,
+                checkpoint_ms=listing.checkpoint_ms,
+            )
     raise _no_way_in(log, listing, gap)
 
 
-def load_snapshot(log: DeltaLog, *, is_once: bool = False) -> Snapshot | None:
+def load_snapshot(log: DeltaLog, *, is_once: bool = False, version: int | None = None) -> Snapshot | None:
     """Load the whole table as of its newest version. None where there is no table.
 
     Args:
         is_once: see :func:`open_newest`.
+        version: an older one; None is returned where the log doesn't tell of it (any more).
     Raises:
         CorruptLogError: an entry or the checkpoint can't be read, or an entry is missing; names it.
         UnsupportedVersionError: the table needs a newer Delta reader.
         StoreUnavailableError: the log changed under us again and again.
     """
-    copy = read_log(log, is_once=is_once)
+    copy = read_log(log, is_once=is_once, version=version)
     if copy is None:
         return None
     transactions = dict(copy.header.transactions)
@@ -173,6 +183,7 @@ def load_snapshot(log: DeltaLog, *, is_once: bool = False) -> Snapshot | None:
             anchor_ticks_ms=copy.listing.began_ticks_ms,
         ),
         checkpoint_version=copy.listing.checkpoint_version,
+        checkpoint_ms=copy.listing.checkpoint_ms,
         metadata=metadata,
         protocol=protocol,
         transactions=transactions,
@@ -217,7 +228,11 @@ def _check_version(table: str, kind: str, needed: int, known: int, listing: int,
 
 
 def read_log(
-    log: DeltaLog, *, known: Mapping[int, bytes] = MappingProxyType({}), is_once: bool = False
+    log: DeltaLog,
+    *,
+    known: Mapping[int, bytes] = MappingProxyType({}),
+    is_once: bool = False,
+    version: int | None = None,
 ) -> LogCopy | None:
     """Read the newest checkpoint and the tail; None where there is no table.
 
@@ -225,6 +240,7 @@ def read_log(
         known: bytes of entries, by version, that are neither read nor decoded, since a read would find the same, and
             who created them knows that they are whole.
         is_once: see :func:`open_newest`.
+        version: see :func:`load_snapshot`.
     Raises:
         CorruptLogError: an entry or the checkpoint can't be read, or an entry is missing; names it.
         StoreUnavailableError: the log changed under us again and again.
@@ -233,10 +249,17 @@ def read_log(
     corrupt: CorruptLogError | None = None
     without: frozenset[int] = frozenset()
     for _ in range(_ATTEMPTS):
-        listing = (list_short_log(log) if is_once and not without else None) or list_log(log, without=without)
+        if version is None:
+            listing = (list_short_log(log) if is_once and not without else None) or list_log(log, without=without)
+        else:
+            listing = list_log_at(log, version, without=without)
         if listing is None:
             return None
         gap = listing.first_gap()
+        if gap is not None and version is not None:
+            if log.read_entry(gap) is None:  # cleaned, with the checkpoints up to this version
+                return None
+            continue
         if gap is not None:
             # A listing takes its time: of what is created meanwhile it may miss a version and show a later one. What
             # it misses wasn't there when it began, so what comes before is the log as of that moment.

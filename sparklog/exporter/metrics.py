@@ -104,6 +104,12 @@ def _seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1_000
 
 
+def _checkpoint_ages(figures: ClusterFigures) -> Iterator[Row]:
+    for topic in figures.topics:
+        if topic.checkpoint_ms is not None:
+            yield (topic.name,), max(0, figures.now_ms - topic.checkpoint_ms) / 1_000
+
+
 def _due_steps(figures: ClusterFigures) -> Iterator[Row]:
     for topic in figures.topics:
         for step in CHECKED_STEPS:
@@ -264,6 +270,12 @@ CLUSTER_METRICS: tuple[Metric[ClusterFigures], ...] = (
         "Commits since the newest checkpoint.",
         _BY_TOPIC,
         _topics(lambda topic: topic.uncheckpointed_count),
+    ),
+    Metric(
+        "sparklog_topic_checkpoint_age_seconds",
+        "How long ago the newest checkpoint was written, by the store's time; nothing without one.",
+        _BY_TOPIC,
+        _checkpoint_ages,
     ),
     Metric(
         "sparklog_topic_unread_commits",

@@ -20,6 +20,7 @@ from sparklog.errors import (
     IllegalStateError,
     InvalidArgumentError,
     NotATopicError,
+    SparklogError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
@@ -120,6 +121,8 @@ class TopicState:
     head: TopicHead
     checkpoint_version: int
     """The newest checkpoint this process knows of; -1 for none."""
+    checkpoint_ms: int | None = None
+    """When that was written, in a state that was loaded whole, as far as somebody keeps it."""
     transactions: dict[str, SetTransaction] = field(default_factory=dict)
     """By app_id; complete only in a whole state."""
     forgotten_version: int = -1
@@ -310,16 +313,20 @@ def open_state(log: DeltaLog) -> TopicState:
     )
 
 
-def load_state(log: DeltaLog, *, statistics: bool = False, is_once: bool = False) -> TopicState:
+def load_state(
+    log: DeltaLog, *, statistics: bool = False, is_once: bool = False, version: int | None = None
+) -> TopicState:
     """Load a whole topic as of now. Raises as :func:`open_state`.
 
     Args:
         statistics: keep :attr:`WholeTopic.statistics`.
         is_once: see :func:`~sparklog.delta.snapshot.open_newest`.
+        version: as of that version, to be read and never followed; ``InvalidArgumentError`` where the log doesn't tell
+            of it.
     """
-    snapshot = load_snapshot(log, is_once=is_once)
+    snapshot = load_snapshot(log, is_once=is_once, version=version)
     if snapshot is None:
-        raise unknown_topic(log)
+        raise unknown_topic(log) if version is None else _unknown_version(log, version)
     if tuple(snapshot.metadata.partition_columns) != ("partition", "base_offset"):
         raise NotATopicError(
             f"{log.table} is no sparklog topic: partitioned by {list(snapshot.metadata.partition_columns)}, "
@@ -344,6 +351,7 @@ def load_state(log: DeltaLog, *, statistics: bool = False, is_once: bool = False
         position=snapshot.position,
         head=head,
         checkpoint_version=snapshot.checkpoint_version,
+        checkpoint_ms=snapshot.checkpoint_ms,
         transactions=dict(snapshot.transactions),
         unsequenced_version=snapshot.position.version if head.unsequenced_count else -1,
         whole=WholeTopic(
@@ -355,6 +363,16 @@ def load_state(log: DeltaLog, *, statistics: bool = False, is_once: bool = False
         unrecorded_ends=frozenset(p for p, txn in recorded.items() if live_ends[p] > (txn.version if txn else 0)),
         unwritable=_protocol_error(log, snapshot.protocol, write=True),
         vacuums=reduce(with_vacuum, snapshot.tail, ()),
+    )
+
+
+def _unknown_version(log: DeltaLog, version: int) -> SparklogError:
+    newest = open_newest(log)
+    if newest is None:
+        return unknown_topic(log)
+    return InvalidArgumentError(
+        f"{log.table} can't be read as of version {version}: its log has no entry of it, or not what comes before it "
+        f"(any more); the newest is {newest.entry.version}"
     )
 
 

@@ -31,14 +31,14 @@ from sparklog.errors import (
 from sparklog.groups.admin.inspection import group_folders
 from sparklog.log.cluster import Cluster
 from sparklog.logs import about
-from sparklog.model import TopicPartition
 from sparklog.observe.figures import ClusterFigures, GroupFigures, Problem, TransactionFigures
-from sparklog.observe.group_watch import GroupWatch, WatchedTopic, group_figures
+from sparklog.observe.first_page import evenly_mixed, topics_to_load_first
+from sparklog.observe.group_watch import GroupWatch, group_figures
 from sparklog.observe.orphan_watch import OrphanWatch
-from sparklog.observe.packed_files import TimedRange
 from sparklog.observe.shard import Shard
 from sparklog.observe.topic_watch import AHEAD_WHEN_CHANGED, NewestTopic, TopicWatch, newest_topic
 from sparklog.observe.transaction_watch import TransactionWatch
+from sparklog.observe.unread_ranges import watched_topic
 from sparklog.parallel import AT_ONCE, parallel_results
 from sparklog.paths import MAINTENANCE_NOTES, TOPICS_FOLDER
 from sparklog.storage.request_counts import RequestCounts
@@ -60,7 +60,7 @@ _FEW_GROUPS = 50
 _MOST_FIRST_TOPICS = 2_000
 _MOST_FIRST_GROUPS = 400
 """By name, the topics and groups that it tells of first."""
-_FIRST_AT_ONCE = 64
+_FIRST_AT_ONCE = 128
 """Requests side by side, for who waits for the first page."""
 _CLUSTERS_OWN = 2
 """The first calls of the first look are of the whole cluster: transactions, and when it was maintained."""
@@ -89,6 +89,8 @@ class _First:
     """The things that the first look has read first, and doesn't read again."""
 
     groups: frozenset[str]
+    topics: frozenset[str]
+    """Loaded already; of all others the newest commit at most."""
     transactions: Sequence[TransactionFigures]
     maintained_ms: int | None
 
@@ -141,7 +143,8 @@ class ClusterWatch:
 
         Args:
             on_part: called in the first look, which loads everything, with what the newest commit of each topic tells,
-                groups and transactions, as soon as these were read; not where topics and groups are few.
+                groups and transactions, as soon as these were read, and again once the topics are loaded that an
+                overview shows first; not where topics and groups are few.
         Raises:
             StoreError: the store is away; the next look goes on from what is known.
         """
@@ -156,7 +159,10 @@ class ClusterWatch:
         store = self._cluster.store
         with store.patience(Patience(deadline=self._clock.deadline_in(self._patience_ms))):
             first = self._look_at_first_part(on_part, began) if on_part is not None else None
-            self._look_at_topics()
+            if first is None:
+                self._look_at_topics(frozenset(), at_once=_AT_ONCE)
+            else:
+                self._look_at_topics(first.topics, at_once=_FIRST_AT_ONCE)
             self._look_at_groups(frozenset() if first is None else first.groups)
             transactions = self._look_at_transactions() if first is None else first.transactions
             maintained_ms = self._maintained_ms() if first is None else first.maintained_ms
@@ -175,39 +181,59 @@ class ClusterWatch:
             return None
         watches = [GroupWatch(self._cluster, name) for name in groups[:_MOST_FIRST_GROUPS]]
         wanted = names[:_MOST_FIRST_TOPICS]
-        calls: list[Callable[[], Any]] = [self._transactions.look, self._maintained_ms]
-        calls += [one.look for one in watches]
-        calls += [partial(newest_topic, self._cluster, name) for name in wanted]
+        # Groups take computing, topics are waited for: mixed, the one goes on beside the other.
+        looks: list[Callable[[], Any]] = [one.look for one in watches]
+        opens: list[Callable[[], Any]] = [partial(newest_topic, self._cluster, name) for name in wanted]
+        mixed = evenly_mixed(looks, opens)
+        calls = [self._transactions.look, self._maintained_ms, *(call for _, call in mixed)]
         found: list[Any] = parallel_results(lambda call: call(), calls, at_once=_FIRST_AT_ONCE)
         for number, result in enumerate(found):
             if isinstance(result, Exception) and number < _CLUSTERS_OWN:
                 raise result
         (transactions, errors), maintained_ms = found[:_CLUSTERS_OWN]
         self._note_transactions(errors)
-        of_groups, of_topics = found[_CLUSTERS_OWN:][: len(watches)], found[_CLUSTERS_OWN:][len(watches) :]
+        results = list(zip((number for number, _ in mixed), found[_CLUSTERS_OWN:], strict=True))
+        of_groups, of_topics = ([one for number, one in results if number == kind] for kind in (0, 1))
         done = [one for one, result in zip(watches, of_groups, strict=True) if not isinstance(result, Exception)]
         self._groups = {one.name: one for one in done}
-        first = _First(groups=frozenset(self._groups), transactions=transactions, maintained_ms=maintained_ms)
+        first = _First(
+            groups=frozenset(self._groups), topics=frozenset(), transactions=transactions, maintained_ms=maintained_ms
+        )
         heads = dict(zip(wanted, of_topics, strict=True))
         topics = {name: one for name, one in heads.items() if isinstance(one, NewestTopic | TopicWatch)}
         unread = {name for name in names if isinstance(heads.get(name, _UNREAD), Exception)}
-        part = self._part(first, topics, unread, took_ms=self._clock.ticks_ms() - began_ticks_ms)
-        on_part(replace(part, unread_group_count=part.unread_group_count + len(groups) - len(done)))
-        return first
 
-    def _load_topics(self, names: Sequence[str]) -> None:
-        for name, watch in self._attempt("topic", names, self._load_topic):
+        def told() -> ClusterFigures:
+            known = {**topics, **{name: one for name, one in self._living().items() if name in topics}}
+            part = self._part(first, known, unread, took_ms=self._clock.ticks_ms() - began_ticks_ms)
+            return replace(part, unread_group_count=part.unread_group_count + len(groups) - len(done))
+
+        part = told()
+        loaded = topics_to_load_first(part)
+        on_part(replace(part, is_first_page_whole=not loaded))
+        if loaded:
+            self._load_topics(loaded, at_once=_FIRST_AT_ONCE)
+            on_part(told())
+        return replace(first, topics=frozenset(self._topics))
+
+    def _load_topics(self, names: Sequence[str], *, at_once: int) -> None:
+        for name, watch in self._attempt("topic", names, self._load_topic, at_once=at_once):
             self._topics[name] = watch
 
     def _load_topic(self, name: str) -> TopicWatch:
         return TopicWatch(self._cluster, name, read_checkpoint=self._checkpoints)
 
-    def _look_at_topics(self) -> None:
+    def _look_at_topics(self, seen: frozenset[str], *, at_once: int) -> None:
+        """Look at the topics but those that were loaded in this look.
+
+        Args:
+            at_once: topics that are loaded side by side.
+        """
         names = [name for name in self._cluster.store.list_names(TOPICS_FOLDER) if self._shard.has(name)]
         there = {*names}
         self._topics = {name: watch for name, watch in self._topics.items() if name in there}
         self._forget("topic", lambda name: name in there)
-        known = [watch for watch in self._topics.values() if self._is_due("topic", watch.name)]
+        known = [one for name, one in self._topics.items() if name not in seen and self._is_due("topic", name)]
         busy = [watch for watch in known if watch.is_busy or watch.is_behind]
         quiet = [watch for watch in known if not (watch.is_busy or watch.is_behind)]
         changed = self._look_at_entries(quiet, ahead=1)
@@ -221,7 +247,8 @@ class ClusterWatch:
             self._each("topic", old, TopicWatch.refresh_checkpoint)
         now_ms = self._clock.now_ms()
         self._each("topic", [watch for watch in known if _is_outdated(watch, now_ms)], TopicWatch.recompute)
-        self._load_topics([name for name in names if name not in self._topics and self._is_due("topic", name)])
+        new = [name for name in names if name not in self._topics and self._is_due("topic", name)]
+        self._load_topics(new, at_once=at_once)
 
     def _look_at_entries(self, watches: Sequence[TopicWatch], *, ahead: int) -> list[TopicWatch]:
         """Ask for the next entries of many topics at once; returns those that may have more. Raises ``StoreError``."""
@@ -385,7 +412,7 @@ class ClusterWatch:
             if not watch.exists:
                 continue
             watched = {
-                topic: _watched(watch, topics[topic])
+                topic: watched_topic(watch, topics[topic])
                 for topic in {partition.topic for partition in watch.rows}
                 if topic in topics
             }
@@ -404,25 +431,6 @@ def _caught(call: Callable[[str], T], name: str) -> T | Exception:
 def _is_outdated(watch: TopicWatch, now_ms: int) -> bool:
     """Has a step of maintenance become due since the figures were computed, or a day passed?"""
     return any(watch.computed_ms < due_ms <= now_ms for due_ms in watch.figures.due_ms.values())
-
-
-def _watched(group: GroupWatch, topic: TopicWatch | NewestTopic) -> WatchedTopic:
-    return WatchedTopic(figures=topic.figures, ranges=_ranges(group, topic))
-
-
-def _ranges(group: GroupWatch, topic: TopicWatch | NewestTopic) -> dict[TopicPartition, TimedRange]:
-    """The times of what the group reads next, where it hasn't read everything."""
-    found = {}
-    partitions = topic.figures.partitions
-    for partition, row in group.rows.items():
-        if partition.topic != topic.name or row.committed is None or partition.partition >= len(partitions):
-            continue
-        one = partitions[partition.partition]
-        unread = max(row.committed.offset, one.log_start_offset)
-        timed = topic.range_at(partition.partition, unread) if unread < one.log_end_offset else None
-        if timed is not None:
-            found[partition] = timed
-    return found
 
 
 def _disk_usage(uri: str) -> tuple[int, int] | None:

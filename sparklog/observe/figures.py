@@ -69,6 +69,8 @@ class TopicFigures:
     """When the newest commit was made, by its writer's clock, ms since the epoch; None: it doesn't say."""
     checkpoint_version: int
     """The newest checkpoint that is known of; -1 for none."""
+    checkpoint_ms: int | None = None
+    """When it was written, by the store's time, ms since the epoch; None without one."""
     unsequenced_count: int
     """Files that another engine has written and nobody has given offsets yet."""
     merge_file_count: int = 0
@@ -94,6 +96,11 @@ class TopicFigures:
     def has_files(self) -> bool:
         """Were its files looked at?"""
         return self.files_version != NO_FILES
+
+    @property
+    def has_older_totals(self) -> bool:
+        """Are its totals of an older version than its ends? Then they are marked wherever they are shown."""
+        return self.totals is not None and self.totals_version < self.delta_version
 
     @property
     def record_count(self) -> int:
@@ -223,5 +230,8 @@ class ClusterFigures:
     """Groups that it hasn't come to, or of whose topics some."""
     is_part: bool = False
     """Is this what the first look tells before it has loaded everything? It has groups, transactions, and what the
-    newest commit of each topic tells, totals of its files where that carries them; nothing of files by partition nor of
-    what maintenance would do, and lag in time only where the newest commit has the records."""
+    newest commit of each topic tells, totals of its files where that carries them; files by partition and what
+    maintenance would do of the topics that were loaded already (:attr:`TopicFigures.has_files`), and lag in time of
+    these, and where the newest commit has the records."""
+    is_first_page_whole: bool = True
+    """Were the topics loaded that an overview shows first? False in the first part of a first look alone."""

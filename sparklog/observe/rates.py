@@ -20,6 +20,8 @@ class TopicRate:
     size_bytes: int | None
     """None where its files aren't known yet, as their number is."""
     file_count: int | None
+    has_older_totals: bool
+    """Are records, bytes and files as of an older version than the topic's newest?"""
     records_per_s: float | None
     commits_per_s: float | None
     commit_age_ms: int | None
@@ -95,6 +97,7 @@ def _topic_rate(before: TopicFigures | None, now: TopicFigures, seconds: float |
         record_count=now.record_count,
         size_bytes=None if now.totals is None else now.totals.size_bytes,
         file_count=None if now.totals is None else now.totals.file_count,
+        has_older_totals=now.has_older_totals,
         records_per_s=records,
         commits_per_s=commits,
         commit_age_ms=None if now.commit_ms is None else max(0, now_ms - now.commit_ms),

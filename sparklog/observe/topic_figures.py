@@ -8,6 +8,7 @@ from dataclasses import replace
 from sparklog.compaction.due import note_of
 from sparklog.compaction.plan_optimize import merge_ranges
 from sparklog.compaction.steps import Step
+from sparklog.delta.snapshot import Newest
 from sparklog.errors import InvalidConfigurationError
 from sparklog.log.data.segments import Segment
 from sparklog.log.head import TopicHead
@@ -46,6 +47,7 @@ def topic_figures(state: TopicState, name: str, *, commit_ms: int | None, now_ms
         files_version=head.delta_version,
         commit_ms=commit_ms,
         checkpoint_version=state.checkpoint_version,
+        checkpoint_ms=state.checkpoint_ms,
         unsequenced_count=head.unsequenced_count,
         cleanup_policy=str(head.config["cleanup.policy"]),
         retention_ms=head.config.integer("retention.ms"),
@@ -64,7 +66,7 @@ def topic_figures(state: TopicState, name: str, *, commit_ms: int | None, now_ms
     )
 
 
-def head_figures(head: TopicHead, name: str, *, commit_ms: int | None, checkpoint_version: int) -> TopicFigures:
+def head_figures(head: TopicHead, name: str, *, commit_ms: int | None, newest: Newest) -> TopicFigures:
     """The figures of a topic of which the newest commit alone is known: of its files the totals, if that carries them;
     partitions have as many records as offsets."""
     return TopicFigures(
@@ -79,7 +81,8 @@ def head_figures(head: TopicHead, name: str, *, commit_ms: int | None, checkpoin
         totals=head.totals,
         totals_version=NO_FILES if head.totals is None else head.delta_version,
         commit_ms=commit_ms,
-        checkpoint_version=checkpoint_version,
+        checkpoint_version=newest.checkpoint_version,
+        checkpoint_ms=newest.checkpoint_ms,
         unsequenced_count=head.unsequenced_count,
         cleanup_policy=str(head.config["cleanup.policy"]),
         retention_ms=head.config.integer("retention.ms"),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from sparklog.delta.actions import AddFile, Entry
 from sparklog.delta.checkpoint_content import CheckpointReader
-from sparklog.delta.listing import read_hint, versions_after
+from sparklog.delta.listing import checkpoint_time_ms, read_hint, versions_after
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.snapshot import open_newest
 from sparklog.log.catch_up import apply_look
@@ -81,7 +81,7 @@ def newest_topic(cluster: Cluster, name: str) -> NewestTopic | TopicWatch | None
     if head.deleted:
         return None
     commit_ms = _commit_ms(newest.entry)
-    figures = head_figures(head, name, commit_ms=commit_ms, checkpoint_version=newest.checkpoint_version)
+    figures = head_figures(head, name, commit_ms=commit_ms, newest=newest)
     return NewestTopic(figures=figures, entry=newest.entry)
 
 
@@ -200,10 +200,10 @@ class TopicWatch:
         self.is_busy = self.is_busy and len(look.entries) > missed
 
     def refresh_checkpoint(self) -> None:
-        """Learn of a newer checkpoint: one GET, and none where no more versions follow the known one than may."""
+        """Learn of a newer checkpoint: a GET, and a LIST where there is one."""
         hint = read_hint(self._log)
         if hint > self._state.checkpoint_version:
-            self._state.checkpoint_version = hint
+            self._state.checkpoint_version, self._state.checkpoint_ms = hint, checkpoint_time_ms(self._log, hint)
             self.recompute()
 
     def recompute(self) -> None:

@@ -110,12 +110,20 @@ class Watching:
         self._changed.wait_for(lambda: self._is_stopped or self._state.look_count > beyond, timeout_s)
         return self._state.look_count > beyond
 
-    def wait_for_anything(self, timeout_s: float | None) -> None:
+    def wait_for_anything(self, timeout_s: float | None, *, first_page: bool = False) -> None:
         """Wait until something can be told: a part, figures, or why there are none; until it is stopped, or for as
-        long."""
-        self._changed.wait_for(
-            lambda: self._is_stopped or self._state.look_count > 0 or self._state.part is not None, timeout_s
-        )
+        long.
+
+        Args:
+            first_page: of a part, wait for all that an overview shows first.
+        """
+
+        def is_there() -> bool:
+            state = self._state
+            is_told = state.part is not None and (state.part.is_first_page_whole or not first_page)
+            return self._is_stopped or state.look_count > 0 or is_told
+
+        self._changed.wait_for(is_there, timeout_s)
 
     def status(self) -> WatchStatus:
         """The state as of now. Calls no store."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +43,13 @@ def confine(connection: duckdb.DuckDBPyConnection, *, memory_bytes: int) -> None
 class ConfinedQuery:
     """One SELECT (or EXPLAIN, DESCRIBE, SHOW, SUMMARIZE) over topics, run once; any thread may cancel it."""
 
-    def __init__(self, cluster: Cluster, text: str, *, memory_bytes: int = 2**30) -> None:
+    def __init__(
+        self, cluster: Cluster, text: str, *, versions: Mapping[str, int] | None = None, memory_bytes: int = 2**30
+    ) -> None:
         """Loads the logs of the topics whose names stand in ``text``; runs nothing.
 
+        Args:
+            versions: topics that are shown as of an older version.
         Raises:
             InvalidArgumentError: no statement, more than one, or one that isn't a query.
             InvalidConfigurationError: DuckDB isn't installed.
@@ -62,7 +66,7 @@ class ConfinedQuery:
         self._is_idle.set()
         self._interrupting = Background("sql-cancel")
         self._reader: Any = None
-        self._connection = connection_for(cluster, text)
+        self._connection = connection_for(cluster, text, versions=versions)
         try:
             confine(self._connection, memory_bytes=memory_bytes)
         except BaseException:

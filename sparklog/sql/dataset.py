@@ -169,10 +169,10 @@ _OF_SEGMENT: Mapping[str, tuple[bool, Callable[[SegmentRows], tuple[Any, Any]]]]
 """Whether all records of a segment have the same value of a column; the least and the greatest."""
 
 
-def load_living(log: DeltaLog, topic: str) -> TopicState:
-    """A topic with its files' statistics, as of now. Raises ``UnknownTopicOrPartitionError``, and what reading a log
-    raises."""
-    state = load_state(log, statistics=True)
+def load_living(log: DeltaLog, topic: str, version: int | None = None) -> TopicState:
+    """A topic with its files' statistics, as of now or of an older version. Raises ``UnknownTopicOrPartitionError``,
+    ``InvalidArgumentError`` where the log doesn't tell of the version, and what reading a log raises."""
+    state = load_state(log, statistics=True, version=version)
     if state.head.deleted:
         raise UnknownTopicOrPartitionError(f"unknown topic: {topic!r} was deleted")
     return state

@@ -29,6 +29,8 @@ from sparklog.storage import ObjectStore
 if TYPE_CHECKING:
     import duckdb
 
+    from sparklog.log.state import TopicState
+
 __all__ = ["QueryResult", "connect", "connection_for", "duckdb_module", "query", "quoted_name", "told_in_one_line"]
 
 _BATCH_ROWS = 10_000
@@ -41,6 +43,7 @@ def connect(
     storage_options: Mapping[str, Any] | None = None,
     clock: Clock | None = None,
     consistent: bool = False,
+    versions: Mapping[str, int] | None = None,
 ) -> duckdb.DuckDBPyConnection:
     """A DuckDB connection in memory with a view of each topic, under the topic's name, and system views, as of now.
 
@@ -59,23 +62,25 @@ def connect(
         topics: those to be loaded, and system views; all for None, which loads the log of each, and every group.
         consistent: show the topics as of one consistent cut: every transaction is in all of its topics among these, or
             in none. System views aren't part of it.
+        versions: topics that are shown as of an older version (the number of a commit), with the log start of then.
     Raises:
         KafkaTimeoutError: no consistent cut was found within half a minute.
         InvalidConfigurationError: DuckDB isn't installed.
-        InvalidArgumentError: no cluster is there, or two names differ in case alone, which SQL doesn't tell apart.
+        InvalidArgumentError: no cluster is there; two names differ in case alone, which SQL doesn't tell apart; a
+            version of which a topic's log doesn't tell (any more), or of a topic that isn't loaded.
         UnknownTopicOrPartitionError, and what reading a log raises.
     """
     opened = _open(cluster, storage_options, clock)
     if topics is None:
         names = topic_names(opened)
-        return _connect(opened, check_names(names), system_names(names), consistent=consistent)
+        return _connect(opened, check_names(names), system_names(names), consistent=consistent, versions=versions)
     wanted = list(topics)
     system: Mapping[str, str] = {}
     if may_be_system_names(wanted):  # else there is no need to look at all topics
         found = system_names(topic_names(opened))
         system = {view: name for view, name in found.items() if name in wanted}
     named = check_names(name for name in wanted if name not in system.values())
-    return _connect(opened, named, system, consistent=consistent)
+    return _connect(opened, named, system, consistent=consistent, versions=versions)
 
 
 class QueryResult:
@@ -120,19 +125,20 @@ def query(
     storage_options: Mapping[str, Any] | None = None,
     clock: Clock | None = None,
     consistent: bool = False,
+    versions: Mapping[str, int] | None = None,
 ) -> QueryResult:
     """The result of one query over topics.
 
     Loads the topics and system views whose names stand in ``text``; all of them after ``show``.
 
     Args:
-        consistent: as for :func:`connect`, of the topics that are loaded.
+        consistent, versions: as for :func:`connect`, of the topics that are loaded.
     Raises:
         InvalidArgumentError: what DuckDB says of the query, or of a data file that it can't read, in one line.
         Other errors: as :func:`connect`.
     """
     opened = _open(cluster, storage_options, clock)
-    connection = connection_for(opened, text, consistent=consistent)
+    connection = connection_for(opened, text, consistent=consistent, versions=versions)
     try:
         with told_in_one_line():
             relation: Any = connection.sql(text)  # None where there is no result, up to DuckDB 1
@@ -143,9 +149,11 @@ def query(
     return QueryResult(connection, reader)
 
 
-def connection_for(cluster: Cluster, text: str, *, consistent: bool = False) -> duckdb.DuckDBPyConnection:
+def connection_for(
+    cluster: Cluster, text: str, *, consistent: bool = False, versions: Mapping[str, int] | None = None
+) -> duckdb.DuckDBPyConnection:
     """A connection with the topics and system views whose names stand in a statement. Raises as :func:`connect`."""
-    return _connect(cluster, *_named_in(cluster, text), skip_deleted=True, consistent=consistent)
+    return _connect(cluster, *_named_in(cluster, text), skip_deleted=True, consistent=consistent, versions=versions)
 
 
 def quoted_name(name: str) -> str:
@@ -169,9 +177,12 @@ def _connect(
     *,
     skip_deleted: bool = False,
     consistent: bool = False,
+    versions: Mapping[str, int] | None = None,
 ) -> duckdb.DuckDBPyConnection:
+    topics, versions = list(topics), versions or {}
+    _check_versions(topics, versions, consistent=consistent)
     # DuckDB takes 20 ms to set itself up, most of it without Python's lock: the logs are read meanwhile.
-    datasets = partial(_datasets, cluster, topics, skip_deleted=skip_deleted, consistent=consistent)
+    datasets = partial(_datasets, cluster, topics, skip_deleted=skip_deleted, consistent=consistent, versions=versions)
     steps: Sequence[Callable[[], Any]] = (_empty_connection, datasets)
     made, found = parallel_results(_call, steps)
     if isinstance(made, Exception):
@@ -193,6 +204,14 @@ def _connect(
     return connection
 
 
+def _check_versions(topics: Sequence[str], versions: Mapping[str, int], *, consistent: bool) -> None:
+    if consistent and versions:
+        raise InvalidArgumentError("expected either a consistent cut or versions, got both")
+    strange = sorted(set(versions).difference(topics))
+    if strange:
+        raise InvalidArgumentError(f"version of topic {strange[0]!r}: it isn't among the topics of the query")
+
+
 def _call(step: Callable[[], Any]) -> Any:
     return step()
 
@@ -208,7 +227,7 @@ def _empty_connection() -> duckdb.DuckDBPyConnection:
 
 
 def _datasets(
-    cluster: Cluster, topics: Iterable[str], *, skip_deleted: bool, consistent: bool
+    cluster: Cluster, topics: Iterable[str], *, skip_deleted: bool, consistent: bool, versions: Mapping[str, int]
 ) -> dict[str, Any | None]:
     """The records of each topic; None for one that is passed over."""
     topic_dataset = load_uncollected("sparklog.sql.dataset", _load_topic_dataset)
@@ -228,13 +247,20 @@ def _datasets(
 
     def dataset(topic: str) -> Any:
         try:
-            return topic_dataset(cluster, topic, texts_as_dictionaries=True)
+            state = _state_at(cluster, topic, versions[topic]) if topic in versions else None
+            return topic_dataset(cluster, topic, state, texts_as_dictionaries=True)
         except (UnknownTopicOrPartitionError, NotATopicError):
             if skip_deleted:
                 return None
             raise
 
     return dict(zip(wanted, parallel_map(dataset, wanted), strict=True))
+
+
+def _state_at(cluster: Cluster, topic: str, version: int) -> TopicState:
+    from sparklog.sql.dataset import load_living
+
+    return load_living(cluster.topic_log(topic), topic, version)
 
 
 def _load_topic_dataset() -> Callable[..., Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from sparklog.errors import InvalidArgumentError
 
-__all__ = ["SYSTEM_VIEWS", "check_names", "may_be_system_names", "system_names"]
+__all__ = ["SYSTEM_VIEWS", "check_names", "may_be_system_names", "parse_versions", "system_names"]
 
 SYSTEM_VIEWS = ("consumer_offsets", "consumer_lag", "transactions")
 _BESIDE_TOPIC = "sparklog_"
@@ -21,6 +21,17 @@ def system_names(topics: Iterable[str]) -> dict[str, str]:
 def may_be_system_names(names: Iterable[str]) -> bool:
     """Is any of these the name of a system view, whichever topics there are?"""
     return not {name.removeprefix(_BESIDE_TOPIC) for name in names}.isdisjoint(SYSTEM_VIEWS)
+
+
+def parse_versions(texts: Iterable[str]) -> dict[str, int]:
+    """The versions that texts such as ``orders=41`` name, by topic. Raises ``InvalidArgumentError``."""
+    found: dict[str, int] = {}
+    for text in texts:
+        topic, _, number = (part.strip() for part in text.partition("="))
+        if not topic or not (number.isascii() and number.isdecimal() and len(number) < 19) or topic in found:
+            raise InvalidArgumentError(f"version: got {text!r}, expected TOPIC=NUMBER, each topic once")
+        found[topic] = int(number)
+    return found
 
 
 def check_names(topics: Iterable[str]) -> list[str]:

@@ -121,17 +121,21 @@ class SearchProgress:
 class TopicSearch:
     """A search in a topic, as of when it was made. One thread iterates; any may cancel it."""
 
-    def __init__(self, cluster: Cluster, topic: str, search: Search) -> None:
+    def __init__(self, cluster: Cluster, topic: str, search: Search, *, version: int | None = None) -> None:
         """Loads the topic's log, and reads no file.
 
+        Args:
+            version: search the topic as of that version; the newest for None.
         Raises:
-            InvalidArgumentError: no such field, or a text that can't be its type.
+            InvalidArgumentError: no such field, a text that can't be its type, or a version of which the log doesn't
+                tell.
             UnknownTopicOrPartitionError, and what reading a log raises.
         """
         if search.limit < 1:
             raise InvalidArgumentError(f"limit: got {search.limit}, expected 1 or more")
+        self._version = version
         log = cluster.topic_log(topic)
-        state = load_living(log, topic)
+        state = load_living(log, topic, version)
         self._store = cluster.store
         self._search = search
         self._schema = file_schema(state)
@@ -235,6 +239,10 @@ class TopicSearch:
                     break
             return found
         except (pa.ArrowException, FileNotFoundError) as error:
+            if self._version is not None and isinstance(error, FileNotFoundError):
+                raise ObjectNotFoundError(
+                    f"data file {file.path} of version {self._version} isn't there any more: maintenance has deleted it"
+                ) from error
             raise CorruptRecordError(f"data file {file.path} can't be read: {error}") from error
 
     def _wanted_deltas(self, fragment: Any, condition: Any) -> Any:

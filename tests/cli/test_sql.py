@@ -118,3 +118,12 @@ def test_a_consistent_cut_is_asked_for_by_an_option(cluster, monkeypatch):
     monkeypatch.setattr("sparklog.txn.consistent_read.load_consistent", load)
     assert done("sql", "select count(*) as n from orders", "--consistent", "--json", cluster=cluster)
     assert asked == [["orders"]]
+
+
+def test_a_topic_as_of_an_older_version(cluster):
+    done("produce", "orders", cluster=cluster, input="d\n")
+    count = "select count(*) as n from orders"
+    assert json_lines(done("sql", count, "--json", cluster=cluster)) == [{"n": 4}]
+    assert json_lines(done("sql", count, "--json", "--version", "orders=0", cluster=cluster)) == [{"n": 0}]
+    assert "TOPIC=NUMBER" in failure("sql", count, "--version", "orders", cluster=cluster)
+    assert "as of version 99" in failure("sql", count, "--version", "orders=99", cluster=cluster)

@@ -50,6 +50,7 @@ def test_what_the_first_look_tells_first_is_a_page(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sparklog.observe.cluster_watch._FEW_TOPICS", 1)
+    monkeypatch.setattr("sparklog.observe.cluster_watch.topics_to_load_first", lambda part: [])
     here = watched()
     here.append(here.topic("a"), "x", "y")
     with monkeypatch.context() as older:
@@ -68,6 +69,23 @@ def test_what_the_first_look_tells_first_is_a_page(
     assert first[:3] == ["a", "1", "2"]
     assert first[3] != "…"
     assert second == ["b", "1", "1", "…"]
+
+
+def test_totals_of_before_the_newest_commit_are_marked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = watched()
+    writer = here.topic("orders")
+    here.append(writer, "a")
+    watching = Watching(lambda: ClusterWatch(here.cluster), interval_ms=1_000)
+    watching.look()
+    monkeypatch.setattr("sparklog.log.commit.totals_after", lambda *_: None)
+    for value in "bcdefg":  # more than two commits between looks: the newest alone is read
+        here.append(writer, value)
+    watching.look()
+    _Screen(is_live=False).show(None, watching.status(), as_json_line=False)
+    name, _, records, size, _, files = capsys.readouterr().out.splitlines()[-1].split()[:6]
+    assert (name, records, size[0], files) == ("orders", "~1", "~", "~1")
 
 
 def test_what_cannot_be_read_at_all_is_an_error() -> None:

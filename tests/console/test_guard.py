@@ -80,7 +80,7 @@ def test_a_login_that_fails_is_logged_without_the_password(caplog: pytest.LogCap
         assert "login" not in caplog.text
         client.get("/", auth=("bob\n" + "x" * 300, "hunter2"))
     [entry] = [one for one in caplog.records if "login" in one.getMessage()]
-    user = "bob\n" + "x" * 196
+    user = "bob\n" + "x" * 196 + "…"
     assert (entry.levelname, entry.getMessage()) == ("WARNING", f"login as {user!r} from testclient failed")
     assert entry.__dict__["sparklog"] == {"user": user, "client": "testclient"}
     assert "hunter2" not in caplog.text

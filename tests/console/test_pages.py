@@ -102,18 +102,21 @@ def test_what_the_first_look_has_read_so_far_is_shown(cluster: Cluster, monkeypa
         backend.look()
         whole = text_of(ok(client, "/"))
     assert "zulu" in whole
-    assert "what is shown as … isn’t known yet, nor what maintenance would do. This page" in text_of(pages[0])
+    assert "what is shown as … isn’t known yet, nor what maintenance would do in all topics. This page" in text_of(
+        pages[0]
+    )
     assert held("orders", pages[0]) == held("orders", whole) != ("3", "…", "…")
     assert re.search(r"billing empty 0 1 \d", text_of(pages[0]))
     assert "zulu" in pages[0]
     assert "No transactional id." in pages[0]
-    assert "What is due isn’t known yet" in pages[0]
+    assert "What is due in all topics isn’t known yet" in pages[0]
 
 
 def test_what_the_newest_commits_do_not_tell_is_not_known_at_first(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sparklog.observe.cluster_watch._FEW_TOPICS", 1)
+    monkeypatch.setattr("sparklog.observe.cluster_watch.topics_to_load_first", lambda part: [])
     a_topic(cluster, "zulu")
     consume(cluster, "billing", 1)
     with monkeypatch.context() as older:
@@ -127,6 +130,38 @@ def test_what_the_newest_commits_do_not_tell_is_not_known_at_first(
         assert held("orders", ok(client, "/"))[0] == "4"
     assert held("orders", pages[0]) == ("~ 4", "…", "…")
     assert "billing empty 0 3 …" in text_of(pages[0])
+
+
+def test_what_maintenance_would_do_is_told_where_it_is_known(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparklog.observe.cluster_watch._FEW_TOPICS", 1)
+    monkeypatch.setattr("sparklog.observe.cluster_watch.topics_to_load_first", lambda part: ["orders"])
+    a_topic(cluster, "zulu")
+    pages: list[str] = []
+    with console(cluster, looks=False) as client:
+        backend = backend_of(client)
+        monkeypatch.setattr(backend.history, "add", lambda figures: pages.append(ok(client, "/")))
+        backend.look()
+        pages.append(ok(client, "/"))
+    due = [re.findall(r"<td>delete</td>\s*<td>([^<]*)</td>", page) for page in pages]
+    assert due == [["", "…"], ["", ""]]
+
+
+def test_totals_of_before_the_newest_commit_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the newest commit carries none, as behind another engine's, records, bytes, files and the age are older."""
+    w = watched()
+    writer = w.topic("orders")
+    w.append(writer, "a")
+    with console(w.cluster) as client:
+        before = held("orders", ok(client, "/"))
+        monkeypatch.setattr("sparklog.log.commit.totals_after", lambda *_: None)
+        for value in "bcdefg":  # more than two commits between looks: the newest alone is read
+            w.append(writer, value)
+        backend_of(client).look()
+        after = text_of(ok(client, "/"))
+        [figures] = client.get("/api/topics").json()["topics"]
+    assert (figures["version"], figures["files_version"]) == (7, 1)
+    assert before[0] == "1"
+    assert f"~ 1 ~ {before[1]} ~ {before[2]} " in after
 
 
 def test_requests_a_day_are_told_from_the_second_look_on() -> None:
@@ -419,6 +454,39 @@ def test_versions_are_compared(cluster: Cluster) -> None:
 
 
 @pytest.mark.slow
+def test_records_are_shown_as_of_an_older_version(cluster: Cluster) -> None:
+    """Version 1 and 2 have one commit of a record each behind the creation."""
+    with console(cluster) as client:
+        page = ok(client, "/topics/orders/records?version=2")
+        links = re.findall(r'href="(/topics/orders/records/\d/\d+\?version=2)"', page)
+        assert len(links) == 2
+        assert "The topic as of version 2." in text_of(page)
+        assert 'href="/sql?q=' in page
+        assert "versions=orders%3D2" in page
+        assert "in version 2 of the topic" in text_of(ok(client, links[0]))
+        assert len(re.findall(r'href="/topics/orders/records/\d/\d+"', ok(client, "/topics/orders/records"))) == 3
+        assert "n 2 1 row." in text_of(ok(client, "/sql?q=select count(*) as n from orders&versions=orders=2"))
+        lines = client.get("/api/topics/orders/records?version=1").text.splitlines()
+        assert len(lines) == 2  # the last one is of the search
+        assert client.get("/api/sql?q=select 1 as n from orders&versions=orders%3D1").text.splitlines() == ['{"n": 1}']
+
+
+def test_a_version_that_is_not_there_is_told(cluster: Cluster) -> None:
+    with console(cluster) as client:
+        assert "the newest is 3" in ok(client, "/topics/orders/records?version=9", 400)
+        assert "version: got" in ok(client, "/topics/orders/records?version=x", 400)
+        assert "TOPIC=NUMBER" in ok(client, "/sql?q=select 1&versions=orders", 400)
+        assert "among the topics" in text_of(ok(client, "/sql?q=select 1&versions=orders%3D1"))
+        assert client.get("/api/topics/orders/records?version=-1").status_code == 400
+
+
+def test_a_record_of_an_older_version_is_not_produced_again(cluster: Cluster) -> None:
+    with console(cluster, allow_writes=True, users={"ann": hash_password("pw")}) as client:
+        client.auth = ("ann", "pw")
+        assert "Produce it again" in ok(client, "/topics/orders/records/0/0")
+        assert "Produce it again" not in ok(client, "/topics/orders/records/0/0?version=3")
+
+
 def test_sql_is_shown_cut_and_refused(cluster: Cluster) -> None:
     with console(cluster) as client:
         page = text_of(ok(client, "/sql?q=select count(*) as n from orders"))

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sparklog import Admin, OffsetAndMetadata, TopicPartition
+from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.exporter import CLUSTER_METRICS, EXPORTER_METRICS, STORE_METRICS, ExporterApp, Metric, metric_names
 from sparklog.exporter.text import compressed, lines
 from sparklog.log import create_topic
@@ -74,6 +75,7 @@ def a_full_cluster(here: Watched) -> None:
     writer = here.topic("orders", num_partitions=2)
     here.append(writer, "a", "b", timestamp_ms=T0_MS - 8_000)
     here.append(writer, "c", timestamp_ms=T0_MS - 4_000, partition=1)
+    write_checkpoint(here.cluster.topic_log("orders"))
     with Admin(here.cluster) as admin:
         partitions = [TopicPartition("orders", number) for number in range(2)]
         admin.alter_group_offsets("g", dict.fromkeys(partitions, OffsetAndMetadata(0)))
@@ -111,6 +113,7 @@ def test_figures_are_under_their_names(here: Watched) -> None:
     assert found["sparklog_consumergroup_lag_seconds", ("g", "orders", "1")] == 104
     assert found["sparklog_topic_commits_total", ("orders",)] == 3
     assert found["sparklog_topic_commit_timestamp_seconds", ("orders",)] == T0_MS / 1_000
+    assert found["sparklog_topic_checkpoint_age_seconds", ("orders",)] == 100
     assert found["sparklog_unreadable", ("topic", "torn")] == 1
     assert found["sparklog_transaction_overdue", ("tx", "Ongoing")] == 1
     assert found["sparklog_transactional_ids", ("Ongoing",)] == 1

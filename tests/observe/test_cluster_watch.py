@@ -8,6 +8,7 @@ import pytest
 
 from sparklog import Admin
 from sparklog.delta.actions import AddFile, Protocol
+from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.errors import CorruptLogError, InvalidArgumentError, StorePermissionError, StoreUnavailableError
 from sparklog.log.cluster import Cluster
 from sparklog.log.live_totals import LiveTotals
@@ -102,6 +103,30 @@ def test_a_topic_that_was_cleaned_behind_a_silent_watch_is_loaded_anew(here: Wat
     log = here.cluster.topic_log("t")
     assert log.read_entry(2) is None
     assert ends(watch.look(), "t") == list(load_state(log).head.log_end_offsets) == [14]
+
+
+def test_the_age_of_a_checkpoint_is_known_by_the_time_of_the_store(
+    here: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one that was there when the topic was loaded, and of one that came later; as the newest commit tells of it."""
+    monkeypatch.setattr("sparklog.observe.cluster_watch._OFTEN_CHECKPOINTED", 1)
+    writer, log = here.topic("t"), here.cluster.topic_log("t")
+    here.append(writer, "a")
+    watch = ClusterWatch(here.cluster)
+    assert topic(watch.look(), "t").checkpoint_ms is None
+    here.clock.advance(5_000)
+    here.append(writer, "b")
+    write_checkpoint(log)
+    written_ms = here.clock.now_ms()
+    here.clock.advance(70_000)
+    for _ in range(2):  # what came after the load may be known a look later
+        found = topic(watch.look(), "t")
+    assert (found.checkpoint_ms, found.uncheckpointed_count) == (written_ms, 0)
+    loaded = topic(ClusterWatch(here.cluster).look(), "t")
+    assert (loaded.checkpoint_ms, loaded.checkpoint_version) == (written_ms, 2)
+    light = newest_topic(here.cluster, "t")
+    assert isinstance(light, NewestTopic)
+    assert light.figures.checkpoint_ms == written_ms
 
 
 def test_figures_of_a_topic_are_those_of_its_log(here: Watched) -> None:
@@ -308,7 +333,7 @@ def test_the_first_look_tells_of_newest_commits_and_groups_before_it_has_loaded_
         requests.append(many.requests())
 
     whole = watch.look(on_part=note)
-    [part], [before], after = parts, requests, many.requests()
+    (part, page), (before, between), after = parts, requests, many.requests()
     assert (part.is_part, whole.is_part) == (True, False)
     # Listings; of a topic a LIST and its newest entry; of a group its members, too.
     assert before == LISTINGS + 2 * 5 + 4 * 3
@@ -324,11 +349,44 @@ def test_the_first_look_tells_of_newest_commits_and_groups_before_it_has_loaded_
         assert first.totals == LiveTotals(1, then.partitions[0].size_bytes, 2, T0_MS)
     assert part.groups == whole.groups  # what they read next is in the newest commits
     assert part.maintained_ms == whole.maintained_ms
+    assert (part.is_first_page_whole, page.is_first_page_whole, page.is_part) == (False, True, True)
+    assert page.topics == whole.topics  # what maintenance would do, too: as few topics are all on the first page
     assert watch.look(on_part=parts.append).topics == whole.topics
-    assert len(parts) == 1
+    assert len(parts) == 2
     many.requests()
     assert ClusterWatch(many.cluster).look().groups == whole.groups
-    assert after == many.requests() - 4 * 3 - (LISTINGS - 2)  # neither groups nor transactions are read twice
+    # Neither groups nor transactions are read twice, nor the topics that were loaded for the first page.
+    assert between + after == many.requests() - 4 * 3 - (LISTINGS - 2)
+
+
+def test_the_topics_that_are_shown_first_are_loaded_first(many: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Topics by name, and those that the groups with the most lag read next, where no newest commit has the record."""
+    monkeypatch.setattr("sparklog.observe.first_page.FIRST_ROWS", 1)
+    many.clock.advance(60_000)
+    writer = a_writer(many.cluster.topic_log("e"), topic="e")
+    many.append(writer, "z", timestamp_ms=T0_MS + 60_000)
+    many.append(writer, "z", timestamp_ms=T0_MS + 60_000)
+    parts: list[ClusterFigures] = []
+    whole = ClusterWatch(many.cluster).look(on_part=parts.append)
+    assert [one.name for one in parts[1].topics if one.has_files] == ["a", "e"]  # g2 has the most lag, in e
+    assert [one.lag_ms for group in parts[0].groups for one in group.partitions if one.lag_ms is None] == [None]
+    assert parts[1].groups == whole.groups
+    assert topic(parts[1], "a") == topic(whole, "a")
+    assert topic(parts[1], "b") == topic(parts[0], "b")
+
+
+def test_no_more_topics_are_loaded_first_than_take_a_moment(many: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparklog.observe.first_page._MOST_TOPICS", 2)
+    parts: list[ClusterFigures] = []
+    ClusterWatch(many.cluster).look(on_part=parts.append)
+    assert [one.name for one in parts[1].topics if one.has_files] == ["a", "b"]
+
+
+def test_where_nothing_is_loaded_first_the_first_part_is_all(many: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparklog.observe.first_page._MOST_TOPICS", 0)
+    parts: list[ClusterFigures] = []
+    ClusterWatch(many.cluster).look(on_part=parts.append)
+    assert [(one.is_part, one.is_first_page_whole) for one in parts] == [(True, True)]
 
 
 def test_a_lag_in_time_is_told_first_where_the_newest_commit_has_the_record(many: Watched) -> None:
@@ -368,13 +426,15 @@ def test_the_part_is_told_as_soon_as_it_is_there_and_gone_when_the_look_has_ende
         lambda: ClusterWatch(many.cluster), interval_ms=1_000, on_part=told.append, tells_parts=True, clock=many.clock
     )
     watching.look()
-    [status] = told
+    status, first_page = told
     assert status.figures is None
+    assert first_page.part is not None
+    assert first_page.part.is_first_page_whole
     assert status.part is not None
     assert status.part.is_part
     assert watching.status().part is None
     watching.look()
-    assert len(told) == 1
+    assert len(told) == 2
 
 
 def test_transactions_that_cannot_be_listed_fail_the_first_look_as_any_other(many: Watched) -> None:
@@ -390,7 +450,7 @@ def test_of_very_many_topics_and_groups_the_first_by_name_are_told_of_first(
     monkeypatch.setattr("sparklog.observe.cluster_watch._MOST_FIRST_GROUPS", 2)
     parts: list[ClusterFigures] = []
     whole = ClusterWatch(many.cluster).look(on_part=parts.append)
-    [part] = parts
+    part = parts[0]
     assert [one.name for one in part.topics] == [*"abcd"]
     assert [one.group_id for one in part.groups] == ["g1"]  # g2 reads e, of which nothing is known
     assert (part.unread_topic_count, part.unread_group_count) == (1, 2)
@@ -426,7 +486,7 @@ def test_what_cannot_be_read_is_missing_at_first_and_a_problem_then(many: Watche
     many.failing.closed = "topics/d/"
     parts: list[ClusterFigures] = []
     whole = ClusterWatch(many.cluster).look(on_part=parts.append)
-    [part] = parts
+    part = parts[0]
     assert [(one.name, one.has_files) for one in part.topics] == [("a", False), ("b", False), ("c", True)]
     assert [one.group_id for one in part.groups] == ["g2", "g3"]  # e was deleted, so nothing of it is read
     assert (part.unread_topic_count, part.unread_group_count, part.problems) == (1, 1, ())

@@ -355,3 +355,25 @@ def test_the_topics_of_a_query_are_loaded_side_by_side():
         both = " union all ".join(f"select * from t{number}" for number in range(6))
         assert len(rows(slow, both)) == 6
         assert clock.now - began <= 7 * 20.0
+
+
+def test_topics_are_shown_as_of_older_versions(cluster):
+    for topic in ("t", "u"):
+        Admin(cluster).create_topics([NewTopic(topic)])
+        for value in "abc":
+            fill(cluster, topic, value)
+    counts = "select (select count(*) from t) as t, (select count(*) from u) as u"
+    with query(cluster, counts, versions={"t": 2}) as found:
+        assert [row for batch in found for row in batch.to_pylist()] == [{"t": 2, "u": 3}]
+    connection = connect(cluster, ["t"], versions={"t": 1})
+    assert connection.sql("select decode(value) from t").fetchall() == [("a",)]
+    connection.close()
+
+
+def test_versions_that_cannot_be_shown(cluster):
+    Admin(cluster).create_topics([NewTopic("t"), NewTopic("u")])
+    for versions, told in (({"t": 7}, "as of version 7"), ({"u": 0}, "among the topics of the query")):
+        with pytest.raises(InvalidArgumentError, match=told):
+            query(cluster, "select * from t", versions=versions)
+    with pytest.raises(InvalidArgumentError, match="got both"):
+        query(cluster, "select * from t", versions={"t": 0}, consistent=True)

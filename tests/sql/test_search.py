@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.admin import Admin
-from sparklog.errors import CorruptRecordError, InvalidArgumentError, StoreError
+from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotFoundError, StoreError
 from sparklog.log import Cluster, open_cluster
 from sparklog.log.append import TopicWriter
 from sparklog.log.topic import create_topic
@@ -19,7 +19,7 @@ from sparklog.schemas import value_schema
 from sparklog.sql.dataset import load_living
 from sparklog.sql.search import FieldCondition, FoundRecord, Search, TopicSearch
 from sparklog.sql.topic_files import topic_files
-from sparklog.storage import MemoryStore
+from sparklog.storage import LocalStore, MemoryStore
 from tests.support import T0_MS, a_writer, records, within
 
 
@@ -153,6 +153,32 @@ def test_a_cancelled_search_ends(cluster: Cluster) -> None:
     search.cancel()
     assert list(steps) == []
     assert not search.progress.is_done
+
+
+def test_an_older_version_is_searched_as_it_was(cluster: Cluster) -> None:
+    writer = topic(cluster, partitions=1)
+    for second, value in enumerate("abc"):
+        append(writer, value, at=second)
+    Admin(cluster).delete_records({TopicPartition("t", 0): 2})
+    then = [
+        [one.value for some in TopicSearch(cluster, "t", Search(), version=version) for one in some]
+        for version in range(5)
+    ]
+    assert then == [[], [b"a"], [b"b", b"a"], [b"c", b"b", b"a"], [b"c"]]
+    with pytest.raises(InvalidArgumentError, match="the newest is 4"):
+        TopicSearch(cluster, "t", Search(), version=5)
+
+
+@pytest.mark.parametrize("kind", ["memory", "folder"])
+def test_a_file_of_an_older_version_that_was_deleted_since_is_told(kind: str, tmp_path: Path) -> None:
+    cluster = open_cluster(MemoryStore() if kind == "memory" else LocalStore(tmp_path))
+    append(topic(cluster, partitions=1), "a", at=0)
+    Admin(cluster).delete_records({TopicPartition("t", 0): 1})
+    log = cluster.topic_log("t")
+    [path] = [one.path for one in cluster.store.list(f"{log.table}/partition=0/")]
+    cluster.store.delete([path])
+    with pytest.raises(ObjectNotFoundError):
+        list(TopicSearch(cluster, "t", Search(), version=1))
 
 
 def test_a_file_that_cannot_be_read_is_named(cluster: Cluster) -> None:

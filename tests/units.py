@@ -27,7 +27,7 @@ OWN_JVM = (
 )
 """Files whose tests start JVMs of their own, and kill some."""
 AT_ONCE = 8
-"""So many tests a worker is given at a time: with one at a time handing them out takes 15 s of a run of 12,000."""
+"""So many tests a worker is given at a time: fewer messages, and fewer units for the scheduler to count."""
 _REPOSITORY = Path(__file__).parent.parent
 
 

@@ -138,7 +138,7 @@ def aio(extent: Extent) -> None:
         sparklog_topic(root, TOPIC)
         run(send_batch_sparklog, root=root, batches=3 * batches, **size)
         for name, has_batches, passes in (("poll_batches", True, 10), ("poll", False, 6)):  # a second of poll, or more
-            given = {
+            given: dict[str, Any] = {
                 "root": root,
                 "count": 3 * count,
                 "has_batches": has_batches,

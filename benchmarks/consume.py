@@ -164,7 +164,7 @@ def kafka_cases(
     broker: Broker, topic: str, *, has_untuned: bool, passes: int, count: int, value_size: int
 ) -> list[Case]:
     """The peer's, of a broker that is warm."""
-    work = {"bootstrap": broker.bootstrap, "topic": topic, "broker_pid": broker.pid, "passes": passes}
+    work: dict[str, Any] = {"bootstrap": broker.bootstrap, "topic": topic, "broker_pid": broker.pid, "passes": passes}
     cases = [
         Case(
             f"Kafka consume({num_messages:,}){', tuned' if tuned else ''}",

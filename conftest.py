@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 from collections.abc import Generator, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,6 +25,7 @@ from tests.parts import CPU_S, PART, SUMMARY, Stopwatch, add_up, part_of
 from tests.s3_server import s3_endpoint, s3_options, s3_uri
 from tests.spark_session import SPARK_TIMEOUT_S, spark, spark_jars
 from tests.support import SUMMARY_LINE
+from tests.units import GROUPS, group_of, units_of
 
 __all__ = [
     "azure_options",
@@ -54,14 +54,6 @@ settings.register_profile("sparklog", deadline=None)  # no test asserts how long
 settings.load_profile("sparklog")
 
 REPOSITORY = Path(__file__).parent
-SHARED = ("spark", "kafka")
-"""Markers of tests that share one JVM, which is made once per process."""
-OWN_JVM = (
-    "tests/integration/test_demo.py",
-    "tests/integration/test_spark_stream.py",
-    "tests/spark/sink/test_sink_kill.py",
-)
-"""Files whose tests start JVMs of their own, and kill some."""
 WALKS = ("_crashes", "_faults", "_power_loss", "interleavings", "simulation", "state_machine")
 """How the names of files end whose tests walk over all store calls or through many schedules: all of them are slow."""
 LONG_S = 200
@@ -84,7 +76,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    item.stash[STOPWATCH] = Stopwatch(has_children=any(item.get_closest_marker(marker) for marker in (*SHARED, "s3")))
+    item.stash[STOPWATCH] = Stopwatch(has_children=any(map(item.get_closest_marker, GROUPS)))
     result = yield
     rename_remaining_threads(item.nodeid)
     return result
@@ -132,7 +124,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if is_slow(item.nodeid.partition("::")[0]):
             item.add_marker(pytest.mark.slow)
     if hasattr(config, "workerinput"):  # else the order is that of the files
-        items.sort(key=lambda item: -time_limit_s(item))
+        items.sort(key=turn)
 
 
 def is_slow(file: str) -> bool:
@@ -143,6 +135,16 @@ def is_slow(file: str) -> bool:
     if file.startswith("tests/integrity/"):
         return False
     return Path(file).stem.endswith(WALKS) or file.startswith("proof/")
+
+
+def turn(item: pytest.Item) -> tuple[int, float, bool]:
+    """Sorts tests by when they begin, so that none of which others wait at the end of a run is among the last.
+
+    First those that one process runs after another, then those that ask for a long limit, then the other slow ones.
+    """
+    group = group_of(item.nodeid.partition("::")[0])
+    rank = 0 if group in GROUPS else 2 if group is None else 1
+    return rank, -time_limit_s(item), item.get_closest_marker("slow") is None
 
 
 def time_limit_s(item: pytest.Item) -> float:
@@ -162,7 +164,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With ``--dist loadgroup`` one worker runs all files of a marker in ``SHARED``.
+    """With ``--dist loadgroup`` one worker runs all that :func:`group_of` groups; others get a few tests at a time.
 
     pytest-xdist 3.8 writes its own groups into ``Item._nodeid``, which pytest 9.2 doesn't read any more.
     """
@@ -170,9 +172,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from xdist.scheduler import LoadScopeScheduling
 
+    config.option.loadscopereorder = False  # the order is that of ``turn``
+
     class ByMarker(LoadScopeScheduling):  # type: ignore[misc]
+        def schedule(self) -> None:
+            if self.collection is None:
+                self.unit_of = units_of(next(iter(self.registered_collections.values())))
+            super().schedule()
+
         def _split_scope(self, nodeid: str) -> str:
-            return group_of(nodeid.partition("::")[0]) or nodeid
+            return self.unit_of[nodeid]
+
+        def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+            """Forget units that are done: the scheduler counts what is left in all of them after each test."""
+            super().mark_test_complete(node, item_index, duration)
+            nodeid = self.registered_collections[node][item_index]
+            unit = self.unit_of[nodeid]
+            if all(self.assigned_work[node][unit].values()):
+                del self.assigned_work[node][unit]
 
     return ByMarker(config, log)
 
@@ -201,12 +218,3 @@ def sigint(request: pytest.FixtureRequest) -> Iterator[None]:
     signal.siginterrupt(signal.SIGINT, request.param)
     yield
     signal.siginterrupt(signal.SIGINT, True)
-
-
-@cache
-def group_of(file: str) -> str | None:
-    """The marker in ``SHARED`` that a file names, unless it is one of ``OWN_JVM``."""
-    if file in OWN_JVM:
-        return None
-    text = (REPOSITORY / file).read_text()
-    return next((marker for marker in SHARED if f"mark.{marker}" in text), None)

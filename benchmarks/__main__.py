@@ -70,7 +70,7 @@ BENCHMARKS: dict[str, Callable[[Extent], None]] = {
     "retention": maintenance.retention,
     "compact": maintenance.compact,
 }
-WITHOUT_TARGETS = ("append", "checkpoints", "burst", "cleanup", "spark_write", "spark_stream", "compact")
+WITHOUT_TARGETS = ("append", "open", "checkpoints", "burst", "cleanup", "spark_write", "spark_stream", "compact")
 """A run of all leaves these out, unless it is quick or full."""
 
 

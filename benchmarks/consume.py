@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 from benchmarks.extent import Extent
 from benchmarks.filled import filled_folder, filled_on_broker
-from benchmarks.harness import Case, Goal, Usage, compare, run, used
+from benchmarks.harness import Case, Goal, Usage, compare, run, run_passes, used
 from benchmarks.kafka_broker import Broker, broker_or_none
 from benchmarks.peers import PARTITIONS, expect, sparklog_topic
 from benchmarks.produce import TOPIC
@@ -132,38 +131,51 @@ def consume_kafka(
 
 
 def consume_rate(extent: Extent) -> None:
-    """Records of 100 bytes and of 1 KiB, from topics that producers of this run filled; then values of JSON."""
+    """Records of 100 bytes and of 1 KiB, from topics that producers of this run filled; then values of JSON.
+
+    Each case reads its topic several times, for about a second or more, each time by a new consumer.
+    """
     with broker_or_none() as broker:
-        for count, value_size in ((1_000_000, 100), (200_000, 1024)):
+        for count, value_size, passes, quick_passes in ((1_000_000, 100, 2, 6), (200_000, 1024, 5, 6)):
             count //= extent.of(10, 1, 1)
+            passes, quick_passes = extent.of((1, 1), (passes, quick_passes), (passes, quick_passes))
             work = {"count": count, "value_size": value_size}
             with filled_folder(**work) as root, ExitStack() as stack:
                 cases = []
                 if broker is not None:
                     topic = stack.enter_context(filled_on_broker(broker, **work))
-                    cases = kafka_cases(broker, topic, has_untuned=extent.is_full, **work)
+                    cases = kafka_cases(broker, topic, has_untuned=extent.is_full, passes=passes, **work)
                 print(f"Consuming {count:,} records, values of {value_size} bytes, 16-byte keys, 6 partitions")
                 cases += [
                     Case(
                         f"{POLL}{most:,}",
-                        partial(usage, poll_sparklog, root=root, **work, max_poll_records=most),
+                        partial(run_passes, poll_sparklog, passes=passes, root=root, **work, max_poll_records=most),
                     )
                     for most in (500, 5_000)
                 ]
-                cases.append(Case(POLL_BATCHES, partial(usage, poll_batches_sparklog, root=root, **work)))
+                batches = partial(run_passes, poll_batches_sparklog, passes=quick_passes, root=root, **work)
+                cases.append(Case(POLL_BATCHES, batches))
                 compare(cases, GOALS[value_size])
             print()
     decode_json(extent.of(20_000, 200_000, 200_000))
 
 
-def kafka_cases(broker: Broker, topic: str, *, has_untuned: bool, count: int, value_size: int) -> list[Case]:
+def kafka_cases(
+    broker: Broker, topic: str, *, has_untuned: bool, passes: int, count: int, value_size: int
+) -> list[Case]:
     """The peer's, of a broker that is warm."""
-    work = {"bootstrap": broker.bootstrap, "topic": topic, "broker_pid": broker.pid}
+    work: dict[str, Any] = {"bootstrap": broker.bootstrap, "topic": topic, "broker_pid": broker.pid, "passes": passes}
     cases = [
         Case(
             f"Kafka consume({num_messages:,}){', tuned' if tuned else ''}",
             partial(
-                usage, consume_kafka, **work, count=count, value_size=value_size, num_messages=num_messages, tuned=tuned
+                run_passes,
+                consume_kafka,
+                **work,
+                count=count,
+                value_size=value_size,
+                num_messages=num_messages,
+                tuned=tuned,
             ),
             is_peer=True,
         )
@@ -182,13 +194,9 @@ def decode_json(count: int) -> None:
         names = {"by value_deserializer": False, "by hand": True}
         medians = compare(
             [
-                Case(name, partial(usage, poll_json, root=root, count=count, by_hand=by_hand))
+                Case(name, partial(run_passes, poll_json, passes=1, root=root, count=count, by_hand=by_hand))
                 for name, by_hand in names.items()
             ]
         )
     by_deserializer, by_hand = (medians[name].cpu_s for name in names)
     add_target("poll with a JSON deserializer: CPU, × by hand", 1.05, by_deserializer / by_hand, is_at_most=True)
-
-
-def usage(work: Callable[..., Usage], **arguments: Any) -> Usage:
-    return Usage(**run(work, **arguments))

@@ -40,6 +40,7 @@ __all__ = [
     "print_table",
     "resident_mib",
     "run",
+    "run_passes",
     "start",
     "used",
     "warm_memory",
@@ -102,9 +103,14 @@ class Running:
     """A function at work in a fresh interpreter; what it returns comes back as JSON."""
 
     def __init__(self, function: Callable[..., Any], **arguments: Any) -> None:
-        where = f"{function.__module__}:{function.__qualname__}"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", "import benchmarks.harness as h; h.child()", where, json.dumps(arguments)],
+            [
+                sys.executable,
+                "-c",
+                "import benchmarks.harness as h; h.child()",
+                _place(function),
+                json.dumps(arguments),
+            ],
             cwd=REPOSITORY,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -150,11 +156,36 @@ def run(function: Callable[..., Any], **arguments: Any) -> Any:
         return running.result()
 
 
+def run_passes(function: Callable[..., Usage], *, passes: int, **arguments: Any) -> Usage:
+    """What ``function`` costs so many times one after the other, in one fresh interpreter.
+
+    A run of some tenths of a second is too short for a machine that others use, too.
+    """
+    return Usage(**run(_passes, where=_place(function), passes=passes, arguments=arguments))
+
+
+def _passes(where: str, *, passes: int, arguments: dict[str, Any]) -> Usage:
+    function = _at(where)
+    usages: list[Usage] = [function(**arguments) for _ in range(passes)]
+    records, wall_s, cpu_s = (sum(each) for each in zip(*((u.records, u.wall_s, u.cpu_s) for u in usages), strict=True))
+    return Usage(int(records), wall_s, cpu_s)
+
+
+def _place(function: Callable[..., Any]) -> str:
+    """Its name, by which another interpreter finds it."""
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+def _at(where: str) -> Callable[..., Any]:
+    module, _, name = where.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
 def child() -> None:
     """The other end of :class:`Running`."""
-    module, _, name = sys.argv[1].partition(":")
     try:
-        result = getattr(importlib.import_module(module), name)(**json.loads(sys.argv[2]))
+        result = _at(sys.argv[1])(**json.loads(sys.argv[2]))
     except KeyboardInterrupt:
         sys.exit(130)
     print(json.dumps(asdict(result) if isinstance(result, Usage) else result), flush=True)

@@ -17,16 +17,18 @@ __all__ = ["processing"]
 _ROUNDS = 3
 _PARTITIONS = 6
 _HANDLER_S = 0.010
+_Case = tuple[Callable[..., Usage], dict[str, int]]
 
 
 def processing(extent: Extent) -> None:
-    """Each in a process of its own, on a folder; medians of three rounds."""
+    """Each in a process of its own, on a folder; medians of three rounds, of handlers that sleep one in a usual run."""
     count = extent.of(60_000, 300_000, 600_000)
     calls = extent.of(50, 200, 400)  # of each lane, so that joining the group weighs as much with eight as with one
     letters = extent.of(1_000, 10_000, 10_000)
     print(f"Workers, records of 100 bytes on a folder, {_PARTITIONS} partitions; medians of {_ROUNDS} rounds")
     loop, worker = _in_turn([(poll_loop, {"count": count}), (handle_all, {"count": count})])
-    one, eight = _in_turn([(slow_calls, {"count": calls * n, "at_once": n}) for n in (1, 8)])
+    lanes: list[_Case] = [(slow_calls, {"count": calls * n, "at_once": n}) for n in (1, 8)]
+    one, eight = _in_turn(lanes, rounds=extent.of(1, 1, _ROUNDS))  # two seconds of sleep in each lane
     [buried] = _in_turn([(bury_all, {"count": letters})])
     rows = [
         (name, f"{usage.records:,}", f"{usage.per_second:,.0f}", f"{usage.cpu_s_per_million:.2f}")
@@ -114,11 +116,11 @@ def _fill(root: str, count: int, *, keys: int = 0) -> None:
             producer.send("in", b"x" * 100, key, partition=number % partitions)
 
 
-def _in_turn(cases: list[tuple[Callable[..., Usage], dict[str, int]]]) -> list[Usage]:
+def _in_turn(cases: list[_Case], *, rounds: int = _ROUNDS) -> list[Usage]:
     usages: list[list[Usage]] = [[] for _ in cases]
-    for number in range(_ROUNDS):
+    for number in range(rounds):
         for found, (function, arguments) in zip(usages, cases, strict=True):
-            progress(f"round {number + 1} of {_ROUNDS}: {function.__name__}")
+            progress(f"round {number + 1} of {rounds}: {function.__name__}")
             with tempfile.TemporaryDirectory() as folder:
                 found.append(Usage(**run(function, root=f"{folder}/cluster", **arguments)))
     progress("")

@@ -463,7 +463,8 @@ def latency(extent: Extent) -> None:
             for number in (1, len(TOPICS)) if extent.is_full else (len(TOPICS),):
                 name = f"Kafka, {how}, {number} topic{'s' if number > 1 else ''}"
                 progress(name)
-                rows.append([name, *kafka_end_to_end(peer, topic_count=number, count=count)])
+                of_peer = count // 2 if extent is Extent.USUAL else count  # no target is beside it
+                rows.append([name, *kafka_end_to_end(peer, topic_count=number, count=of_peer)])
     progress("")
     print(f"End to end, {RATE} transactions/s, each a record of {VALUE_SIZE} bytes to each topic, one partition")
     columns = ["p50 ms", "p99 ms", "max ms", "reached per s", "producer CPU %", "consumer CPU %", "broker CPU %"]

@@ -120,14 +120,14 @@ def _mariadb_server() -> Iterator[str]:
             yield url
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def postgresql() -> Iterator[str]:
     """The URL of a PostgreSQL server; skips where there is none."""
     with _postgresql_server() as url:
         yield url
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def mariadb() -> Iterator[str]:
     """The URL of a MariaDB server; skips where there is none."""
     with _mariadb_server() as url:

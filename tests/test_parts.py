@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from itertools import groupby
 
 import pytest
 
 from tests import depth
 from tests.parts import CPU_S, PART, Stopwatch, add_up, part_of
+from tests.units import AT_ONCE, group_of, units_of
 
 
 def a_report(nodeid: str, when: str, duration: float, part: str = "", cpu_s: float = 0) -> pytest.TestReport:
@@ -86,3 +88,16 @@ def test_a_night_plays_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(depth, "NIGHTLY", True)
     assert depth.each_nth(iter("abc"), 3) == ["a", "b", "c"]
     assert depth.by_depth(gate=1, nightly=2) == 2
+
+
+def test_tests_that_share_something_run_in_one_process_and_others_a_few_at_a_time() -> None:
+    shared = ["tests/spark/test_gaps.py", "tests/outbox/test_relay.py", "tests/console/test_browser.py"]
+    assert [group_of(file) for file in shared] == ["spark", "database", "tests/console/test_browser.py"]
+    assert group_of("tests/integration/test_demo.py") is None
+    files = [*shared, "tests/processing/test_inbox.py", "tests/log/test_head.py", "tests/log/test_gaps.py"]
+    nodeids = [f"{file}::test_{number}" for file in files for number in range(AT_ONCE + 1)]
+    units = units_of(nodeids)
+    assert [*units] == nodeids
+    sizes = [len([*group]) for _, group in groupby(units.values())]
+    assert sizes == [*[AT_ONCE + 1] * 4, AT_ONCE, 1, AT_ONCE, 1]
+    assert units[nodeids[AT_ONCE + 1]] == units[nodeids[3 * (AT_ONCE + 1)]] == "database"

@@ -47,7 +47,7 @@ def consuming(s3: DelayedS3, extent: Extent) -> Mapping[str, float]:
 
 def idle_consumers(s3: DelayedS3, extent: Extent) -> Mapping[str, float]:
     """Consumers of one topic in one process to which nothing comes."""
-    seconds = extent.of(3.0, 10.0, 15.0)
+    seconds = extent.of(3.0, 6.0, 15.0)
     root = s3.new_root()
     s3.use(INSTANT)
     sparklog_topic(root, TOPIC)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 __all__ = ["FOLDER", "GATEWAY", "KAFKA", "SPARKLOG", "Scenario", "Step", "load", "parse", "written"]
@@ -83,9 +84,10 @@ class Scenario:
     """The comment lines before it."""
 
 
-def load() -> list[tuple[Path, Scenario]]:
+@cache
+def load() -> tuple[tuple[Path, Scenario], ...]:
     """All scenarios, each with its file."""
-    return [(path, one) for path in sorted(FOLDER.glob("*.txt")) for one in parse(path.read_text(), path.name)]
+    return tuple((path, one) for path in sorted(FOLDER.glob("*.txt")) for one in parse(path.read_text(), path.name))
 
 
 def parse(text: str, name: str = "text") -> list[Scenario]:

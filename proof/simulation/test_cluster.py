@@ -110,8 +110,8 @@ def violations(played: Iterable[Played]) -> dict[int, list[str]]:
     return {one.seed: one.violations for one in played if one.violations}
 
 
-def test_a_few_seeds_keep_every_promise():
-    played = list(play_many(range(FEW), processes=2))
+def test_a_few_seeds_keep_every_promise(player):
+    played = list(player.map(play, range(FEW)))
     assert violations(played) == {}
     counts = sum((one.counts for one in played), Counter[str]())
     assert counts["checked acknowledged"] > 100

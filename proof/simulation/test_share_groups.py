@@ -25,6 +25,17 @@ from tests.support import SUMMARY_LINE
 
 FIXED, FRESH = by_depth(gate=16, nightly=600), by_depth(gate=8, nightly=600)
 MOST_SEEDS = 60
+FIRST_FOUND = {
+    "deliveries_are_not_counted": 0,
+    "locks_are_not_compared": 197,
+    "own_entry_is_not_known_again": 1,
+    "records_are_shown_before_they_are_acquired": 0,
+    "trust_never_ends": 1,
+    "unknown_is_told_as_refused": 3,
+    "what_was_not_shown_is_accepted": 9,
+    "whoever_is_refused_is_told_accepted": 0,
+}
+"""The first seed that finds a planted fault, as plays are today."""
 RARE = (197, 223, 380)
 """Seeds that found the rarest fault, which one play of a hundred finds, when they were looked for last."""
 
@@ -146,4 +157,4 @@ def test_share_groups_keep_what_they_promise(record_property: Callable[[str, obj
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_planted_faults_are_found(plant: Plant) -> None:
     with plant():
-        assert any(play(seed).problems for seed in (*RARE, *range(MOST_SEEDS)))
+        assert any(play(seed).problems for seed in (FIRST_FOUND[plant.__name__], *RARE, *range(MOST_SEEDS)))

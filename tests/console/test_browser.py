@@ -22,12 +22,12 @@ LEAST_CONTRAST = 4.5
 """Of text and its background. Source: WCAG 2.2, criterion 1.4.3."""
 
 
-@pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
-    """Where a console of a cluster with hostile records answers."""
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a console of a cluster with hostile records answers; the tests only look at it."""
     if CHROMIUM is None:
         pytest.skip("needs Chromium: apt-get install chromium")
-    cluster = tmp_path / "cluster"
+    cluster = tmp_path_factory.mktemp("console") / "cluster"
     Admin(cluster).create_topics(["orders"])
     with Producer(cluster=cluster) as producer:
         for _ in range(3):
@@ -36,9 +36,9 @@ def address(tmp_path: Path) -> Iterator[str]:
         yield found
 
 
-@pytest.fixture
-def browser(address: str, tmp_path: Path) -> Iterator[Browser]:
-    with Browser(tmp_path / "driven") as found:
+@pytest.fixture(scope="module")
+def browser(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("browser") / "driven") as found:
         yield found
 
 

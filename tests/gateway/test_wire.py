@@ -16,6 +16,7 @@ from sparklog.gateway.wire import WireError, message
 from sparklog.gateway.wire.fields import Field, Versions
 from sparklog.gateway.wire.frames import read_request_header, response_frame
 from sparklog.gateway.wire.primitives import Input, read_unsigned, write_unsigned
+from tests.depth import by_depth
 
 NAMES = [
     one["name"]
@@ -62,14 +63,14 @@ def messages(draw):
 
 
 @given(messages())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=by_depth(gate=100, nightly=300), deadline=None)
 def test_a_message_comes_back_as_it_was(case):
     known, version, value = case
     assert known.decode(known.encode(value, version), version) == value
 
 
 @given(messages(), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=by_depth(gate=100, nightly=300), deadline=None)
 def test_cut_or_changed_bytes_are_an_error_or_another_message(case, data):
     known, version, value = case
     encoded = known.encode(value, version)

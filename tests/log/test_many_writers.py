@@ -16,12 +16,16 @@ from tests.log.writer_process import write
 from tests.support import contents
 
 PROCESSES = 8
+METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 
 
 def check_many_writers(uri: str, options: dict[str, Any] | None, commits: int) -> None:
     log = open_cluster(uri, storage_options=options).topic_log("t")
     create_topic(log, "t")
-    with ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn")) as pool:
+    context = multiprocessing.get_context(METHOD)
+    if METHOD == "forkserver":
+        context.set_forkserver_preload(["tests.log.writer_process"])  # imported once, before any process has a client
+    with ProcessPoolExecutor(PROCESSES, mp_context=context) as pool:
         results = list(
             pool.map(write, *zip(*[(uri, options, f"w{n}", commits) for n in range(PROCESSES)], strict=True))
         )

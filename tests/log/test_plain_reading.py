@@ -16,6 +16,7 @@ from sparklog.log.data.encode import encode_batch, open_parquet
 from sparklog.log.data.plain_reading import read_plain_columns
 from sparklog.log.data.record_streaming import RECORD_SCHEMA, open_segments
 from sparklog.log.data.segments import Segment
+from tests.depth import by_depth
 from tests.log.test_plain_records import MANY, STAMP, STAMPS, by_core_and_by_arrow, prepared, some_rows
 from tests.support import a_log
 
@@ -109,7 +110,7 @@ def test_offsets_that_do_not_count_from_0_on_are_left_to_arrow():
     assert read_plain_columns(data, MANY, MOST) is None
 
 
-@settings(max_examples=300)
+@settings(max_examples=by_depth(gate=100, nightly=300))
 @given(st.data())
 def test_a_file_with_wrong_bytes_is_read_within_its_bounds_or_left_to_arrow(data):
     file = bytearray(a_file(24))

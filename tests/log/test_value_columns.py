@@ -10,11 +10,12 @@ from sparklog.log import create_topic
 from sparklog.log.data.value_columns import leaf_column, leaves_of
 from sparklog.log.data.value_sizes import value_sizes
 from sparklog.schemas import python_rows_to_struct, value_schema
+from tests.depth import by_depth
 from tests.producer.support import a_cluster, a_producer
 from tests.schemas.test_values import schemas_and_rows
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=by_depth(gate=80, nightly=200), deadline=None)
 @given(schemas_and_rows())
 def test_a_leaf_is_what_arrow_says_of_it_in_slices_and_chunks_too(found):
     schema, rows = found

@@ -23,6 +23,7 @@ from sparklog.storage import LocalStore, MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore
 from sparklog.testing.history import Recorder
 from tests.databases import connection_lost_at_commits
+from tests.depth import by_depth
 from tests.histories import judge, note_promised
 from tests.outbox.support import ORDERS, a_cluster, an_engine, records_of, rows_left, values_of, write
 
@@ -269,7 +270,7 @@ def test_relays_that_are_killed_send_every_row_once_and_in_order(tmp_path, after
     delays = random.Random(17)
     total, recorder = 0, Recorder()
     with an_engine(url) as engine:
-        for _ in range(8):
+        for _ in range(by_depth(gate=4, nightly=8)):
             write(engine, *range(total, total + 60))
             for key in range(3):
                 numbers = [number for number in range(total, total + 60) if number % 3 == key]

@@ -33,7 +33,7 @@ from sparklog.storage import MemoryStore
 from sparklog.testing import Call, Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash
 from sparklog.testing.history import Recorder
 from tests.consumer.support import a_cluster
-from tests.depth import each_nth
+from tests.depth import by_depth, each_nth
 from tests.histories import judge, note_promised
 from tests.processing.support import records
 from tests.producer.test_typed_sending import ROW, read
@@ -288,7 +288,7 @@ def test_movers_that_are_killed_deliver_each_record_once(tmp_path):
     command = [sys.executable, "-m", "sparklog", "delayed", "run", "--batch-size", "7", "--poll-interval-ms", "5"]
     delays = random.Random(17)
     total, recorder = 0, Recorder()
-    for _ in range(6):
+    for _ in range(by_depth(gate=3, nightly=6)):
         now_ms = int(time.time() * 1_000)
         with Producer(cluster) as producer:
             for number in range(total, total + 60):

@@ -25,6 +25,7 @@ from sparklog.schemas import (
     unmet_demands,
     value_schema,
 )
+from tests.depth import by_depth
 from tests.schemas.messages import MESSAGE, OPTIONAL, REPEATED, REQUIRED, TYPES, a_file, message_of, orders
 
 pytest.importorskip("google.protobuf")
@@ -186,7 +187,7 @@ def _fill(message: Any, given: Any) -> Any:
     return message
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=by_depth(gate=80, nightly=200), deadline=None)
 @given(st.lists(VALUES_OF_TIMES, max_size=6))
 def test_messages_with_times_that_are_none_are_refused_as_each_alone(given):
     schema = value_schema(Times)

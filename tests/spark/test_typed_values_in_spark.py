@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sparklog.schemas import ValueSchema
+from tests.depth import by_depth
 from tests.schemas.test_values import same, schemas_and_rows
 from tests.sql.test_typed_values_everywhere import EXTREME_SCHEMA, EXTREMES, write
 
@@ -31,7 +32,7 @@ def utc(spark: Any) -> Any:
     spark.conf.set("spark.sql.session.timeZone", before)
 
 
-@settings(max_examples=8)
+@settings(max_examples=by_depth(gate=4, nightly=8))
 @example((EXTREME_SCHEMA, EXTREMES), False)
 @given(schemas_and_rows(), st.booleans())
 def test_any_values_come_back_equal_in_spark(utc: Any, found: tuple[ValueSchema, list[Any]], as_table: bool) -> None:

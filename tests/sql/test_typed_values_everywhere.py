@@ -26,6 +26,7 @@ from sparklog.integrity import check_cluster
 from sparklog.log.cluster import open_cluster
 from sparklog.schemas import ValueSchema, decode, value_schema
 from sparklog.sql import query
+from tests.depth import by_depth
 from tests.schemas.test_values import same, schemas_and_rows
 
 pytestmark = pytest.mark.slow
@@ -109,7 +110,7 @@ def in_order(table: pa.Table) -> pa.Table:
     return table.take(pc.sort_indices(offsets))
 
 
-@settings(max_examples=20)
+@settings(max_examples=by_depth(gate=10, nightly=20))
 @example((EXTREME_SCHEMA, EXTREMES), False)
 @example((EXTREME_SCHEMA, EXTREMES), True)
 @given(schemas_and_rows(), st.booleans())

@@ -12,8 +12,10 @@ import pytest
 from benchmarks import kafka_broker
 from sparklog.groups.assignors import ASSIGNORS, MemberSubscription
 from sparklog.model import TopicPartition
+from tests.depth import by_depth
 
 Group = tuple[dict[str, int], dict[str, MemberSubscription]]
+NAMES = ("range", "roundrobin", "sticky")
 
 # A line in: assignor|topic-count,…|member;instance id;topic,…;partition,…|…   A line out: member;partition,…|…
 RUNNER = """
@@ -80,15 +82,23 @@ public class AssignorRunner {
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("name", ["range", "roundrobin", "sticky"])
-def test_kafka_gives_the_same(name, runner):
-    random = Random(20)
-    all_groups = [a_group(random, size=random.choice([4, 9, 40])) for _ in range(3_000)]
-    for group, theirs in zip(all_groups, ask_kafka(runner, name, all_groups), strict=True):
+@pytest.mark.parametrize("name", NAMES)
+def test_kafka_gives_the_same(name, kafkas):
+    all_groups, answers = kafkas
+    for group, theirs in zip(all_groups, answers[name], strict=True):
         ours = {member: [told(each) for each in its] for member, its in ASSIGNORS[name].assign(*group).items()}
         if name == "range":  # whose topics Kafka gives in the order of their hashes
             ours, theirs = ({member: sorted(its) for member, its in result.items()} for result in (ours, theirs))
         assert ours == theirs, group
+
+
+@pytest.fixture(scope="module")
+def kafkas(runner) -> tuple[list[Group], dict[str, list[dict[str, list[str]]]]]:
+    """Groups, and what Kafka gives them by each assignor, told by one JVM."""
+    random = Random(20)
+    all_groups = [a_group(random, size=random.choice([4, 9, 40])) for _ in range(by_depth(gate=1_500, nightly=3_000))]
+    answers = ask_kafka(runner, all_groups)
+    return all_groups, {name: answers[at :: len(NAMES)] for at, name in enumerate(NAMES)}
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +117,8 @@ def runner(tmp_path_factory) -> list[str]:
     return [java, "-Dorg.apache.logging.log4j.level=OFF", "-cp", f"{folder}:{jars}", "AssignorRunner"]
 
 
-def ask_kafka(runner: list[str], name: str, all_groups: list[Group]) -> list[dict[str, list[str]]]:
+def ask_kafka(runner: list[str], all_groups: list[Group]) -> list[dict[str, list[str]]]:
+    """What each group gets by each of ``NAMES``, one group after the other."""
     lines = []
     for counts, members in all_groups:
         topics = ",".join(f"{topic}-{count}" for topic, count in counts.items())
@@ -115,7 +126,8 @@ def ask_kafka(runner: list[str], name: str, all_groups: list[Group]) -> list[dic
             f"{name};{member.instance_id or ''};{','.join(member.topics)};{','.join(map(told, sorted(member.owned)))}"
             for name, member in sorted(members.items())
         )
-        lines.append("|".join([name, topics, *its]))
+        group = "|".join([topics, *its])
+        lines += [f"{name}|{group}" for name in NAMES]
     done = subprocess.run(runner, input="\n".join(lines), capture_output=True, text=True, encoding="utf-8", check=True)
     answers = ([part.split(";") for part in line.split("|")] for line in done.stdout.splitlines())
     return [{member: its.split(",") if its else [] for member, its in answer} for answer in answers]

@@ -102,6 +102,9 @@ def spark_read(extent: Extent) -> None:
         tempfile.TemporaryDirectory() as merged,
         ExitStack() as stack,
     ):
+        sparklog_topic(merged, OPTIMIZED)
+        run(send_sparklog, root=merged, topic=OPTIMIZED, count=count, value_size=VALUE_SIZE, linger_ms=50)
+        files = optimize(merged, OPTIMIZED)
         cases = []
         if broker is not None:
             topic = stack.enter_context(filled_on_broker(broker, count, VALUE_SIZE))

@@ -230,7 +230,7 @@ class Backend:
 
     def describe(self, name: str) -> TopicDescription:
         """A topic as of now. May block. Raises ``UnknownTopicOrPartitionError``, ``InvalidTopicError``."""
-        with topic_defects(name):
+        with topic_defects(self.log_repeats, name):
             (topic,) = self.admin.describe_topics([name])
         self.topic_names[uuid.UUID(topic.topic_id)] = name
         return topic

@@ -27,7 +27,8 @@ _REPEATS_S = 1.0
 
 
 class Repeats:
-    """Bounds what many clients cause by the same reason, such as a store that is away: an entry a second."""
+    """Bounds what many clients cause by the same reason, such as a store that is away: an entry a second. Two threads
+    that ask at the same time may both be told to write one."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         """``now``: seconds of a clock that never goes back."""
@@ -108,8 +109,8 @@ class ClientLog:
             )
 
     def disconnected(self, error: BaseException) -> str:
-        """Note why it was disconnected; returns that in one word. While the store is away, one of all clients a second
-        is noted."""
+        """Note why it was disconnected; returns that in one word. While the store is away, and of defects, one of all
+        clients a second is noted."""
         if isinstance(error, UnavailableError):
             reason, level = "unavailable", logging.WARNING
         elif isinstance(error, WireError):
@@ -117,8 +118,10 @@ class ClientLog:
         elif isinstance(error, asyncio.TimeoutError):
             reason, level = "idle", logging.INFO
         else:
-            extra = self._about(reason="error")
-            _LOGGER.error("client %s was disconnected by an error", self._client, exc_info=error, extra=extra)
+            left_out = self._repeats.left_out("error")
+            if left_out is not None:
+                text, extra = "client %s was disconnected by an error%s", self._about(reason="error")
+                _LOGGER.error(text, self._client, left_out, exc_info=error, extra=extra)
             return "error"
         why = short(str(error) or "it was idle for too long")
         if reason == "unavailable":

@@ -1,21 +1,32 @@
-"""Unexpected failures with one topic: its part of an answer tells them, and the others' parts are answered."""
+"""Unexpected failures: the log has them, and where it is one with a topic, that part of an answer tells it, and the
+others' parts are answered."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from sparklog.errors import IllegalStateError, SparklogError
-from sparklog.logs import about
+from sparklog.gateway.client_log import Repeats
+from sparklog.logs import about, short
 
-__all__ = ["topic_defects"]
+__all__ = ["log_defect", "topic_defects"]
 
 _LOGGER = logging.getLogger("sparklog.gateway")
 
 
+def log_defect(repeats: Repeats, text: str, *names: object, extra: dict[str, Any] | None = None) -> None:
+    """Log the exception that is being handled, with its trace, which is long: of each kind, which ``text`` is, one a
+    second, since a client may cause it as often as it likes."""
+    left_out = repeats.left_out(text)
+    if left_out is not None:
+        _LOGGER.exception(text + "%s", *names, left_out, extra=extra)
+
+
 @contextmanager
-def topic_defects(topic: str) -> Iterator[None]:
+def topic_defects(repeats: Repeats, topic: str) -> Iterator[None]:
     """Within: what isn't an error of sparklog's is logged and raised as one, which ``UNKNOWN_SERVER_ERROR`` answers.
     Else the whole request would end, and with it the connection, of a client that uses other topics, too."""
     try:
@@ -23,5 +34,5 @@ def topic_defects(topic: str) -> Iterator[None]:
     except SparklogError:
         raise
     except Exception as error:
-        _LOGGER.exception("topic %r can't be read: a defect", topic, extra=about(topic=topic))
+        log_defect(repeats, "topic %r can't be read: a defect", short(topic), extra=about(topic=short(topic)))
         raise IllegalStateError(f"reading topic {topic!r} failed unexpectedly: {error!r}") from error

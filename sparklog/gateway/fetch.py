@@ -147,7 +147,7 @@ class Fetching:
     async def _poll(self, topic: str) -> TopicView:
         known, began_s = self._topics.get(topic), self._loop.time()
         try:
-            with topic_defects(topic):
+            with topic_defects(self._backend.log_repeats, topic):
                 if known is not None:
                     known.looked_s = began_s
                     return await self._backend.run_look(known.poll)  # others may have come in its place meanwhile
@@ -304,7 +304,7 @@ async def _partition(
         offset = partition["fetch_offset"]
         found = view.kept(index, offset, most, least_one=least_one) or view.at_end(index, offset)
         if found is None:
-            with topic_defects(view.name):
+            with topic_defects(backend.log_repeats, view.name):
                 found = await backend.run_look(lambda: view.fetch(index, offset, most, least_one=least_one))
         if found.next_offset is not None and not view.has_sent(index, found.next_offset):
             fetching_of(backend).ahead.add(view, index, found.next_offset)

@@ -15,11 +15,13 @@ from functools import partial
 
 from sparklog.errors import InvalidArgumentError, SparklogError
 from sparklog.gateway.backend import Backend
+from sparklog.gateway.defects import log_defect
 from sparklog.gateway.error_codes import ErrorCode, coordinator_code_of
 from sparklog.gateway.group_coordinated import Coordinated
 from sparklog.gateway.group_look import GroupLook, look_at_group, remove_dead
 from sparklog.gateway.group_offsets import GroupOffsets, KnownTopics
 from sparklog.gateway.group_stay import GroupStay, Standing
+from sparklog.logs import short
 from sparklog.model import ConsumerGroupMetadata, TopicPartition
 
 __all__ = ["Coordinators", "coordinators"]
@@ -227,7 +229,7 @@ class Coordinators:
                 try:
                     self._tick(group, coordinated, elapsed_ms)
                 except Exception:  # of one group; the others go on
-                    _LOGGER.exception("group %s", group)
+                    log_defect(self._backend.log_repeats, "group %s", short(group))
             self._forget_idle(now)
 
     def _tick(self, group: str, coordinated: Coordinated, elapsed_ms: float) -> None:

@@ -23,7 +23,7 @@ async def list_offsets(backend: Backend, request: Request) -> dict[str, Any]:
         at, spec = TopicPartition(topic, partition["partition_index"]), partition["timestamp"]
         try:
             spec = _EARLIEST if spec == _EARLIEST_LOCAL else spec
-            with topic_defects(topic):
+            with topic_defects(backend.log_repeats, topic):
                 found = backend.admin.list_offsets({at: spec})[at]
         except SparklogError as error:
             return {"partition_index": at.partition, "error_code": code_of(error), "timestamp": -1, "offset": -1}

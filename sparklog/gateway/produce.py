@@ -6,7 +6,6 @@ Sending begins when the request was read, in the order of a connection's request
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.defects import log_defect
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.records import BatchError, BatchHeader, batch_headers, decode_batches, decode_rows, is_plain
 from sparklog.gateway.records.batches import TooLargeError, UnsupportedCodecError, UnsupportedMagicError
@@ -38,7 +38,6 @@ from sparklog.producer.outcome import Outcome, Piece, RefusedWithOthersError
 
 __all__ = ["Answer", "begin_part", "begin_produce", "failed", "refused_records"]
 
-_LOGGER = logging.getLogger("sparklog.gateway")
 Answer = dict[str, Any]
 _NO_TIMESTAMP = -1
 """Source: Kafka ``RecordBatch.NO_TIMESTAMP``."""
@@ -93,7 +92,8 @@ async def begin_part(
     except SparklogError as error:
         part.fail(error)
     except Exception as error:  # a defect: the client is told, and the connection's other requests go on
-        _LOGGER.exception("Produce to %s failed unexpectedly", short(topic.get("name") or topic.get("topic_id")))
+        named = short(topic.get("name") or topic.get("topic_id"))
+        log_defect(backend.log_repeats, "Produce to %s failed unexpectedly", named)
         part.fail(error, ErrorCode.UNKNOWN_SERVER_ERROR)
     return part.done
 

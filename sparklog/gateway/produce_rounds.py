@@ -9,7 +9,6 @@ sparklog's own producer, and one call of the event loop tells where they are. Wh
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
@@ -18,6 +17,7 @@ from typing import Any
 from sparklog._native import CORE
 from sparklog.errors import SparklogError
 from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.defects import log_defect
 from sparklog.gateway.error_codes import ErrorCode
 from sparklog.gateway.fetch import Fetching
 from sparklog.gateway.produce import Answer, begin_part, failed, refused_records
@@ -28,12 +28,12 @@ from sparklog.gateway.records.compression import decompress
 from sparklog.gateway.sent_batches import keep_sent
 from sparklog.gateway.users import Rules
 from sparklog.log.data.producer_batch import ProducerBatch
+from sparklog.logs import short
 from sparklog.producer import Producer
 from sparklog.producer.outcome import Outcome, Piece, results_of_pieces
 
 __all__ = ["ProduceRounds", "Sent", "rounds_of"]
 
-_LOGGER = logging.getLogger("sparklog.gateway")
 _ROUND_BYTES = 1_100_000
 """Bound of a round, and of a request that goes into one: to read as much takes a millisecond."""
 _COMPRESSED_BYTES = 131_072
@@ -189,7 +189,7 @@ class _Round:
         except SparklogError as error:
             refused = failed(error)
         except Exception as error:  # a defect: the clients are told, and the next request tries it again
-            _LOGGER.exception("topic %s couldn't be opened", self.topic)
+            log_defect(self._backend.log_repeats, "topic %s couldn't be opened", short(self.topic))
             refused = failed(error, ErrorCode.UNKNOWN_SERVER_ERROR)
         finally:
             self._opening = None
@@ -209,7 +209,7 @@ class _Round:
         except (BatchError, SparklogError):  # sent alone, each has its own answer
             is_sent = False
         except Exception:  # a defect
-            _LOGGER.exception("requests to topic %s couldn't be sent together", self.topic)
+            log_defect(self._backend.log_repeats, "requests to topic %s couldn't be sent together", short(self.topic))
             is_sent = False
         if not is_sent:
             self._sending = self._loop.create_task(self._send_each(self._waiting))

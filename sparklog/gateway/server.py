@@ -145,7 +145,10 @@ class Gateway:
         writer.transport.abort()  # where the task was cancelled before it began
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, (EOFError, OSError)):
-            _LOGGER.error("a connection ended by an error", exc_info=error)
+            text = "a connection ended by an error"
+            left_out = self._backend.log_repeats.left_out(text)
+            if left_out is not None:
+                _LOGGER.error("%s%s", text, left_out, exc_info=error)
 
     async def _turn(self) -> None:
         """Show that the loop turns."""

@@ -10,6 +10,9 @@ import pytest
 import sparklog.gateway
 from sparklog import Admin, NewTopic
 from sparklog.delta.actions import AddFile
+from sparklog.errors import IllegalStateError
+from sparklog.gateway.client_log import ClientLog, Repeats
+from sparklog.gateway.defects import log_defect, topic_defects
 from sparklog.log.cluster import open_cluster
 from sparklog.storage import MemoryStore
 from sparklog.testing import WrappedStore
@@ -97,3 +100,24 @@ def test_what_a_foreign_engine_committed_to_one_topic_hinders_no_other(wire: Wir
     foreign_commit(open_cluster(store).topic_log("bad"), odd)
     told = play(wire)
     assert told == {one: {"bad": UNKNOWN_SERVER_ERROR, "good": 0} for one in told}
+
+
+def test_of_each_kind_of_defect_there_is_an_entry_a_second(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    times_s = [0.0]
+    repeats = Repeats(lambda: times_s[0])
+    for number in range(40):
+        with pytest.raises(IllegalStateError), topic_defects(repeats, f"t{number % 8}"):
+            raise ZeroDivisionError(number)
+        try:
+            raise ZeroDivisionError(number)
+        except ZeroDivisionError:
+            log_defect(repeats, "another of %s", "t")
+        ClientLog(f"client {number}", repeats).disconnected(ZeroDivisionError(number))
+        times_s[0] += 0.0625
+    others = " (and 15 others since the last such entry)"
+    expected = ["topic 't0' can't be read: a defect", "another of t", "client client {} was disconnected by an error"]
+    texts = [one.getMessage() for one in caplog.records]
+    assert texts == [text.format(number) + (others if number else "") for number in (0, 16, 32) for text in expected]
+    assert all(one.exc_info for one in caplog.records)

@@ -1,4 +1,5 @@
-"""Ordinary Produce requests, which most are: those of one turn of the event loop are read and sent together.
+"""Ordinary Produce requests, which most are: those of one turn of the event loop are read and sent together; of some
+turns, where many producers are at work.
 
 A request that is small costs Python far more than its records cost the compiled core. So the core finds the record
 batches of a whole request in one call, and reads those of all requests for a topic in another; they are one batch of
@@ -32,7 +33,7 @@ from sparklog.logs import short
 from sparklog.producer import Producer
 from sparklog.producer.outcome import Outcome, Piece, results_of_pieces
 
-__all__ = ["ProduceRounds", "Sent", "rounds_of"]
+__all__ = ["ProduceRounds", "Sent", "gathers", "rounds_of"]
 
 _ROUND_BYTES = 1_100_000
 """Bound of a round, and of a request that goes into one: to read as much takes a millisecond."""
@@ -41,6 +42,11 @@ _COMPRESSED_BYTES = 131_072
 _COMPRESSED_COST = 4
 """To decompress a byte takes about so many times longer than to read one."""
 _MANY_ROUNDS = 1_000
+_GATHER_S = 0.02
+"""Time between two rounds of a topic where :func:`gathers` says so: more requests share a file of their partition, a
+commit, and what a table of Arrow's costs."""
+_MANY_CONNECTIONS = 8
+_MUCH_BYTES = 131_072
 
 
 class Sent:
@@ -127,13 +133,15 @@ class Sent:
 class _Waiting:
     """The records of one partition in a request, until they are sent."""
 
-    __slots__ = ("batch", "data", "place", "sent")
+    __slots__ = ("batch", "counts", "data", "place", "sent")
 
     def __init__(self, sent: Sent, place: int, data: memoryview, batch: tuple[Any, ...]) -> None:
         self.sent = sent
         self.place = place
         self.data = data
         self.batch = batch
+        self.counts = False
+        """Is it the one of its request that counts as unanswered?"""
 
 
 class _Round:
@@ -146,9 +154,15 @@ class _Round:
         self._loop = asyncio.get_running_loop()
         self._waiting: list[_Waiting] = []
         self._size_bytes = 0
-        self._is_due = False
+        self._due: asyncio.Handle | None = None
+        """The call that ends the turn."""
         self._opening: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[None] | None = None
+        self._unanswered: dict[object, int] = {}
+        """How many requests aren't stored yet, by connection."""
+        self._unanswered_count = 0
+        self._not_before_s = 0.0
+        """The moment at which the next round is due at the soonest, by the loop's clock, unless it is large."""
 
     @property
     def is_held_up(self) -> bool:
@@ -163,6 +177,10 @@ class _Round:
     def add(self, waiting: _Waiting) -> None:
         """Send it at the end of the loop's turn, with what else came in it; where the topic isn't open yet, with what
         comes until it is. Not while it is held up."""
+        if not self._waiting or self._waiting[-1].sent is not waiting.sent:
+            waiting.counts, connection = True, waiting.sent.connection
+            self._unanswered[connection] = self._unanswered.get(connection, 0) + 1
+            self._unanswered_count += 1
         self._waiting.append(waiting)
         self._size_bytes += len(waiting.data) * (_COMPRESSED_COST if waiting.batch[3] else 1)
         if self._opening is not None:
@@ -171,13 +189,17 @@ class _Round:
             self._opening = self._loop.create_task(self._open())
         elif self._size_bytes > _ROUND_BYTES:
             self._send()
-        elif not self._is_due:
-            self._is_due = True
-            self._loop.call_soon(self._end_turn)
+        elif self._due is None:
+            self._due = self._loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
-        self._is_due = False
-        if self._waiting and self._opening is None and self._sending is None:
+        self._due = None
+        if not self._waiting or self._opening is not None or self._sending is not None:
+            return
+        left_s = self._not_before_s - self._loop.time()
+        if left_s > 0:
+            self._due = self._loop.call_later(left_s, self._end_turn)
+        else:
             self._send()
 
     async def _open(self) -> None:
@@ -199,10 +221,24 @@ class _Round:
         waiting, self._waiting, self._size_bytes = self._waiting, [], 0
         for one in waiting:
             one.sent.note_sent()
-            one.sent.settle(one.place, refused)
+            self._settle(one, refused)
+
+    def _settle(self, waiting: _Waiting, result: int | Answer) -> None:
+        """Tell a request where its records are, or the answer to them."""
+        if waiting.counts:
+            left = self._unanswered.pop(waiting.sent.connection) - 1
+            if left:
+                self._unanswered[waiting.sent.connection] = left
+            self._unanswered_count -= 1
+        waiting.sent.settle(waiting.place, result)
 
     def _send(self) -> None:
         """Send what waits, or as much of it as takes the loop little time, and the others in its next turn."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        is_busy = gathers(len(self._unanswered), self._unanswered_count, self._size_bytes)
+        self._not_before_s = self._loop.time() + _GATHER_S if is_busy else 0.0
         try:
             taken = self._readable()
             is_sent = self._try_send(*taken)
@@ -219,9 +255,9 @@ class _Round:
             one.sent.note_sent()
         del self._waiting[: len(taken[0])]
         self._size_bytes = 0
-        if self._waiting and not self._is_due:
-            self._is_due = True
-            self._loop.call_soon(self._end_turn)
+        if self._waiting:
+            self._not_before_s = 0.0
+            self._due = self._loop.call_soon(self._end_turn)
 
     def _readable(self) -> tuple[list[_Waiting], list[memoryview | bytes]]:
         """The first that wait, and their records, as many as make a round once they are decompressed. Raises
@@ -262,11 +298,11 @@ class _Round:
         if outcome.error is not None:
             answer = failed(outcome.error)
             for one in waiting:
-                one.sent.settle(one.place, answer)
+                self._settle(one, answer)
         else:
             results = results_of_pieces(outcome, [one.batch[5] for one in waiting])
             for one, result in zip(waiting, results, strict=True):
-                one.sent.settle(one.place, result if isinstance(result, int) else refused_records(result))
+                self._settle(one, result if isinstance(result, int) else refused_records(result))
             if fetching is not None and outcome.stored is not None:
                 keep_sent(fetching, self.topic, outcome, [(one.batch, one.data) for one in waiting], results)
         if fetching is not None:
@@ -294,7 +330,7 @@ class _Round:
             done.add_done_callback(partial(self._told, one))
 
     def _told(self, waiting: _Waiting, answer: asyncio.Future[Answer]) -> None:
-        waiting.sent.settle(waiting.place, answer.result())
+        self._settle(waiting, answer.result())
         fetching = self._backend.extras.get("fetch")
         if fetching is not None:
             fetching.notify()
@@ -307,6 +343,19 @@ class _Round:
             self._send()
         if self._sending is not None:
             await asyncio.wait([self._sending])
+
+
+def gathers(connections: int, unanswered: int, size_bytes: int) -> bool:
+    """Are there so many producers at work that the next round should wait for more of their requests?
+
+    Not where they wait for answers one by one, since nothing more would come; nor where little is sent.
+
+    Args:
+        connections: those that have requests which aren't stored yet.
+        unanswered: those requests.
+        size_bytes: of the round before.
+    """
+    return connections >= _MANY_CONNECTIONS and unanswered >= 2 * connections and size_bytes >= _MUCH_BYTES
 
 
 class ProduceRounds:

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from sparklog import Admin, NewTopic, TopicPartition
 from sparklog._native import CORE
+from sparklog.gateway import produce_rounds
 from sparklog.gateway.apis import APIS, PRODUCE
 from sparklog.gateway.backend import Backend
 from sparklog.gateway.error_codes import ErrorCode
-from sparklog.gateway.produce_rounds import rounds_of
+from sparklog.gateway.produce_rounds import gathers, rounds_of
 from sparklog.gateway.produced_frame import produced_frame
 from sparklog.gateway.records import BatchError, batch_headers, decode_batches, decode_parts
 from sparklog.gateway.records.batches import CODECS, HEADER_BYTES, batch_with_header
@@ -271,6 +272,72 @@ def test_requests_of_one_turn_are_committed_at_once_and_answered_each(cluster):
 
     assert play(cluster, script) == [[0], [0], [2], [2], [4], [4], [6], [6, 7]]
     assert version_of(cluster) == before + 1
+
+
+def test_rounds_gather_only_where_many_send_much_without_waiting():
+    assert gathers(8, 16, 131_072)
+    assert not gathers(7, 70, 131_072)  # a few clients, however many requests
+    assert not gathers(32, 33, 10_000_000)  # who wait for each answer: nothing more would come
+    assert not gathers(32, 200, 131_071)
+
+
+BUSY = [(connection, number) for number in range(2) for connection in range(8)]
+LARGE = batch(b"x" * 20_000)
+
+
+def held_after(cluster, monkeypatch, script):
+    """Play with a gateway that has just sent a round after which the next one is held for an hour."""
+    monkeypatch.setattr(produce_rounds, "_GATHER_S", 3_600)
+
+    async def run(gateway):
+        sent = [gateway.send(LARGE, connection=connection) for connection, _ in BUSY]
+        assert [await gateway.told(one) for one in sent] == [[number] for number in range(16)]
+        return await script(gateway)
+
+    return play(cluster, run)
+
+
+@needs_core
+def test_a_round_that_is_held_is_sent_once_it_is_large(cluster, monkeypatch):
+    before = version_of(cluster)
+
+    async def script(gateway):
+        sent = [gateway.send(LARGE, connection=number) for number in range(20)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not any(one.is_sent for one in sent)
+        sent += [gateway.send(LARGE, connection=number) for number in range(36)]
+        return [await gateway.told(one) for one in sent]
+
+    assert held_after(cluster, monkeypatch, script) == [[number] for number in range(16, 72)]
+    assert version_of(cluster) <= before + 3
+
+
+@needs_core
+def test_a_round_that_is_held_is_sent_when_the_gateway_ends(cluster, monkeypatch):
+    async def script(gateway):
+        sent = gateway.send(batch(b"a"))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not sent.is_sent
+        await gateway.rounds.close()
+        return await gateway.told(sent)
+
+    assert held_after(cluster, monkeypatch, script) == [16]
+
+
+@needs_core
+def test_whoever_waits_for_each_answer_is_never_held(cluster, monkeypatch):
+    monkeypatch.setattr(produce_rounds, "_GATHER_S", 3_600)
+
+    async def script(gateway):
+        for first in (0, 32, 64):
+            both = memoryview(frame(body([("t", [(0, LARGE), (1, LARGE)])])))
+            sent = [gateway.rounds.begin(both, None, number) for number in range(32)]
+            offsets = [[first + number, first + number] for number in range(32)]
+            assert [await gateway.told(one) for one in sent] == offsets
+
+    play(cluster, script)
 
 
 @needs_core

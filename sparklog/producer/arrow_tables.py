@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from sparklog.errors import InvalidArgumentError, InvalidTypeError, MessageSizeTooLargeError
 from sparklog.log.data.arrow_buffers import one_array
-from sparklog.log.data.encode import record_columns
+from sparklog.log.data.encode import byte_columns, record_columns
 from sparklog.log.data.value_columns import DATA
-from sparklog.log.data.value_sizes import value_sizes
+from sparklog.log.data.value_sizes import most_bytes, value_sizes
 from sparklog.producer.batch import TableBatch
 from sparklog.producer.topic_queue import MAX_BATCH_BYTES
 from sparklog.producer.typed_values import ValueEncoding
@@ -70,17 +70,19 @@ def check_table(
         )
     if table.num_rows == 0:
         raise InvalidArgumentError(f"{call} to {topic!r}: the table has no rows")
-    if "timestamp" not in names:
-        table = table.append_column("timestamp", pa.nulls(table.num_rows))
-    columns = record_columns(table)
-    timestamps = columns["timestamp"].cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
-    columns["timestamp"] = pc.fill_null(timestamps, now_ms)
+    if "timestamp" in names:
+        columns = record_columns(table)
+        timestamps = columns["timestamp"].cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
+        columns["timestamp"] = pc.fill_null(timestamps, now_ms)
+    else:
+        columns = {"timestamp": pa.array(np.full(table.num_rows, now_ms)), **byte_columns(table)}
     columns["partition"] = _partitions(f"{call} to {topic!r}", table, partition_count)
     sizes = _row_sizes(columns["key"], columns["value"])
     if data is not None:
         columns[DATA] = data
-        if data.nbytes > max_record_bytes:
-            sizes = pc.add(sizes, pa.array(value_sizes(one_array(data))))
+        values = one_array(data)
+        if data.nbytes > max_record_bytes and pc.max(sizes).as_py() + most_bytes(values) > max_record_bytes:
+            sizes = pc.add(sizes, pa.array(value_sizes(values)))
     _check_sizes(f"{call} to {topic!r}", sizes, max_record_bytes, limits)
     earliest = pc.min(columns["timestamp"]).as_py()
     if earliest < 0:
@@ -118,9 +120,13 @@ def split_table(table: pa.Table, *, decoded_bytes: int = 0) -> Iterator[pa.Table
     Args:
         decoded_bytes: what a row of bytes counts beside them, for the columns that they become.
     """
+    if table.nbytes + decoded_bytes * table.num_rows <= _LARGEST_PIECE * MAX_BATCH_BYTES:
+        yield table
+        return
     sizes = np.asarray(_row_sizes(table["key"], table["value"]))
     beside = max(0, table.nbytes - int(sizes.sum())) / table.num_rows  # headers and the like: taken as even
-    ends = np.cumsum(sizes + beside + decoded_bytes)
+    ends = sizes + (beside + decoded_bytes)
+    np.cumsum(ends, out=ends)  # in place: new memory costs as much as the sum
     count = max(1, math.ceil(float(ends[-1]) / (_LARGEST_PIECE * MAX_BATCH_BYTES)))
     marks = float(ends[-1]) * np.arange(1, count) / count
     cuts = [0, *np.unique(np.searchsorted(ends, marks, side="right")), table.num_rows]
@@ -145,7 +151,14 @@ def _partitions(where: str, table: pa.Table, partition_count: int) -> pa.Chunked
 
 def _row_sizes(keys: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.ChunkedArray:
     """Bytes of each row's key and value."""
-    return pc.add(*(pc.fill_null(pc.binary_length(column), 0).cast(pa.int64()) for column in (keys, values)))
+    if values.null_count == len(values):  # of a typed topic
+        return _lengths(keys)
+    return pc.add(_lengths(keys), _lengths(values))
+
+
+def _lengths(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    lengths = pc.binary_length(column).cast(pa.int64())
+    return pc.fill_null(lengths, 0) if column.null_count else lengths
 
 
 def _check_sizes(where: str, sizes: pa.ChunkedArray, limit_bytes: int, limits: str) -> None:

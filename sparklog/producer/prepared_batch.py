@@ -341,6 +341,8 @@ def sort_by_partition(table: pa.Table, partitions: I32) -> tuple[I64, list[tuple
 
 def _cut(rows: SortedRows, partitions: I32) -> list[tuple[int, SomeRows]]:
     """The rows of each partition; theirs are in ascending order."""
-    starts = np.flatnonzero(np.diff(partitions, prepend=-1)).tolist()
-    ends = [*starts, len(partitions)][1:]
+    if not len(partitions):
+        return []
+    ends = [*(np.flatnonzero(partitions[1:] != partitions[:-1]) + 1).tolist(), len(partitions)]
+    starts = [0, *ends[:-1]]
     return [(int(partitions[start]), rows.part(start, end - start)) for start, end in zip(starts, ends, strict=True)]

@@ -154,6 +154,8 @@ def sizes_of(table: pa.Table) -> I32:
     if data.null_count == len(data):
         return sizes
     typed = value_sizes(data).astype(np.int32)
+    if data.null_count == 0 and table["value"].null_count == table.num_rows:
+        return typed
     return np.where(np.asarray(data.is_valid()) & (sizes < 0), typed, sizes).astype(np.int32)
 
 

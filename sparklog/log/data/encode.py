@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -22,14 +22,16 @@ from sparklog.log.data.plain_records import encode_plain_records
 from sparklog.log.data.producer_stamp import SEQUENCE_MODULUS, ProducerStamp, next_sequence
 from sparklog.log.data.schema import DATA_SCHEMA, HEADERS, PLAIN_RECORDS, TIMESTAMP, data_schema
 from sparklog.log.data.sorted_rows import Records, SomeRows, SortedRows, as_table
+from sparklog.log.data.typed_columns import SAMPLE, repeats
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID, Leaf, has_values, leaf_column, leaves_of
-from sparklog.log.data.value_stats import value_stats
+from sparklog.log.data.value_stats import stats_of_facts, value_stats
 
 __all__ = [
     "FEW_RECORDS",
     "MAX_TIMESTAMP_MS",
     "EncodedBatch",
     "Records",
+    "byte_columns",
     "decode_file",
     "encode_batch",
     "encode_batches",
@@ -69,13 +71,6 @@ class EncodedBatch:
         return self.record_count - 1
 
 
-_SAMPLE = 512
-"""Values that are looked at for texts that repeat."""
-_LEAST_SAMPLE = 128
-_REPEATING = 0.85
-"""The largest part of a sample that may be different: of 512 texts that are drawn of some 1,500."""
-
-
 def encode_batch(
     records: Records,
     stamp: ProducerStamp,
@@ -104,9 +99,10 @@ def encode_batch(
         raise InvalidArgumentError("a batch holds at least one record")
     if compression not in _CODECS:
         raise InvalidArgumentError(f"compression {compression!r}: expected one of {', '.join(_CODECS)}")
-    plain = _encode_plain(records, stamp, room) if _CODECS[compression] is None else None
-    if plain is not None:
-        return plain
+    if _CODECS[compression] is None:
+        found_bytes = _encode_plain(records, stamp, room) or _encode_typed(records, stamp, leaves, carries_stats, room)
+        if found_bytes is not None:
+            return found_bytes
     if isinstance(records, FewRows | SomeRows):
         records = as_table(records)
     columns = record_columns(records)
@@ -163,6 +159,50 @@ def _encode_plain(records: Records, stamp: ProducerStamp, room: Any) -> EncodedB
     return _encode_few(records, stamp) if records.num_rows <= FEW_RECORDS else _encode_many(records, stamp, room)
 
 
+def _encode_typed(
+    records: Records, stamp: ProducerStamp, leaves: Sequence[Leaf], carries_stats: bool, room: Any
+) -> EncodedBatch | None:
+    """Encode typed records without Arrow's writer; None: :func:`encode_batch` refuses them, or Arrow encodes them."""
+    if isinstance(records, FewRows) or DATA not in records.schema.names or _wraps(stamp, records):
+        return None
+    some = _some_rows(records)
+    start, count = some.start, some.num_rows
+    typed = some.rows.typed()
+    found = typed.leaves(start, count) if typed is not None else {}
+    if typed is None or not found:
+        return None
+    rows = some.rows.plain()
+    low_us, high_us = rows.bounds(start, count)
+    if not _may_be_written(low_us, high_us):
+        return None
+    facts: dict[Leaf, tuple[int, tuple[Any, Any] | None]] = {
+        (name,): (leaf.null_count, leaf.bounds) for name, leaf in found.items()
+    }
+    stats = stats_of_facts(facts, records.schema.field(DATA).type, leaves, count)
+    data = encode_plain_records(
+        rows,
+        start,
+        count,
+        bounds_us=(low_us, high_us),
+        producer_id=stamp.producer_id,
+        producer_epoch=stamp.producer_epoch,
+        base_sequence=stamp.base_sequence,
+        typed=[*((leaf.parts, leaf.chunk) for leaf in found.values()), typed.schema_ids(start, count)],
+        layout=typed.layout,
+        metadata=footer_entry(stats) if carries_stats else {},
+        room=room,
+    )
+    return replace(_plain(data, count, low_us, high_us, stamp), value_stats=stats)
+
+
+def _wraps(stamp: ProducerStamp, records: Records) -> bool:
+    return next_sequence(stamp.base_sequence, records.num_rows - 1) < stamp.base_sequence
+
+
+def _some_rows(records: pa.Table | pa.RecordBatch | SomeRows) -> SomeRows:
+    return records if isinstance(records, SomeRows) else SortedRows(as_table(records)).part(0, records.num_rows)
+
+
 def _encode_few(records: Records, stamp: ProducerStamp) -> EncodedBatch | None:
     """A few plain records as producers prepare them; None: :func:`encode_batch` refuses them."""
     timestamps, keys, values = (
@@ -193,9 +233,9 @@ def _encode_rows(rows: FewRows, stamp: ProducerStamp) -> EncodedBatch | None:
 
 def _encode_many(records: Records, stamp: ProducerStamp, room: Any) -> EncodedBatch | None:
     """Plain records as producers prepare them; None: :func:`encode_batch` refuses them, or Arrow encodes them."""
-    if next_sequence(stamp.base_sequence, records.num_rows - 1) < stamp.base_sequence:
+    if _wraps(stamp, records):
         return None
-    some = records if isinstance(records, SomeRows) else SortedRows(as_table(records)).part(0, records.num_rows)
+    some = _some_rows(records)
     rows = some.rows.plain()
     if rows is None:
         return None
@@ -234,8 +274,12 @@ def record_columns(records: pa.Table | pa.RecordBatch) -> dict[str, Any]:
 
     Raises ``InvalidArgumentError``: no timestamp, a column of a wrong type or there twice, a header without a key.
     """
+    return {"timestamp": _timestamps(records), **byte_columns(records)}
+
+
+def byte_columns(records: pa.Table | pa.RecordBatch) -> dict[str, Any]:
+    """The columns ``key``, ``value`` and ``headers`` of :func:`record_columns`."""
     return {
-        "timestamp": _timestamps(records),
         "key": _column(records, "key", pa.binary()),
         "value": _column(records, "value", pa.binary()),
         "headers": _headers(records),
@@ -278,7 +322,9 @@ def parquet_options(
         statistics += [_path(leaf) for leaf, _ in leaves]
         if first_records is not None:
             texts = (leaf for leaf, kind in leaves if pa.types.is_string(kind))
-            dictionaries += [_path(leaf) for leaf in texts if _repeats(first_records.column(DATA), leaf)]
+            dictionaries += [
+                _path(leaf) for leaf in texts if repeats(leaf_column(first_records.column(DATA).slice(0, SAMPLE), leaf))
+            ]
     return {
         "compression": _CODECS[compression] or "none",
         "store_schema": False,  # Delta's log holds the schema; a copy in every small file is waste
@@ -292,18 +338,6 @@ def parquet_options(
 def _path(leaf: Leaf) -> str:
     """The name of a leaf's column in Parquet."""
     return ".".join((DATA, *leaf))
-
-
-def _repeats(values: pa.ChunkedArray, leaf: Leaf) -> bool:
-    """Are there fewer different texts in a leaf than texts, so that a dictionary of them is smaller and is read faster?
-
-    Judged by the first of them: where it is wrong, Parquet's writer gives a dictionary up that becomes too large.
-    """
-    if len(values) < _LEAST_SAMPLE:
-        return False
-    column = leaf_column(values.slice(0, _SAMPLE), leaf)
-    count = len(column) - column.null_count
-    return bool(count >= _LEAST_SAMPLE and len(column.unique()) <= _REPEATING * count)
 
 
 def open_parquet(source: Any, **options: Any) -> pq.ParquetFile:

@@ -1,16 +1,18 @@
 """The structure of data files that are put together by hand: pages, and the footer that tells where they are.
 
-One row group of the columns of :data:`~sparklog.log.data.schema.DATA_SCHEMA` without ``headers``, in pages of the first
-version, uncompressed: what every reader of Parquet knows. Source: parquet-format, ``parquet.thrift``, by Thrift's
-compact protocol.
+One row group of the columns of :data:`~sparklog.log.data.schema.DATA_SCHEMA` without ``headers``, and of a typed topic
+those of its values, in pages of the first version, uncompressed: what every reader of Parquet knows. Source:
+parquet-format, ``parquet.thrift``, by Thrift's compact protocol.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 from sparklog._version import __version__
@@ -21,10 +23,13 @@ __all__ = [
     "DELTA_BINARY_PACKED",
     "MAGIC",
     "PLAIN",
+    "PLAIN_LAYOUT",
     "RLE",
     "RLE_DICTIONARY",
     "WRITER",
     "Chunk",
+    "Layout",
+    "Leaf",
     "bounds",
     "data_page",
     "dictionary_page",
@@ -32,6 +37,7 @@ __all__ = [
     "footer_begin",
     "footer_pattern",
     "run",
+    "statistics",
     "unzigzag",
     "varint",
     "zigzag",
@@ -61,6 +67,17 @@ _END = b"\x00"
 ``\\x15`` is a 32-bit integer, ``\\x16`` one of 64 bits, ``\\x18`` a string, ``\\x19`` a list, ``\\x1c`` a struct."""
 _BOUNDS_BEGIN, _BOUNDS_LOW = b"\x36\x00\x28", b"\x18"
 """The marks of a column's statistics: no nulls, before the greatest number; and before the least one."""
+_TRUE, _I32, _STRING, _STRUCT = 1, 5, 8, 12
+"""Thrift's types, as its compact protocol has them."""
+_LONG = 15
+"""The least size of a list that has a number of its own."""
+_STRING_FIELD = b"\x18"
+_BOUNDS_AFTER_DATA, _BOUNDS_AFTER_DICTIONARY = bytes([(12 - 9) << 4 | _STRUCT]), bytes([(12 - 11) << 4 | _STRUCT])
+"""The beginning of a column's statistics, behind the place of its data, or of its dictionary."""
+_TWO_ENDS = _END + _END
+_CODED_BEGIN = b"\x19\x2c\x15\x04\x15\x00\x15\x02\x00\x15\x00\x15\x10\x15"
+"""The beginning of the encodings of pages: one of plain values is the dictionary, so many are of places in it."""
+_NO_METADATA: Mapping[bytes, bytes] = MappingProxyType({})
 WRITER = b"sparklog version "
 """The name by which a footer's writer begins."""
 
@@ -75,12 +92,82 @@ class Chunk(NamedTuple):
     encodings: tuple[int, ...] = (PLAIN, RLE)
     dictionary_bytes: int = 0
     """Bytes of the dictionary's page with its header; 0: there is none."""
+    coded_pages: int = 0
+    """So many pages, all there are, have places in the dictionary, and the footer says so: by that engines skip a file
+    whose dictionary lacks a value. 0: it doesn't say."""
 
 
-def dictionary_page(value: bytes) -> bytes:
-    """A dictionary of one number, with its header."""
-    size = zigzag(len(value))
-    return b"\x15\x04\x15" + size + b"\x15" + size + b"\x4c\x15\x02\x15\x00\x00\x00" + value
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A column within a struct, as a footer's schema tells of it."""
+
+    name: str
+    physical: int
+    """Its physical type."""
+    meaning: bytes = b""
+    """Its converted and logical type, as a schema element has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The parts that the footers of all files of the same columns have in common."""
+
+    marks: Sequence[tuple[bytes, bytes]]
+    """The metadata of each column: what lies before its encodings, its type; and what lies between them and the number
+    of its values, its name, and that it isn't compressed."""
+    begin: bytes
+    row_group_begin: bytes
+    end: bytes
+    """The writer's name, but for the mark of its field, and that the bounds of each column are in the order of its
+    type."""
+
+    @classmethod
+    def of(cls, columns: Mapping[str, int | Sequence[Leaf]]) -> Layout:
+        """The layout of optional columns.
+
+        Args:
+            columns: physical types by name; of an optional struct its columns, each optional.
+        """
+        elements, marks = [], []
+        for name, kind in columns.items():
+            if isinstance(kind, int):
+                elements.append(_element(name, kind, _MEANINGS.get(name, b"")))
+                marks.append(_marks(kind, [name]))
+                continue
+            elements.append(b"\x35\x02\x18" + thrift_string(name) + b"\x15" + zigzag(len(kind)) + _END)
+            elements += (_element(leaf.name, leaf.physical, leaf.meaning) for leaf in kind)
+            marks += (_marks(leaf.physical, [name, leaf.name]) for leaf in kind)
+        root = b"\x35\x00\x18" + thrift_string("schema") + b"\x15" + zigzag(len(columns)) + _END
+        orders = b"\x19" + _list(_STRUCT, [b"\x1c\x00\x00"] * len(marks)) + _END
+        return cls(
+            marks=marks,
+            begin=b"\x15\x04\x19" + _list(_STRUCT, [root, *elements]) + b"\x16",
+            row_group_begin=b"\x19\x1c\x19" + _list_begin(_STRUCT, len(marks)),
+            end=thrift_string(WRITER.decode() + __version__) + orders,
+        )
+
+
+def _element(name: str, kind: int, meaning: bytes) -> bytes:
+    return b"\x15" + zigzag(kind) + b"\x25\x02\x18" + thrift_string(name) + meaning + _END
+
+
+def _marks(kind: int, path: Sequence[str]) -> tuple[bytes, bytes]:
+    names = _list(_STRING, [thrift_string(name) for name in path])
+    return b"\x26\x00\x1c\x15" + zigzag(kind) + b"\x19", b"\x19" + names + b"\x15\x00\x16"
+
+
+def _list(kind: int, items: Sequence[bytes]) -> bytes:
+    return _list_begin(kind, len(items)) + b"".join(items)
+
+
+def _list_begin(kind: int, size: int) -> bytes:
+    return bytes([size << 4 | kind]) if size < _LONG else bytes([_LONG << 4 | kind]) + varint(size)
+
+
+def dictionary_page(values: bytes, count: int = 1) -> bytes:
+    """A dictionary of so many plain values, with its header."""
+    size = zigzag(len(values))
+    return b"\x15\x04\x15" + size + b"\x15" + size + b"\x4c\x15" + zigzag(count) + b"\x15\x00\x00\x00" + values
 
 
 def bounds(kind: str, low: int, high: int) -> bytes:
@@ -93,12 +180,39 @@ def bounds(kind: str, low: int, high: int) -> bytes:
     return _BOUNDS_BEGIN + size + struct.pack(kind, high) + _BOUNDS_LOW + size + struct.pack(kind, low) + _END
 
 
-def footer(row_count: int, chunks: Sequence[Chunk]) -> bytes:
-    """The end of a file whose columns lie one behind the other from :data:`MAGIC` on; one for each of
-    :data:`COLUMNS`."""
+def statistics(null_count: int, low: bytes | None, high: bytes | None) -> bytes:
+    """A column's statistics: how many are null, and the least and the greatest value, as plain values have them but
+    without a length; None: nobody knows."""
+    found, field = b"\x36" + zigzag(null_count), 3
+    for number, value in ((5, high), (6, low)):
+        if value is not None:
+            found += bytes([(number - field) << 4 | _STRING]) + varint(len(value)) + value
+            field = number
+    for number, value in ((7, high), (8, low)):  # neither was cut
+        if value is not None:
+            found += bytes([(number - field) << 4 | _TRUE])
+            field = number
+    return found + _END
+
+
+def footer(
+    row_count: int,
+    chunks: Sequence[Chunk],
+    layout: Layout | None = None,
+    metadata: Mapping[bytes, bytes] = _NO_METADATA,
+) -> bytes:
+    """The end of a file whose columns lie one behind the other from :data:`MAGIC` on.
+
+    Args:
+        chunks: one for each column of the layout.
+        layout: None: that of :data:`COLUMNS`.
+        metadata: what else the footer is to have, by key.
+    """
+    layout = layout or PLAIN_LAYOUT
     number = zigzag(row_count)
-    found, at = [_FOOTER_BEGIN, number, _ROW_GROUP_BEGIN], len(MAGIC)
-    for (begin, end), (size_bytes, of_column, encodings, dictionary_bytes) in zip(_CHUNK_MARKS, chunks, strict=True):
+    found, at = [layout.begin, number, layout.row_group_begin], len(MAGIC)
+    for (begin, end), chunk in zip(layout.marks, chunks, strict=True):
+        size_bytes, of_column, encodings, dictionary_bytes, coded_pages = chunk
         whole = zigzag(size_bytes)
         found += (begin, _encodings(encodings), end, number, b"\x16", whole, b"\x16", whole)
         found += (b"\x26", zigzag(at + dictionary_bytes))
@@ -106,17 +220,26 @@ def footer(row_count: int, chunks: Sequence[Chunk]) -> bytes:
             found += (b"\x26", zigzag(at))
         if of_column:
             found += (_BOUNDS_AFTER_DICTIONARY if dictionary_bytes else _BOUNDS_AFTER_DATA, of_column)
+        if coded_pages:  # there are bounds and a dictionary, too
+            found += (_CODED_BEGIN, zigzag(coded_pages), _END)
         found.append(_TWO_ENDS)
         at += size_bytes
     total = zigzag(at - len(MAGIC))
-    found += (b"\x16", total, b"\x16", number, b"\x26\x08\x16", total, b"\x14\x00", _END, _FOOTER_END)
+    found += (b"\x16", total, b"\x16", number, b"\x26\x08\x16", total, b"\x14\x00", _END)
+    entries = [_STRING_FIELD + _bytes(key) + _STRING_FIELD + _bytes(value) + _END for key, value in metadata.items()]
+    found += (b"\x19", _list(_STRUCT, entries), _STRING_FIELD) if entries else (b"\x28",)
+    found.append(layout.end)
     whole_footer = b"".join(found)
     return b"".join((whole_footer, struct.pack("<I", len(whole_footer)), MAGIC))
 
 
+def _bytes(value: bytes) -> bytes:
+    return varint(len(value)) + value
+
+
 def footer_begin(row_count: int) -> tuple[bytes, bytes, bytes]:
     """The beginning of a footer: its columns; the number of rows; and that there is one row group of these columns."""
-    return _FOOTER_BEGIN, zigzag(row_count), _ROW_GROUP_BEGIN
+    return PLAIN_LAYOUT.begin, zigzag(row_count), PLAIN_LAYOUT.row_group_begin
 
 
 def footer_pattern(chunks: Sequence[Chunk]) -> re.Pattern[bytes]:
@@ -130,7 +253,7 @@ def footer_pattern(chunks: Sequence[Chunk]) -> re.Pattern[bytes]:
     """
     number = rb"[\x80-\xff]*[\x00-\x7f]"
     found = []
-    for name, (begin, end), chunk in zip(COLUMNS, _CHUNK_MARKS, chunks, strict=True):
+    for name, (begin, end), chunk in zip(COLUMNS, PLAIN_LAYOUT.marks, chunks, strict=True):
         group = name.encode()
         sizes = rb"(?P=rows)\x16(?P<%b>%b)\x16(?P=%b)" % (group, number, group)
         where, field = rb"\x26(?P<%b_at>%b)" % (group, number), _BOUNDS_AFTER_DATA
@@ -146,41 +269,14 @@ def footer_pattern(chunks: Sequence[Chunk]) -> re.Pattern[bytes]:
         marks = re.escape(begin + _encodings(chunk.encodings) + end)
         found.append(marks + sizes + where + statistics + re.escape(_TWO_ENDS))
     of_group = rb"\x16(?P<total>%b)\x16(?P=rows)\x26\x08\x16(?P=total)\x14\x00\x00" % number
-    rows = re.escape(_FOOTER_BEGIN) + b"(?P<rows>%b)" % number + re.escape(_ROW_GROUP_BEGIN)
+    rows = re.escape(PLAIN_LAYOUT.begin) + b"(?P<rows>%b)" % number + re.escape(PLAIN_LAYOUT.row_group_begin)
     return re.compile(rows + b"".join(found) + of_group, re.DOTALL)
 
 
 @cache
 def _encodings(encodings: tuple[int, ...]) -> bytes:
-    return bytes([len(encodings) << 4 | _I32]) + b"".join(map(zigzag, encodings))
+    return _list(_I32, [*map(zigzag, encodings)])
 
 
-def _schema() -> bytes:
-    root = b"\x35\x00\x18" + thrift_string("schema") + b"\x15" + zigzag(len(COLUMNS)) + _END
-    return root + b"".join(
-        b"\x15" + zigzag(kind) + b"\x25\x02\x18" + thrift_string(name) + _MEANINGS.get(name, b"") + _END
-        for name, kind in COLUMNS.items()
-    )
-
-
-_I32, _STRUCT = 5, 12
-_BOUNDS_AFTER_DATA, _BOUNDS_AFTER_DICTIONARY = bytes([(12 - 9) << 4 | _STRUCT]), bytes([(12 - 11) << 4 | _STRUCT])
-"""The beginning of a column's statistics, behind the place of its data, or of its dictionary."""
-_TWO_ENDS = _END + _END
-_CHUNK_MARKS = tuple(
-    (b"\x26\x00\x1c\x15" + zigzag(kind) + b"\x19", b"\x19\x18" + thrift_string(name) + b"\x15\x00\x16")
-    for name, kind in COLUMNS.items()
-)
-"""The metadata of each column: what lies before its encodings, its type; and what lies between them and the number of
-its values, its name, and that it isn't compressed."""
-_FOOTER_BEGIN = b"\x15\x04\x19" + bytes([(len(COLUMNS) + 1) << 4 | _STRUCT]) + _schema() + b"\x16"
-_ROW_GROUP_BEGIN = b"\x19\x1c\x19" + bytes([len(COLUMNS) << 4 | _STRUCT])
-_FOOTER_END = (
-    b"\x28"
-    + thrift_string(WRITER.decode() + __version__)
-    + b"\x19"
-    + bytes([len(COLUMNS) << 4 | _STRUCT])
-    + b"\x1c\x00\x00" * len(COLUMNS)
-    + _END
-)
-"""The writer's name, and that the bounds of each column are in the order of its type."""
+PLAIN_LAYOUT = Layout.of(COLUMNS)
+"""The layout of :data:`COLUMNS`."""

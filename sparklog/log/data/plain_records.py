@@ -5,15 +5,19 @@ pages the system has to find."""
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from sparklog.log.data.parquet_bytes import (
     DELTA_BINARY_PACKED,
     MAGIC,
     PLAIN,
+    PLAIN_LAYOUT,
     RLE,
     RLE_DICTIONARY,
     Chunk,
+    Layout,
     bounds,
     data_page,
     dictionary_page,
@@ -44,6 +48,9 @@ def encode_plain_records(
     producer_id: int,
     producer_epoch: int,
     base_sequence: int,
+    typed: Sequence[tuple[list[Any], Chunk]] = (),
+    layout: Layout = PLAIN_LAYOUT,
+    metadata: Mapping[bytes, bytes] = MappingProxyType({}),
     room: Any = None,
 ) -> bytes:
     """A data file of some rows, at least one, whose sequences don't wrap.
@@ -51,6 +58,8 @@ def encode_plain_records(
     Args:
         rows: ``PlainRows`` of the core: timestamps in µs, keys and values.
         bounds_us: the least and the greatest timestamp of theirs.
+        typed: the columns of typed values, after ``value``; layout: of a file with them.
+        metadata: what else the footer is to have, by key.
         room: the core's, for several files.
     Returns:
         Bytes, or a view of bytes.
@@ -61,11 +70,12 @@ def encode_plain_records(
         _times(start, count, bounds("<q", *bounds_us)),
         _values(rows, 0, start, count),
         _values(rows, 1, start, count),
+        *typed,
         _constant("<q", producer_id, count, bounds("<q", producer_id, producer_id)),
         _constant("<i", producer_epoch, count, b""),
         _ascending(base_sequence, count, bounds("<i", base_sequence, last)),
     ]
-    end = footer(count, [chunk for _, chunk in columns])
+    end = footer(count, [chunk for _, chunk in columns], layout, metadata)
     parts = [MAGIC, *(part for parts, _ in columns for part in parts), end]
     size = len(MAGIC) + sum(chunk.size_bytes for _, chunk in columns) + len(end)
     data: bytes = rows.assemble(parts, size, room)

@@ -13,7 +13,7 @@ from sparklog.arrow import pa, pc
 from sparklog.log.data.segments import format_timestamp
 from sparklog.log.data.value_columns import DATA, Leaf, leaf_column
 
-__all__ = ["ValueStats", "merged_stats", "value_stats"]
+__all__ = ["ValueStats", "merged_stats", "stats_of_facts", "value_stats"]
 
 _TEXT_CHARACTERS = 32
 """The length of a text in the statistics. Source: Delta ``StatisticsCollection.truncateMinStringAgg``."""
@@ -54,6 +54,12 @@ class ValueStats:
         low, high = found
         known = self._bounds.get(leaf, (low, high))
         self._bounds[leaf] = (min(low, known[0]), max(high, known[1]))
+
+    def put_facts(self, leaf: Leaf, null_count: int, bounds: Bounds | None) -> None:
+        """Say what :meth:`facts` is to say of a leaf."""
+        self._nulls[leaf] = null_count
+        if bounds is not None:
+            self._bounds[leaf] = bounds
 
     def facts(self, leaf: Leaf) -> tuple[int, Bounds | None]:
         """A leaf's number of nulls, and its least and greatest value: dates as days, times as microseconds since the
@@ -104,6 +110,24 @@ def value_stats(values: pa.Array | pa.ChunkedArray, leaves: Sequence[Leaf]) -> M
     stats = ValueStats(leaves)
     stats.add(values, len(values))
     return stats.to_delta(values.type)
+
+
+def stats_of_facts(
+    facts: Mapping[Leaf, tuple[int, Bounds | None]],
+    values: pa.StructType,
+    leaves: Sequence[Leaf],
+    record_count: int,
+) -> Mapping[str, Mapping[str, Any]]:
+    """The statistics of one column ``data`` of which all is known already, as :meth:`ValueStats.to_delta`.
+
+    Args:
+        facts: of each leaf that the values have, as :meth:`ValueStats.facts` has them.
+        values: the type of the column.
+    """
+    stats = ValueStats(leaves)
+    for leaf in leaves:
+        stats.put_facts(leaf, *facts.get(leaf, (record_count, None)))
+    return stats.to_delta(values)
 
 
 def merged_stats(stats: Mapping[str, Any], more: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

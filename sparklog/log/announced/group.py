@@ -335,7 +335,7 @@ class Participation:
         is_time_known = bool(own_paths) or group.store_clock.store_ms(now) is not None
         if now < group.no_listing_until_ticks_ms or not is_time_known:
             return self._wait_for_version(state)
-        later_ms = group.turns.look_beside_listing_ms
+        later_ms = min(group.turns.look_beside_listing_ms, max(0.0, self._deadline.ticks_ms - now) / 2)
 
         def look_later() -> Look[Entry]:
             self._clock.sleep_ms(later_ms)

@@ -187,7 +187,7 @@ class Turns:
     def look_beside_listing_ms(self) -> float:
         """For how long a look waits that is made beside a listing: what it finds is the newer, the later it begins, and
         it delays the create no more if it ends with the listing, as with the quickest of those that are known."""
-        listings = [one for one, _ in self._took if one >= _LEAST_TOOK_MS]
+        listings = [one for one, _ in self._took if one > 0]
         if not (listings and self._looks_took):
             return 0.0
         return max(0.0, min(listings) - self.look_ms)

@@ -27,7 +27,7 @@ cdef extern from *:
             data += written;
             size -= written;
         }
-        if (!size && !close(dup(descriptor))) {  /* closing reports errors too */
+        if (!size && !close(fcntl(descriptor, F_DUPFD_CLOEXEC, 0))) {  /* closing reports errors too */
             snprintf(name, sizeof name, "/proc/self/fd/%d", descriptor);
             answer = linkat(AT_FDCWD, name, AT_FDCWD, target, AT_SYMLINK_FOLLOW) ? -errno : 1;
         }

@@ -306,7 +306,7 @@ def _add(body: Mapping[str, Any]) -> AddFile:
     is_usual = type(path) is str and type(values) is dict and type(size_bytes) is type(modification_ms) is int
     if is_usual and type(data_change) is bool and type(stats) is str:
         parsed = _parsed(stats) if stats else None
-        if parsed is None or type(parsed) is dict:
+        if type(parsed) is dict or not stats:
             return AddFile(
                 path=path,
                 partition_values=values,

@@ -33,6 +33,8 @@ _TEXTS = 0
 _TEXT = pa.string()
 _LEVELS = (1, 2)
 _TIME = "timestamp"
+_MOST_ROWS = 1 << 24
+"""Room is made for as many as the log says, before a file is opened: another engine may have written any number."""
 _MOST_COLUMNS = 32
 """The core reads no more at once."""
 
@@ -61,11 +63,13 @@ def read_columns(
     Returns:
         None: Arrow has to read them.
     """
-    counts = [count for _, count in files if count]
-    if CORE is None or len(counts) < len(files) or not 0 < len(wanted) <= _MOST_COLUMNS:
+    counts = [count for _, count in files if count is not None and count > 0]
+    if CORE is None or len(counts) < len(files) or not 0 < len(wanted) <= _MOST_COLUMNS or sum(counts) > _MOST_ROWS:
         return None
     folder = filesystem.base_path
     paths = tuple(os.fsencode(os.path.join(folder, path)) for path, _ in files)
+    if any(b"\0" in path for path in paths):  # no file has such a name: Arrow says which
+        return None
     schema = CORE.file_schema(paths[0])
     leaves = {} if schema is None else _leaves(schema)
     found = {name: leaves.get(path) for name, (path, _) in wanted.items()}

@@ -282,6 +282,7 @@ ADD_BODY = ADD.to_json()["add"]
         {"add": {**ADD_BODY, "modificationTime": None}},
         {"add": {**ADD_BODY, "stats": '{"numRecords":'}},
         {"add": {**ADD_BODY, "stats": "[1]"}},
+        {"add": {**ADD_BODY, "stats": "null"}},
         {"remove": {"deletionTimestamp": 1}},
         {"remove": {"path": "x", "partitionValues": "y"}},
         {"txn": {"appId": "a"}},

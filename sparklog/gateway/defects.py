@@ -4,6 +4,7 @@ others' parts are answered."""
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,9 +19,10 @@ _LOGGER = logging.getLogger("sparklog.gateway")
 
 
 def log_defect(repeats: Repeats, text: str, *names: object, extra: dict[str, Any] | None = None) -> None:
-    """Log the exception that is being handled, with its trace, which is long: of each kind, which ``text`` is, one a
-    second, since a client may cause it as often as it likes."""
-    left_out = repeats.left_out(text)
+    """Log the exception that is being handled, with its trace, which is long: of each kind, which ``text`` and the
+    exception's class are, one a second, since a client may cause it as often as it likes."""
+    kind = sys.exc_info()[0]
+    left_out = repeats.left_out(text if kind is None else f"{text} {kind.__name__}")
     if left_out is not None:
         _LOGGER.exception(text + "%s", *names, left_out, extra=extra)
 

@@ -176,14 +176,14 @@ class _Round:
 
     def add(self, waiting: _Waiting) -> None:
         """Send it at the end of the loop's turn, with what else came in it; where the topic isn't open yet, with what
-        comes until it is. Not while it is held up."""
+        comes until it is; while it is held up, behind what holds it up, which the same request may have been."""
         if not self._waiting or self._waiting[-1].sent is not waiting.sent:
             waiting.counts, connection = True, waiting.sent.connection
             self._unanswered[connection] = self._unanswered.get(connection, 0) + 1
             self._unanswered_count += 1
         self._waiting.append(waiting)
         self._size_bytes += len(waiting.data) * (_COMPRESSED_COST if waiting.batch[3] else 1)
-        if self._opening is not None:
+        if self._opening is not None or self._sending is not None:
             return
         if not self.producer._pipelines.is_open(self.topic):
             self._opening = self._loop.create_task(self._open())
@@ -230,7 +230,18 @@ class _Round:
             if left:
                 self._unanswered[waiting.sent.connection] = left
             self._unanswered_count -= 1
+            self._end_hold_if_all_wait()
         waiting.sent.settle(waiting.place, result)
+
+    def _end_hold_if_all_wait(self) -> None:
+        """Send what is held, unless other requests are on their way to the store: clients that have as many unanswered
+        as they send at once would send no more, and all would wait."""
+        if self._due is None or not self._not_before_s or self._unanswered_count > len(self._waiting):
+            return
+        if self._unanswered_count == sum(one.counts for one in self._waiting):
+            self._not_before_s = 0.0
+            self._due.cancel()
+            self._due = self._loop.call_soon(self._end_turn)
 
     def _send(self) -> None:
         """Send what waits, or as much of it as takes the loop little time, and the others in its next turn."""
@@ -318,6 +329,8 @@ class _Round:
             await asyncio.gather(*[self._send_in_order(own) for own in by_connection.values()])
         finally:
             self._sending = None
+            if self._waiting and self._due is None:
+                self._due = self._loop.call_soon(self._end_turn)
 
     async def _send_in_order(self, waiting: Sequence[_Waiting]) -> None:
         for one in waiting:
@@ -337,12 +350,12 @@ class _Round:
 
     async def close(self) -> None:
         """Send what waits."""
-        if self._opening is not None:
-            await asyncio.wait([self._opening])
-        while self._waiting and self._sending is None:
-            self._send()
-        if self._sending is not None:
-            await asyncio.wait([self._sending])
+        while not self.is_empty:
+            under_way = self._opening or self._sending
+            if under_way is not None:
+                await asyncio.wait([under_way])
+            else:
+                self._send()
 
 
 def gathers(connections: int, unanswered: int, size_bytes: int) -> bool:

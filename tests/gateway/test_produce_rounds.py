@@ -553,6 +553,38 @@ def test_a_defect_in_opening_a_topic_is_told_and_lasts_for_one_try(cluster, monk
 
 
 @needs_core
+@pytest.mark.parametrize("refusals", [0, 1])
+def test_the_rest_of_a_request_whose_first_part_is_held_up_is_sent(cluster, refusals):
+    """Its first partition makes the round so large that it is sent at once, and one by one where there is no room."""
+    large, small = batch(b"x" * 600_000), batch(b"y" * 300_000)
+
+    async def script(gateway):
+        queue = gateway.backend.producer(-1)._pipelines.get("t").queue
+        real, refused = queue.try_add_tables, [False] * refusals
+        queue.try_add_tables = lambda given: refused.pop() if refused else real(given)
+        sent = [gateway.send(large, connection="a"), gateway.send(small, connection="b")]
+        both = memoryview(frame(body([("t", [(0, small), (1, batch(b"rest"))])])))
+        sent.append(gateway.rounds.begin(both, None, "c"))
+        return [await gateway.told(one) for one in sent]
+
+    assert play(cluster, script) == [[0], [1], [2, 0]]
+
+
+@needs_core
+def test_a_round_is_held_no_longer_once_all_that_is_unanswered_waits_in_it(cluster, monkeypatch):
+    """Clients that have as many requests under way as they send without an answer send nothing more."""
+    monkeypatch.setattr(produce_rounds, "_GATHER_S", 3_600.0)
+
+    async def script(gateway):
+        first = [gateway.send(batch(b"x" * 20_000), connection=number % 8) for number in range(16)]
+        await asyncio.sleep(0)  # the round is sent, and the next one held
+        second = [gateway.send(batch(b"y"), connection=number) for number in range(8)]
+        return [await asyncio.wait_for(gateway.told(one), 60) for one in [*first, *second]]
+
+    assert play(cluster, script) == [[number] for number in range(24)]
+
+
+@needs_core
 def test_closing_sends_what_waits_for_its_topic(cluster):
     async def script(gateway):
         gateway.send(batch(b"a"))

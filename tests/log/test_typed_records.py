@@ -289,6 +289,16 @@ def test_a_dictionary_has_only_the_texts_of_its_file():
         ]
 
 
+def test_texts_that_repeat_in_each_file_alone_have_a_dictionary_too():
+    """As keys do, which each lie in one partition of many."""
+    customers = np.random.default_rng(7).integers(0, 4_000, 16_000)
+    order = np.argsort(customers % 16, kind="stable")
+    rows = SortedRows(prepared(values_of(customer=[f"customer-{at}" for at in customers])), order)
+    data = encode_batch(rows.part(0, 900), STAMP).data
+    column = pq.read_metadata(pa.BufferReader(data)).row_group(0).column(4)
+    assert (column.path_in_schema, column.has_dictionary_page) == ("data.customer", True)
+
+
 def test_more_different_texts_than_a_dictionary_may_have_are_written_plainly():
     texts = [*["same"] * 600, *(f"text {at}" for at in range(300))]
     with mock.patch.object(typed_columns, "_MOST_DIFFERENT", 300):

@@ -118,7 +118,7 @@ def leaf_pages(
         return _Numbers(_in_order(_values(column, given), order).astype(stored, copy=False), levels)
     if pa.types.is_boolean(column.type):
         return _Flags(_in_order(_flags(column), order), levels)
-    if pa.types.is_string(column.type) and repeats(column):
+    if pa.types.is_string(column.type) and repeats(column if order is None else take_rows(column, order[:SAMPLE])):
         coded = column.dictionary_encode()
         texts = coded.dictionary
         if len(texts) <= _MOST_DIFFERENT and texts.nbytes <= _PAGE_BYTES:

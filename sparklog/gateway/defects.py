@@ -24,7 +24,7 @@ def log_defect(repeats: Repeats, text: str, *names: object, extra: dict[str, Any
     kind = sys.exc_info()[0]
     left_out = repeats.left_out(text if kind is None else f"{text} {kind.__name__}")
     if left_out is not None:
-        _LOGGER.exception(text + "%s", *names, left_out, extra=extra)
+        _LOGGER.exception("%s%s", text % names if names else text, left_out, extra=extra)
 
 
 @contextmanager

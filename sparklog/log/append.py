@@ -435,8 +435,6 @@ class TopicWriter:
             self._state = load_batches(self._state, self._batches, deadline=deadline)
         elif any(verdict.error is not None for verdict in self._batches.judge(batches)):
             retry(self.refresh, deadline=deadline)
-        else:
-            return
         search_older_batches(self._state, self._batches, batches, deadline=deadline)
 
     def _new_append(self, files: Sequence[StagedFile], turns: Participation) -> Append:

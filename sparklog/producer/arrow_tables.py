@@ -59,8 +59,7 @@ def check_table(
     data: pa.ChunkedArray | None = None
     if encoding is not None:
         checked = encoding.check_table(table)
-        has_data = DATA in checked.column_names
-        data, table = (checked[DATA], checked.drop_columns([DATA])) if has_data else (None, checked)
+        data, table = (checked[DATA], checked.drop_columns([DATA])) if DATA in checked.column_names else (None, checked)
     names = table.column_names
     unknown = sorted(set(names) - set(_KNOWN))
     if unknown or not {"key", "value"} & set(names):

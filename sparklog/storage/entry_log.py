@@ -220,8 +220,7 @@ class EntryLog(ABC, Generic[E]):
                 unknown = True
                 if not error.retriable or deadline.has_passed:
                     raise _unknown_outcome(path, error) from error
-                backoff = backoff or Backoff(self.clock)
-                backoff.wait()
+                (backoff := backoff or Backoff(self.clock)).wait()
                 continue
             if found is None:  # taken a moment ago and gone now: somebody cleans below us
                 raise PositionLost(path)

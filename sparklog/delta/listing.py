@@ -28,6 +28,7 @@ __all__ = [
     "list_log",
     "list_log_at",
     "list_short_log",
+    "look_past",
     "read_checkpoint_hint",
     "read_hint",
     "still_there",
@@ -187,6 +188,24 @@ def versions_after(log: DeltaLog, version: int) -> list[int]:
     return [name for name in names if isinstance(name, int) and name > version]
 
 
+def look_past(
+    log: DeltaLog, version: int, *, checkpoint_version: int
+) -> tuple[list[int], tuple[int, int | None] | None]:
+    """The versions beyond ``version``, as :func:`versions_after` tells them, and the newest complete checkpoint beyond
+    ``checkpoint_version`` with the time it was written, by the store's time, ms since the epoch; None without one.
+
+    One LIST for each 1,000 objects beyond the lower of the two.
+    """
+    after = version_prefix(log.table, min(version, checkpoint_version) + 1)
+    listed = list(log.store.list(log_folder(log.table), after=after))
+    names = (parse_name(found.path.rpartition("/")[2]) for found in listed)
+    versions = [name for name in names if isinstance(name, int) and name > version]
+    (best, _), parts = _best_checkpoint(_checkpoint_parts(listed))
+    if best <= checkpoint_version:
+        return versions, None
+    return versions, (best, max((part.modified_ms for part in parts), default=None))
+
+
 def is_untouched(log: DeltaLog, version: int, listed: ObjectInfo) -> bool:
     """Is the entry of a listing still the same object, and was nothing from its version on cleaned before this call?
 
@@ -204,16 +223,11 @@ def is_untouched(log: DeltaLog, version: int, listed: ObjectInfo) -> bool:
 
 
 def _arrange(objects: Iterable[ObjectInfo], without: frozenset[int], *, began_ticks_ms: float) -> Listing | None:
-    entries: list[tuple[int, ObjectInfo]] = []
-    parts: dict[tuple[int, int], list[tuple[CheckpointPart, ObjectInfo]]] = {}
-    for found in objects:
-        name = parse_name(found.path.rpartition("/")[2])
-        if isinstance(name, int):
-            entries.append((name, found))
-        elif name is not None and name.version not in without:
-            parts.setdefault((name.version, name.parts), []).append((name, found))
-    complete = [key for key, found_parts in parts.items() if len(found_parts) == key[1]]
-    best = max(complete, default=(-1, 0))
+    listed = list(objects)
+    names = ((parse_name(found.path.rpartition("/")[2]), found) for found in listed)
+    entries = [(name, found) for name, found in names if isinstance(name, int)]
+    parts = _checkpoint_parts(listed, without)
+    best, best_parts = _best_checkpoint(parts)
     entries = [(version, found) for version, found in sorted(entries, key=lambda e: e[0]) if version >= best[0]]
     if not entries:
         if parts:
@@ -223,7 +237,27 @@ def _arrange(objects: Iterable[ObjectInfo], without: frozenset[int], *, began_ti
         return None
     return Listing(
         checkpoint_version=best[0],
-        checkpoint_parts=tuple(found for _, found in sorted(parts.get(best, []), key=lambda p: p[0].part)),
+        checkpoint_parts=best_parts,
         entries=tuple(entries),
         began_ticks_ms=began_ticks_ms,
     )
+
+
+_Parts = dict[tuple[int, int], list[tuple[CheckpointPart, ObjectInfo]]]
+"""The parts of checkpoints that were listed, by version and the number of parts."""
+
+
+def _checkpoint_parts(objects: Iterable[ObjectInfo], without: frozenset[int] = frozenset()) -> _Parts:
+    parts: _Parts = {}
+    for found in objects:
+        name = parse_name(found.path.rpartition("/")[2])
+        if isinstance(name, CheckpointPart) and name.version not in without:
+            parts.setdefault((name.version, name.parts), []).append((name, found))
+    return parts
+
+
+def _best_checkpoint(parts: _Parts) -> tuple[tuple[int, int], tuple[ObjectInfo, ...]]:
+    """The highest complete checkpoint, by version and the number of parts, and its parts in order; version -1 without
+    one."""
+    best = max((key for key, found in parts.items() if len(found) == key[1]), default=(-1, 0))
+    return best, tuple(found for _, found in sorted(parts.get(best, []), key=lambda pair: pair[0].part))

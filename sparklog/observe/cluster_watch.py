@@ -65,8 +65,8 @@ _FIRST_AT_ONCE = 128
 _CLUSTERS_OWN = 2
 """The first calls of the first look are of the whole cluster: transactions, and when it was maintained."""
 _UNREAD = IllegalStateError("nothing was read of it")
-_OFTEN_CHECKPOINTED = 100
-"""Versions after which a checkpoint is likely: only then is it looked for."""
+_MOST_CHECKED = 500
+"""Topics whose newer checkpoints a look looks for by a LIST each, as very many may become due together."""
 
 _ABOUT = {"transaction": "transactional_id"}
 """The name in log records, where it is another."""
@@ -234,19 +234,23 @@ class ClusterWatch:
         self._topics = {name: watch for name, watch in self._topics.items() if name in there}
         self._forget("topic", lambda name: name in there)
         known = [one for name, one in self._topics.items() if name not in seen and self._is_due("topic", name)]
-        busy = [watch for watch in known if watch.is_busy or watch.is_behind]
-        quiet = [watch for watch in known if not (watch.is_busy or watch.is_behind)]
+        due = [*islice((watch for watch in known if watch.is_checkpoint_due), _MOST_CHECKED)]
+        checked = {watch.name for watch in due}
+        left = [watch for watch in known if watch.name not in checked]
+        busy = [watch for watch in left if watch.is_busy or watch.is_behind]
+        quiet = [watch for watch in left if not (watch.is_busy or watch.is_behind)]
+        self._each("topic", due, TopicWatch.look_past_checkpoint)
         changed = self._look_at_entries(quiet, ahead=1)
         for watch in self._look_at_entries(changed, ahead=AHEAD_WHEN_CHANGED):
             watch.is_busy = True
         self._each("topic", busy, TopicWatch.look_at_newest)
         if self._clock.ticks_ms() - self._files_ticks_ms >= _FILES_EVERY_MS:
             self._files_ticks_ms = self._clock.ticks_ms()
-            self._each("topic", [watch for watch in busy if watch.is_behind], TopicWatch.catch_up_files)
-            old = [watch for watch in known if watch.figures.uncheckpointed_count > _OFTEN_CHECKPOINTED]
-            self._each("topic", old, TopicWatch.refresh_checkpoint)
-        now_ms = self._clock.now_ms()
-        self._each("topic", [watch for watch in known if _is_outdated(watch, now_ms)], TopicWatch.recompute)
+            self._each("topic", [watch for watch in [*due, *busy] if watch.is_behind], TopicWatch.catch_up_files)
+            self._each(
+                "topic", [watch for watch in known if watch.is_often_checkpointed], TopicWatch.refresh_checkpoint
+            )
+        self._each("topic", [watch for watch in known if watch.is_outdated], TopicWatch.recompute)
         new = [name for name in names if name not in self._topics and self._is_due("topic", name)]
         self._load_topics(new, at_once=at_once)
 
@@ -426,11 +430,6 @@ def _caught(call: Callable[[str], T], name: str) -> T | Exception:
         return call(name)
     except Exception as error:
         return error
-
-
-def _is_outdated(watch: TopicWatch, now_ms: int) -> bool:
-    """Has a step of maintenance become due since the figures were computed, or a day passed?"""
-    return any(watch.computed_ms < due_ms <= now_ms for due_ms in watch.figures.due_ms.values())
 
 
 def _disk_usage(uri: str) -> tuple[int, int] | None:

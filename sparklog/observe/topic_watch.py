@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from sparklog.delta.actions import AddFile, Entry
 from sparklog.delta.checkpoint_content import CheckpointReader
-from sparklog.delta.listing import checkpoint_time_ms, read_hint, versions_after
+from sparklog.delta.listing import checkpoint_time_ms, look_past, read_hint, versions_after
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.snapshot import open_newest
 from sparklog.log.catch_up import apply_look
@@ -37,6 +37,11 @@ _MOST_CAUGHT_UP = 256
 _TRUSTS = 5
 """Times the trust of others (rule L1, trust): entries stay for ten times it after their successor came."""
 _MOST_SAMPLES = 64
+_OFTEN_CHECKPOINTED = 100
+"""Versions behind the newest known checkpoint after which there is likely a newer one."""
+_CHECKPOINT_EVERY_MS = 1_800_000.0
+"""How often a newer checkpoint is looked for where there are fewer versions behind the one that is known. On object
+stores it takes a LIST in place of a look's GET, at a dozen times the price."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +119,8 @@ class TopicWatch:
         """May there be more new commits than a look reads one by one? So it is held of a topic that was just loaded."""
         self.computed_ms = 0
         """When the figures were computed, ms since the epoch."""
+        self._checked_ticks_ms = 0.0
+        """When a newer checkpoint was last looked for."""
         self._load()
 
     @property
@@ -130,6 +137,23 @@ class TopicWatch:
     def is_behind(self) -> bool:
         """Are there commits of which the files aren't known yet?"""
         return self._figures.files_version < self._figures.delta_version
+
+    @property
+    def is_often_checkpointed(self) -> bool:
+        """Has it so many commits behind the checkpoint that is known that there is likely a newer one?"""
+        return self._figures.uncheckpointed_count > _OFTEN_CHECKPOINTED
+
+    @property
+    def is_checkpoint_due(self) -> bool:
+        """Should the next look be :meth:`look_past_checkpoint`, as the checkpoint that is known may be an old one?"""
+        is_short = 0 < self._figures.uncheckpointed_count <= _OFTEN_CHECKPOINTED
+        return is_short and self._clock.ticks_ms() - self._checked_ticks_ms >= _CHECKPOINT_EVERY_MS
+
+    @property
+    def is_outdated(self) -> bool:
+        """Has a step of maintenance become due since the figures were computed, or a day passed?"""
+        now_ms = self._clock.now_ms()
+        return any(self.computed_ms < due_ms <= now_ms for due_ms in self._figures.due_ms.values())
 
     def next_paths(self, ahead: int) -> list[str]:
         """The names of the entries that come next, for whoever looks at many topics in one call."""
@@ -158,9 +182,22 @@ class TopicWatch:
 
     def look_at_newest(self) -> None:
         """The look at a busy topic: a LIST, and a GET for each of one or two new entries, else one for the newest."""
-        known = self._newest
         began = self._clock.ticks_ms()
-        versions = versions_after(self._log, known.version)
+        self._look_at_versions(versions_after(self._log, self._newest.version), began_ticks_ms=began)
+
+    def look_past_checkpoint(self) -> None:
+        """The look at a topic of which a newer checkpoint may be there, for the same requests as
+        :meth:`look_at_newest`: the LIST begins at the checkpoint that is known."""
+        began, state = self._clock.ticks_ms(), self._state
+        versions, checkpoint = look_past(self._log, self._newest.version, checkpoint_version=state.checkpoint_version)
+        self._checked_ticks_ms = began
+        if checkpoint is not None:
+            self._note_checkpoint(*checkpoint)
+        self._look_at_versions(versions, began_ticks_ms=began)
+
+    def _look_at_versions(self, versions: Sequence[int], *, began_ticks_ms: float) -> None:
+        """Go on to the newest of the versions that a look has found beyond what is known."""
+        known, began = self._newest, began_ticks_ms
         self.is_busy = len(versions) > _FEW
         if not versions:
             self._newest = advance(known, version=known.version, token=known.token, tail_seen_at=began)
@@ -203,8 +240,14 @@ class TopicWatch:
         """Learn of a newer checkpoint: a GET, and a LIST where there is one."""
         hint = read_hint(self._log)
         if hint > self._state.checkpoint_version:
-            self._state.checkpoint_version, self._state.checkpoint_ms = hint, checkpoint_time_ms(self._log, hint)
+            self._note_checkpoint(hint, checkpoint_time_ms(self._log, hint))
+        self._checked_ticks_ms = self._clock.ticks_ms()
+
+    def _note_checkpoint(self, version: int, written_ms: int | None) -> None:
+        self._state.checkpoint_version, self._state.checkpoint_ms = version, written_ms
+        if not self.is_behind:
             self.recompute()
+        self._figures = replace(self._figures, checkpoint_version=version, checkpoint_ms=written_ms)
 
     def recompute(self) -> None:
         """Compute the figures anew, as time has passed. No request."""
@@ -230,7 +273,9 @@ class TopicWatch:
             raise self._state.unreadable.with_traceback(None)
 
     def _load(self) -> None:
+        began = self._clock.ticks_ms()
         self._keep(load_state(self._log, is_once=True), None)
+        self._checked_ticks_ms = began
         self.is_busy = True
 
     def _change(self, change: Callable[[], list[Entry]]) -> None:

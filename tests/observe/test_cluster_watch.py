@@ -109,7 +109,7 @@ def test_the_age_of_a_checkpoint_is_known_by_the_time_of_the_store(
     here: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of one that was there when the topic was loaded, and of one that came later; as the newest commit tells of it."""
-    monkeypatch.setattr("sparklog.observe.cluster_watch._OFTEN_CHECKPOINTED", 1)
+    monkeypatch.setattr("sparklog.observe.topic_watch._OFTEN_CHECKPOINTED", 1)
     writer, log = here.topic("t"), here.cluster.topic_log("t")
     here.append(writer, "a")
     watch = ClusterWatch(here.cluster)
@@ -127,6 +127,29 @@ def test_the_age_of_a_checkpoint_is_known_by_the_time_of_the_store(
     light = newest_topic(here.cluster, "t")
     assert isinstance(light, NewestTopic)
     assert light.figures.checkpoint_ms == written_ms
+
+
+def test_a_checkpoint_of_a_topic_with_few_commits_is_known_half_an_hour_later(here: Watched) -> None:
+    """Within the budget of each look: one request for a topic in which nothing was committed, three for another."""
+    writer, log = here.topic("t"), here.cluster.topic_log("t")
+    here.append(writer, "a")
+    write_checkpoint(log)
+    watch = ClusterWatch(here.cluster)
+    for _ in range(2):
+        watch.look()
+    for commits, version in ((2, 3), (1, 4), (0, 4)):
+        for minute in range(32):
+            if minute == 29:  # the next look but one looks for a checkpoint
+                for _ in range(commits):
+                    here.append(writer, "b")
+            if minute == 30 and commits:
+                write_checkpoint(log)
+            here.requests()
+            found = topic(watch.look(), "t")
+            assert here.requests() <= (3 if minute in (29, 30) and commits else 1) + LISTINGS
+            here.clock.advance(60_000)
+        assert (found.checkpoint_version, found.uncheckpointed_count) == (version, 0)
+        assert found.record_count == ends(watch.look(), "t")[0] == version
 
 
 def test_figures_of_a_topic_are_those_of_its_log(here: Watched) -> None:

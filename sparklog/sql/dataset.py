@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from sparklog.log.state import TopicState, load_state
 from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
 from sparklog.sql.column_use import columns_used
 from sparklog.sql.file_bounds import ColumnBounds, FileBounds
-from sparklog.sql.files import files_of
+from sparklog.sql.files import files_of, missing_file
 from sparklog.sql.segment_rows import TEXTS, RowSource, SegmentRows, live_segments, read_batches
 
 __all__ = ["TOPIC_COLUMNS", "topic_dataset"]
@@ -139,12 +140,13 @@ def topic_dataset(
         kinds = {fields[field.name]: TEXTS for field in values if pa.types.is_string(field.type)}
         schema = pa.schema([field.with_type(kinds.get(field.name, field.type)) for field in plain])
     dataset = TopicDataset(fragments, schema, format_, nowhere)
-    files = files_of(cluster.store, [rows.path for rows in segments])
+    missing = partial(missing_file, topic, head.delta_version)
+    files = files_of(cluster.store, [rows.path for rows in segments], missing)
     dataset.segments = segments
     dataset.plain_schema = plain
     dataset.statistics = whole.statistics
     dataset._found = ([], FileBounds([], len(segments)))
-    dataset.source = RowSource(files.filesystem, topic, time_type, values, fields)
+    dataset.source = RowSource(files.filesystem, topic, time_type, values, fields, missing)
     if files.copy is not None:
         weakref.finalize(dataset, files.copy.cleanup)
     return dataset

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["QueryResult", "connect", "connection_for", "duckdb_module", "query", "quoted_name", "told_in_one_line"]
 
 _BATCH_ROWS = 10_000
+_ARROWS_WORDS = re.compile(r"\AInvalid Input Error: reading the Arrow source failed: (Unknown error|IOError): ")
+"""The words that stand before the message of an error that was raised while a file was read."""
 
 
 def connect(
@@ -306,5 +308,7 @@ def told_in_one_line() -> Iterator[None]:
     try:
         yield
     except (duckdb_module().Error, pa.ArrowException, OSError) as error:
-        message = str(error).split("\n\nLINE ")[0]
+        # Of what reading a file raises, DuckDB has the message and then the trace.
+        message = str(error).split("\n\nLINE ")[0].partition(". Detail: Python exception: Traceback ")[0]
+        message = _ARROWS_WORDS.sub("", message)
         raise InvalidArgumentError(" ".join(message.split())) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pyarrow.fs as pafs
 from sparklog.errors import ObjectNotFoundError
 from sparklog.storage import ObjectStore
 
-__all__ = ["Files", "files_of", "is_local"]
+__all__ = ["Files", "files_of", "is_local", "missing_file"]
 
 _READ_AT_ONCE = 32
 
@@ -27,14 +27,24 @@ class Files:
     copy: tempfile.TemporaryDirectory[str] | None = None
 
 
-def files_of(store: ObjectStore, paths: Sequence[str]) -> Files:
+def missing_file(topic: str, version: int, path: str) -> ObjectNotFoundError:
+    """The error that a data file of a version of a topic isn't there."""
+    return ObjectNotFoundError(
+        f"topic {topic!r} as of version {version}: data file {path} isn't there: files of that version were "
+        "deleted since"
+    )
+
+
+def files_of(store: ObjectStore, paths: Sequence[str], missing: Callable[[str], ObjectNotFoundError]) -> Files:
     """A file system that has the objects at ``paths``.
 
     Of a folder or an S3 bucket it is Arrow's own, and reads when it is asked to. Of any other store, as one in memory,
     the objects are copied to a temporary folder now: see :meth:`~sparklog.storage.ObjectStore.arrow_filesystem`.
 
+    Args:
+        missing: makes the error that one of them isn't there.
     Raises:
-        ObjectNotFoundError: one of them is gone.
+        ObjectNotFoundError: that one.
         InvalidConfigurationError, StoreError.
     """
     filesystem = store.arrow_filesystem()
@@ -43,7 +53,7 @@ def files_of(store: ObjectStore, paths: Sequence[str]) -> Files:
     copy = tempfile.TemporaryDirectory(prefix="sparklog-sql-")
     try:
         for start in range(0, len(paths), _READ_AT_ONCE):
-            _copy(store, paths[start : start + _READ_AT_ONCE], Path(copy.name))
+            _copy(store, paths[start : start + _READ_AT_ONCE], Path(copy.name), missing)
     except BaseException:
         copy.cleanup()
         raise
@@ -55,10 +65,12 @@ def is_local(filesystem: Any) -> bool:
     return isinstance(getattr(filesystem, "base_fs", filesystem), pafs.LocalFileSystem)
 
 
-def _copy(store: ObjectStore, paths: Sequence[str], folder: Path) -> None:
+def _copy(
+    store: ObjectStore, paths: Sequence[str], folder: Path, missing: Callable[[str], ObjectNotFoundError]
+) -> None:
     for path, data in zip(paths, store.read_many(paths), strict=True):
         if data is None:
-            raise ObjectNotFoundError(f"{store.uri}/{path}: no such object")
+            raise missing(path)
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)

@@ -14,13 +14,14 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotFoundError
+from sparklog.errors import CorruptRecordError, InvalidArgumentError
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.schema import TIMESTAMP
 from sparklog.log.data.value_columns import DATA, Leaf, leaf_column, view_columns
@@ -28,7 +29,7 @@ from sparklog.sql.confined import confine
 from sparklog.sql.dataset import TOPIC_COLUMNS, load_living
 from sparklog.sql.duck import duckdb_module
 from sparklog.sql.file_bounds import not_ruled_out
-from sparklog.sql.files import is_local
+from sparklog.sql.files import is_local, missing_file
 from sparklog.sql.filtering import rows_where
 from sparklog.sql.topic_files import TopicFile, file_schema, parquet_format, topic_files
 
@@ -133,10 +134,10 @@ class TopicSearch:
         """
         if search.limit < 1:
             raise InvalidArgumentError(f"limit: got {search.limit}, expected 1 or more")
-        self._version = version
         log = cluster.topic_log(topic)
         state = load_living(log, topic, version)
         self._store = cluster.store
+        self._missing = partial(missing_file, topic, state.head.delta_version)
         self._search = search
         self._schema = file_schema(state)
         self._condition = _condition(search, self._schema)
@@ -158,6 +159,7 @@ class TopicSearch:
 
         Raises:
             InvalidArgumentError: what DuckDB says of the condition.
+            ObjectNotFoundError: a data file was deleted; names it, the topic and the version.
             CorruptRecordError: a data file can't be read; names it.
             StoreError.
         """
@@ -238,11 +240,9 @@ class TopicSearch:
                 if self._is_cancelled or self._is_over:
                     break
             return found
-        except (pa.ArrowException, FileNotFoundError) as error:
-            if self._version is not None and isinstance(error, FileNotFoundError):
-                raise ObjectNotFoundError(
-                    f"data file {file.path} of version {self._version} isn't there any more: maintenance has deleted it"
-                ) from error
+        except FileNotFoundError as error:
+            raise self._missing(file.path) from error
+        except pa.ArrowException as error:
             raise CorruptRecordError(f"data file {file.path} can't be read: {error}") from error
 
     def _wanted_deltas(self, fragment: Any, condition: Any) -> Any:
@@ -280,7 +280,7 @@ class TopicSearch:
             )
         [data] = self._store.read_many([file.path])
         if data is None:
-            raise ObjectNotFoundError(f"{self._store.uri}/{file.path}: no such object")
+            raise self._missing(file.path)
         return parquet_format().make_fragment(pa.BufferReader(data), partition_expression=file.known)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import CorruptRecordError
+from sparklog.errors import CorruptRecordError, ObjectNotFoundError
 from sparklog.log.data.encode import open_parquet
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.record_reading import conform, kind_of
@@ -73,6 +73,8 @@ class RowSource:
     """The fields of all values; none where the topic has no schema."""
     columns: Mapping[str, str]
     """The column of each field."""
+    missing: Callable[[str], ObjectNotFoundError]
+    """Makes the error that a file isn't there, of its path."""
 
     @property
     def is_local(self) -> bool:
@@ -102,6 +104,7 @@ def read_batches(
         filter: an expression, of columns that aren't; row groups of larger files that it rules out are not read. Rows
             are not filtered.
     Raises:
+        ObjectNotFoundError: a file was deleted; names the file, the topic and the version.
         CorruptRecordError: a file is truncated or no Parquet, or doesn't number its records; names the file.
         OSError: what Arrow says of a file that can't be read.
     """
@@ -301,6 +304,8 @@ def _leaf_columns(source: RowSource, schema: pa.Schema) -> dict[str, str]:
 def _open(source: RowSource, path: str, **options: Any) -> pq.ParquetFile:
     try:
         return open_parquet(source.filesystem.open_input_file(path), pre_buffer=not source.is_local, **options)
+    except FileNotFoundError as error:
+        raise source.missing(path) from error
     except (pa.ArrowException, ValueError) as error:
         raise CorruptRecordError(f"corrupt data file {path}: {error}") from error
 

@@ -12,11 +12,13 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.delta.snapshot import open_newest
+from sparklog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.schema import DATA_SCHEMA, TIMESTAMP
 from sparklog.log.data.value_bounds import bound_columns
 from sparklog.log.data.value_columns import leaves_of, view_columns
+from sparklog.log.head import head_of_info
 from sparklog.log.state import TopicState, load_state
 from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
 from sparklog.sql.column_use import columns_used
@@ -172,9 +174,33 @@ _OF_SEGMENT: Mapping[str, tuple[bool, Callable[[SegmentRows], tuple[Any, Any]]]]
 
 
 def load_living(log: DeltaLog, topic: str, version: int | None = None) -> TopicState:
-    """A topic with its files' statistics, as of now or of an older version. Raises ``UnknownTopicOrPartitionError``,
-    ``InvalidArgumentError`` where the log doesn't tell of the version, and what reading a log raises."""
+    """A topic with its files' statistics, as of now or of an older version.
+
+    Raises:
+        UnknownTopicOrPartitionError: there is no such topic now, whatever there was in the version.
+        InvalidArgumentError: the log doesn't tell of the version, or it is of another topic that had the name.
+        Other errors: what reading a log raises.
+    """
+    if version is None:
+        state = load_state(log, statistics=True)
+        if state.head.deleted:
+            raise _deleted(topic)
+        return state
+    newest = open_newest(log)
+    if newest is None or newest.entry.info is None:
+        now = load_state(log).head
+    else:
+        now = head_of_info(log.table, newest.entry.version, newest.entry.info)
+    if now.deleted:
+        raise _deleted(topic)
     state = load_state(log, statistics=True, version=version)
-    if state.head.deleted:
-        raise UnknownTopicOrPartitionError(f"unknown topic: {topic!r} was deleted")
+    if state.head.topic_id != now.topic_id or state.head.deleted:
+        raise InvalidArgumentError(
+            f"topic {topic!r} can't be shown as of version {version}: that is of another topic of this name, which was "
+            "deleted since"
+        )
     return state
+
+
+def _deleted(topic: str) -> UnknownTopicOrPartitionError:
+    return UnknownTopicOrPartitionError(f"unknown topic: {topic!r} was deleted")

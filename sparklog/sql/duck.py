@@ -69,7 +69,8 @@ def connect(
         KafkaTimeoutError: no consistent cut was found within half a minute.
         InvalidConfigurationError: DuckDB isn't installed.
         InvalidArgumentError: no cluster is there; two names differ in case alone, which SQL doesn't tell apart; a
-            version of which a topic's log doesn't tell (any more), or of a topic that isn't loaded.
+            version of which a topic's log doesn't tell (any more), of another topic of the name, or of a topic that
+            isn't loaded.
         UnknownTopicOrPartitionError, and what reading a log raises.
     """
     opened = _open(cluster, storage_options, clock)
@@ -252,7 +253,7 @@ def _datasets(
             state = _state_at(cluster, topic, versions[topic]) if topic in versions else None
             return topic_dataset(cluster, topic, state, texts_as_dictionaries=True)
         except (UnknownTopicOrPartitionError, NotATopicError):
-            if skip_deleted:
+            if skip_deleted and topic not in versions:
                 return None
             raise
 

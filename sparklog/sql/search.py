@@ -129,7 +129,7 @@ class TopicSearch:
             version: search the topic as of that version; the newest for None.
         Raises:
             InvalidArgumentError: no such field, a text that can't be its type, or a version of which the log doesn't
-                tell.
+                tell, or that is of another topic.
             UnknownTopicOrPartitionError, and what reading a log raises.
         """
         if search.limit < 1:

@@ -20,6 +20,7 @@ from sparklog.log.cluster import open_cluster
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.sql import TOPIC_COLUMNS, connect, duck, query
 from sparklog.sql.names import SYSTEM_VIEWS
+from sparklog.sql.search import Search, TopicSearch
 from sparklog.storage import LocalStore, MemoryStore
 from sparklog.testing import CountingStore, ManualClock
 from tests.overlapping import SlowStore, copy_topic, overlapping
@@ -377,3 +378,31 @@ def test_versions_that_cannot_be_shown(cluster):
             query(cluster, "select * from t", versions=versions)
     with pytest.raises(InvalidArgumentError, match="got both"):
         query(cluster, "select * from t", versions={"t": 0}, consistent=True)
+
+
+def test_a_version_of_another_topic_of_the_name_is_refused(cluster):
+    """By a query and by a search: of a topic that was deleted, and of one that was made anew since."""
+    admin = Admin(cluster)
+    admin.create_topics([NewTopic("t")])
+    fill(cluster, "t", "a")
+    admin.delete_topics(["t"])
+
+    def refused(version, error, match):
+        with pytest.raises(error, match=match):
+            query(cluster, "select * from t", versions={"t": version})
+        with pytest.raises(error, match=match):
+            connect(cluster, ["t"], versions={"t": version})
+        with pytest.raises(error, match=match):
+            TopicSearch(cluster, "t", Search(), version=version)
+
+    for version in (0, 1, 2):
+        refused(version, UnknownTopicOrPartitionError, "'t' was deleted")
+    admin.create_topics([NewTopic("t")])
+    for version in (0, 1, 2):
+        refused(version, InvalidArgumentError, f"as of version {version}: that is of another topic")
+    fill(cluster, "t", "b")
+    with query(cluster, "select decode(value) as value from t", versions={"t": 4}) as found:
+        assert [row for batch in found for row in batch.to_pylist()] == [{"value": "b"}]
+    foreign_commit(cluster.topic_log("t"))  # its entry tells of no topic
+    refused(1, InvalidArgumentError, "that is of another topic")
+    assert len(list(TopicSearch(cluster, "t", Search(), version=4))) == 1

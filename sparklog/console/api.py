@@ -115,9 +115,9 @@ class Api:
     def records(self, request: Request) -> Response:
         """Records of a topic, an object a line; the last line tells how far the search came."""
         name = request.path_params["topic"]
-        shape = self._backend.shape(name)
         given = dict(request.query_params)
-        asked, version = wanted(given, shape), version_of(given)
+        shape, state = self._backend.shape_at(name, version_of(given))
+        asked = wanted(given, shape)
 
         def render(steps: Iterator[list[FoundRecord]], search: Callable[[], TopicSearch]) -> Iterator[bytes]:
             error = None
@@ -132,7 +132,7 @@ class Api:
             end = {"search": {**_fields(search().progress), "statement": asked.statement, "error": error}}
             yield as_json(end).encode(errors="backslashreplace") + b"\n"
 
-        search = search_of(self._backend.cluster(), name, asked.search, version)
+        search = search_of(self._backend.cluster(), name, asked.search, state)
         job = SearchJob(search, render, self._backend.query_slot())
         return self._streamed(job, EXPORTS["json"])
 

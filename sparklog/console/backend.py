@@ -30,10 +30,12 @@ from sparklog.errors import (
 from sparklog.exporter import ExporterApp
 from sparklog.groups.admin.inspection import group_folders
 from sparklog.log.cluster import Cluster
-from sparklog.log.state import open_state
+from sparklog.log.head import TopicHead
+from sparklog.log.state import TopicState, open_state
 from sparklog.observe import ClusterFigures, ClusterWatch, GroupFigures, Problem, TopicFigures, TransactionFigures
 from sparklog.observe.watching import Watching, WatchStatus
 from sparklog.paths import CLUSTER_FILE, TOPICS_FOLDER, check_topic_name
+from sparklog.sql.dataset import load_living
 from sparklog.storage.request_counts import Activity
 
 __all__ = ["Backend", "BusyError"]
@@ -252,6 +254,17 @@ class Backend:
         head = open_state(self.cluster().topic_log(topic)).head
         if head.deleted:
             raise UnknownTopicOrPartitionError(f"unknown topic: {topic!r} was deleted")
+        return self._shape_of(topic, head)
+
+    def shape_at(self, topic: str, version: int | None) -> tuple[TopicShape, TopicState | None]:
+        """The shape of a topic as of a version, and the topic as it was, to be searched; as of its newest commit, and
+        None, for None. Raises as :func:`~sparklog.sql.dataset.load_living`."""
+        if version is None:
+            return self.shape(topic), None
+        state = load_living(self.cluster().topic_log(check_topic_name(topic)), topic, version)
+        return self._shape_of(topic, state.head), state
+
+    def _shape_of(self, topic: str, head: TopicHead) -> TopicShape:
         return TopicShape(
             name=topic,
             partition_count=head.partition_count,

@@ -17,6 +17,7 @@ from sparklog.console.wire_formats import NamedSchema
 from sparklog.consumer import Consumer
 from sparklog.errors import InvalidArgumentError, SparklogError
 from sparklog.log.cluster import Cluster
+from sparklog.log.state import TopicState
 from sparklog.model import ConsumerRecord, TopicPartition
 from sparklog.sql.confined import ConfinedQuery
 from sparklog.sql.search import FoundRecord, Search, TopicSearch
@@ -314,6 +315,6 @@ def _event(name: str, data: dict[str, Any]) -> bytes:
     return f"event: {name}\ndata: {text}\n\n".encode()
 
 
-def search_of(cluster: Cluster, topic: str, search: Search, version: int | None) -> Callable[[], TopicSearch]:
+def search_of(cluster: Cluster, topic: str, search: Search, state: TopicState | None) -> Callable[[], TopicSearch]:
     """A function that opens a search, in the newest version of the topic by default."""
-    return lambda: TopicSearch(cluster, topic, search, version=version)
+    return lambda: TopicSearch(cluster, topic, search, state=state)

@@ -141,26 +141,19 @@ class Pages:
     def records(self, request: Request) -> Response:
         """Records of a topic by whatever they are looked for, newest first unless by offset or time; streamed."""
         name, given = request.path_params["topic"], dict(request.query_params)
-        shape = self._backend.shape(name)
         how = given.get("decode") or "auto"
         if how not in DECODINGS:
             raise InvalidArgumentError(f"decode: got {how!r}, expected one of {', '.join(DECODINGS)}")
-        context = {
-            "topic": name,
-            "shape": shape,
-            "modes": MODES,
-            "comparisons": COMPARISONS,
-            "decodings": DECODINGS,
-            "version": None,
-            "versions": "",
-        }
+        context = {"topic": name, "modes": MODES, "comparisons": COMPARISONS, "decodings": DECODINGS}
         try:
-            asked, version = wanted(given, shape), version_of(given)
+            version = version_of(given)
+            shape, state = self._backend.shape_at(name, version)
+            asked = wanted(given, shape)
         except InvalidArgumentError as error:
-            page = self.text(request, "records.html", statement="", mark="", error=str(error), **context)
+            context |= {"shape": self._backend.shape(name), "version": None, "versions": ""}
+            page = self.text(request, "records.html", statement="", mark="", error=in_one_line(error), **context)
             return HTMLResponse(page, 400)
-        versions = f"{name}={version}" if version is not None else ""
-        context = {**context, "version": version, "versions": versions}
+        context |= {"shape": shape, "version": version, "versions": "" if version is None else f"{name}={version}"}
         page = self.text(request, "records.html", statement=asked.statement, mark=_MARK, error="", **context)
         search = Search(**{**_fields(asked.search), "most_bytes": _LIST_BYTES})
 
@@ -185,7 +178,7 @@ class Pages:
 
             yield from in_chunks(texts())
 
-        opened = search_of(self._backend.cluster(), name, search, version)
+        opened = search_of(self._backend.cluster(), name, search, state)
         job = SearchJob(opened, render, self._backend.query_slot())
         return self._streamed(job, "text/html; charset=utf-8")
 
@@ -379,11 +372,11 @@ def find_record(
     """The record at an offset, in the newest version of the topic by default.
 
     Raises:
-        InvalidArgumentError: a version of which the log doesn't tell.
+        InvalidArgumentError: a version of which the log doesn't tell, or of another topic of the name.
         UnknownTopicOrPartitionError: no such topic or partition.
         ObjectNotFoundError: no such record: deleted, compacted away, or not yet there.
     """
-    shape = backend.shape(topic)
+    shape, state = backend.shape_at(topic, version)
     if partition >= shape.partition_count:
         raise UnknownTopicOrPartitionError(
             f"topic {topic!r} has no partition {partition}; it has 0 to {shape.partition_count - 1}"
@@ -391,7 +384,7 @@ def find_record(
     wanted_one = Search(
         partitions=frozenset([partition]), first_offset=offset, newest_first=False, limit=1, most_bytes=most_bytes
     )
-    search = TopicSearch(backend.cluster(), topic, wanted_one, version=version)
+    search = TopicSearch(backend.cluster(), topic, wanted_one, state=state)
     read_files()
     found = [one for some in search for one in some]
     if not found or found[0].offset != offset:

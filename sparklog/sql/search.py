@@ -25,6 +25,7 @@ from sparklog.errors import CorruptRecordError, InvalidArgumentError
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.schema import TIMESTAMP
 from sparklog.log.data.value_columns import DATA, Leaf, leaf_column, view_columns
+from sparklog.log.state import TopicState
 from sparklog.sql.confined import confine
 from sparklog.sql.dataset import TOPIC_COLUMNS, load_living
 from sparklog.sql.duck import duckdb_module
@@ -122,11 +123,20 @@ class SearchProgress:
 class TopicSearch:
     """A search in a topic, as of when it was made. One thread iterates; any may cancel it."""
 
-    def __init__(self, cluster: Cluster, topic: str, search: Search, *, version: int | None = None) -> None:
-        """Loads the topic's log, and reads no file.
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        search: Search,
+        *,
+        version: int | None = None,
+        state: TopicState | None = None,
+    ) -> None:
+        """Loads the topic's log unless a state is given, and reads no file.
 
         Args:
             version: search the topic as of that version; the newest for None.
+            state: search the topic as it is here, with its files' statistics.
         Raises:
             InvalidArgumentError: no such field, a text that can't be its type, or a version of which the log doesn't
                 tell, or that is of another topic.
@@ -135,7 +145,7 @@ class TopicSearch:
         if search.limit < 1:
             raise InvalidArgumentError(f"limit: got {search.limit}, expected 1 or more")
         log = cluster.topic_log(topic)
-        state = load_living(log, topic, version)
+        state = load_living(log, topic, version) if state is None else state
         self._store = cluster.store
         self._missing = partial(missing_file, topic, state.head.delta_version)
         self._search = search

@@ -471,6 +471,44 @@ def test_records_are_shown_as_of_an_older_version(cluster: Cluster) -> None:
         assert client.get("/api/sql?q=select 1 as n from orders&versions=orders%3D1").text.splitlines() == ['{"n": 1}']
 
 
+@pytest.mark.slow
+def test_an_older_version_is_searched_by_the_fields_that_it_had() -> None:
+    """A field that came since isn't there: it is named, not passed on to DuckDB. So it is in the statement."""
+    cluster = a_cluster()
+    a_topic(cluster, value_schema=pa.schema([("total", pa.int64())]))
+    produce(cluster, {"total": 1}, {"total": 2})
+    Admin(cluster).alter_value_schema("orders", pa.schema([("total", pa.int64()), ("note", pa.string())]))
+    produce(cluster, {"total": 3, "note": "here"})
+
+    def asked(version: str, field: str, comparison: str, value: str) -> tuple[int, str]:
+        given = {"mode": "field", "field": field, "comparison": comparison, "value": value, "version": version}
+        answer = client.get("/api/topics/orders/records", params=given)
+        assert client.get("/topics/orders/records", params=given).status_code == answer.status_code
+        return answer.status_code, answer.text
+
+    with console(cluster) as client:
+        for comparison in ("=", "contains"):
+            status, text = asked("2", "note", comparison, "here")
+            assert (status, "have no field 'note'" in text) == (400, True)
+            assert asked("", "note", comparison, "here")[1].count('"value"') == 1
+            assert asked("2", "total", comparison, "1")[1].count('"value"') == 1
+
+
+def test_of_a_topic_that_was_made_anew_no_earlier_version_is_shown(cluster: Cluster) -> None:
+    admin = Admin(cluster)
+    admin.delete_topics(["orders"])
+    paths = [f"{kind}/topics/orders/records?version=2" for kind in ("", "/api")]
+    paths += ["/topics/orders/records/0/0?version=2", "/topics/orders/records/0/0/raw?version=2"]
+    paths += ["/api/sql?q=select 1 from orders&versions=orders=2"]
+    with console(cluster) as client:
+        for path in paths:
+            assert "was deleted" in ok(client, path, 404)
+    a_topic(cluster, partitions=3)
+    with console(cluster) as client:
+        for path in paths:
+            assert "that is of another topic of this name" in ok(client, path, 400)
+
+
 def test_a_version_that_is_not_there_is_told(cluster: Cluster) -> None:
     with console(cluster) as client:
         assert "the newest is 3" in ok(client, "/topics/orders/records?version=9", 400)

@@ -53,7 +53,7 @@ _MOST_TOGETHER = 2_048
 """Entries that are asked for in one call."""
 _FILES_EVERY_MS = 60_000.0
 _AGAIN_EVERY_MS = 60_000.0
-"""How often what can't be read is tried again."""
+"""How often what can't be read is tried again, unless the store was away: then by the next look."""
 _FEW_TOPICS = 100
 _FEW_GROUPS = 50
 """Where there are no more, the first look tells nothing before it has loaded them: it is done as soon."""
@@ -343,7 +343,8 @@ class ClusterWatch:
         if (kind, name) not in self._unreadable and not is_foreign:
             extra = about(**{_ABOUT.get(kind, kind): name})
             _LOGGER.warning("%s %r can't be read: %s", kind, name, error, extra=extra, exc_info=defect)
-        again = self._clock.ticks_ms() + _AGAIN_EVERY_MS
+        is_passing = isinstance(error, StoreError) and error.retriable  # what the store couldn't do a moment ago
+        again = self._clock.ticks_ms() + (0.0 if is_passing else _AGAIN_EVERY_MS)
         self._unreadable[kind, name] = _Unreadable(error.with_traceback(None), is_foreign, again)
 
     def _is_due(self, kind: str, name: str) -> bool:

@@ -172,7 +172,7 @@ def _topic_rows(before: ClusterFigures | None, now: ClusterFigures) -> list[list
         [
             one.name,
             str(one.partition_count),
-            _older(one) + str(one.record_count),
+            ("~" if one.is_record_count_by_offsets else _older(one)) + str(one.record_count),
             "…" if one.size_bytes is None else _older(one) + _size(one.size_bytes),
             "…" if one.file_count is None else _older(one) + str(one.file_count),
             _rate(one.records_per_s),

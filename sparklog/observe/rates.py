@@ -22,6 +22,8 @@ class TopicRate:
     file_count: int | None
     has_older_totals: bool
     """Are records, bytes and files as of an older version than the topic's newest?"""
+    is_record_count_by_offsets: bool
+    """Are records counted by the offsets that may be read, as nothing is known of its files yet?"""
     records_per_s: float | None
     commits_per_s: float | None
     commit_age_ms: int | None
@@ -98,6 +100,7 @@ def _topic_rate(before: TopicFigures | None, now: TopicFigures, seconds: float |
         size_bytes=None if now.totals is None else now.totals.size_bytes,
         file_count=None if now.totals is None else now.totals.file_count,
         has_older_totals=now.has_older_totals,
+        is_record_count_by_offsets=now.totals is None,
         records_per_s=records,
         commits_per_s=commits,
         commit_age_ms=None if now.commit_ms is None else max(0, now_ms - now.commit_ms),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from sparklog.delta.actions import Entry, decode_entry
@@ -29,6 +29,9 @@ class DeltaLog(EntryLog[Entry]):
     """Entries that the writers of this process read, for each other; None: each reads for itself."""
     read_checkpoint: CheckpointReader | None = field(default=None, compare=False, repr=False)
     """Reads checkpoints; by Arrow, in this process, for None."""
+    before_load: Callable[[int, int], object] | None = field(default=None, compare=False, repr=False)
+    """Called before the table is loaded as a whole, with the bytes of the checkpoint and of the entries that are to be
+    read: may wait for memory."""
 
     def path_of(self, version: int) -> str:
         return entry_path(self.table, version)

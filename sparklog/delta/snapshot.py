@@ -249,10 +249,7 @@ def read_log(
     corrupt: CorruptLogError | None = None
     without: frozenset[int] = frozenset()
     for _ in range(_ATTEMPTS):
-        if version is None:
-            listing = (list_short_log(log) if is_once and not without else None) or list_log(log, without=without)
-        else:
-            listing = list_log_at(log, version, without=without)
+        listing = _listed(log, version, is_once=is_once, without=without)
         if listing is None:
             return None
         gap = listing.first_gap()
@@ -268,6 +265,7 @@ def read_log(
                 continue
             listing, gap = earlier, None
         first_version, first_listed = listing.entries[0]
+        _announce(log, listing)
         parts = log.store.read_many([part.path for part in listing.checkpoint_parts])
         found = _raw_entries(log, [version for version, _ in listing.entries], known)
         entries = [pair for pair in found if pair is not None]
@@ -289,6 +287,22 @@ def read_log(
             raw_entries=tuple(data for _, data in entries),
         )
     raise corrupt or _no_way_in(log, listing, gap)
+
+
+def _listed(log: DeltaLog, version: int | None, *, is_once: bool, without: frozenset[int]) -> Listing | None:
+    if version is not None:
+        return list_log_at(log, version, without=without)
+    return (list_short_log(log) if is_once and not without else None) or list_log(log, without=without)
+
+
+def _announce(log: DeltaLog, listing: Listing) -> None:
+    """Tell whoever wants to know how much is to be read."""
+    if log.before_load is not None:
+        sizes = (
+            sum(one.size_bytes for one in listing.checkpoint_parts),
+            sum(one.size_bytes for _, one in listing.entries),
+        )
+        log.before_load(*sizes)
 
 
 def _raw_entries(

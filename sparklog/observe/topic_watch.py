@@ -21,6 +21,7 @@ from sparklog.log.cluster import Cluster
 from sparklog.log.data.segments import SegmentIndex, is_sequenced, segment_of_add
 from sparklog.log.head import head_of_info, is_of_cleaner
 from sparklog.log.state import TopicState, load_state, unknown_topic
+from sparklog.observe import loading_room
 from sparklog.observe.figures import TopicFigures
 from sparklog.observe.packed_files import PackedFiles, TimedRange, pack
 from sparklog.observe.topic_figures import head_figures, topic_figures, with_head
@@ -109,7 +110,9 @@ class TopicWatch:
         log = cluster.topic_log(name)
         trust_ms = _TRUSTS * log.tail_trust_ms
         self.name = name
-        self._log: DeltaLog = replace(log, tail_trust_ms=trust_ms, read_checkpoint=read_checkpoint)
+        self._log: DeltaLog = replace(
+            log, tail_trust_ms=trust_ms, read_checkpoint=read_checkpoint, before_load=self._wait_for_room
+        )
         self._clock = cluster.clock
         self._samples: list[tuple[int, tuple[int, ...]]] = []
         """Times of commits, and the log ends as of them, since the newest of which the files are known."""
@@ -274,7 +277,10 @@ class TopicWatch:
 
     def _load(self) -> None:
         began = self._clock.ticks_ms()
-        self._keep(load_state(self._log, is_once=True), None)
+        try:
+            self._keep(load_state(self._log, is_once=True), None)
+        finally:
+            loading_room.ROOM.leave(self)
         self._checked_ticks_ms = began
         self.is_busy = True
 
@@ -287,7 +293,11 @@ class TopicWatch:
         except PositionLost:
             self._state = load_state(self._log)
         finally:
+            loading_room.ROOM.leave(self)
             self._keep(self._state, entries[-1] if entries else None)
+
+    def _wait_for_room(self, checkpoint_bytes: int, entry_bytes: int) -> None:
+        loading_room.ROOM.enter(self, loading_room.needed_bytes(checkpoint_bytes, entry_bytes))
 
     def _keep(self, state: TopicState, newest: Entry | None) -> None:
         """Compute the figures of a state, and keep of it what the next look needs."""

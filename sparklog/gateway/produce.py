@@ -17,19 +17,17 @@ import pyarrow as pa
 from sparklog.errors import (
     CommitStateUnknownError,
     DuplicateSequenceError,
-    InvalidArgumentError,
     InvalidProducerEpochError,
     InvalidRecordError,
     OutOfOrderSequenceError,
     SparklogError,
-    UnknownTopicOrPartitionError,
 )
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.defects import log_defect
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.records import BatchError, BatchHeader, batch_headers, decode_batches, decode_rows, is_plain
 from sparklog.gateway.records.batches import TooLargeError, UnsupportedCodecError, UnsupportedMagicError
-from sparklog.gateway.transactional_produce import send_in_transaction
+from sparklog.gateway.transactional_produce import send_in_transaction, send_to_partition
 from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.logs import short
 from sparklog.producer import Producer
@@ -165,13 +163,11 @@ class _Part:
     def send(self, producer: Producer) -> None:
         """Decode and send the records; may block."""
         name, table, numbered = self._decoded()
-        try:
-            future = producer._send_batch(name, table, numbered, is_whole=True)
-        except InvalidArgumentError:
-            if self._index not in producer.partitions_for(name):
-                raise UnknownTopicOrPartitionError(f"topic {name!r} has no partition {self._index}") from None
-            future = producer._send_batch(name, table, numbered, is_whole=True)  # the partition was new
-        self._follow(future)
+        self._follow(
+            send_to_partition(
+                producer, name, self._index, lambda: producer._send_batch(name, table, numbered, is_whole=True)
+            )
+        )
 
     async def send_in_transaction(self) -> None:
         """Decode and send the records; the answer comes once they are uploaded."""

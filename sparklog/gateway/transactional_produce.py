@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
-from sparklog.errors import RetriableError, SparklogError, StoreError, TransactionAbortableError
+from sparklog.errors import (
+    InvalidArgumentError,
+    RetriableError,
+    SparklogError,
+    StoreError,
+    TransactionAbortableError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.transactions import Session, sessions_of
 from sparklog.log.data.producer_batch import ProducerBatch
+from sparklog.producer import Producer
 from sparklog.producer.batch import Batch
+from sparklog.producer.future import FutureBatchMetadata
 
-__all__ = ["send_in_transaction"]
+__all__ = ["send_in_transaction", "send_to_partition"]
 
 _ABORTABLE_SINCE = 11
 """The version of Produce that knows ``TRANSACTION_ABORTABLE``. Source: KIP-890."""
@@ -37,11 +47,26 @@ async def send_in_transaction(
         return ErrorCode.INVALID_TXN_STATE
     done, is_new = session.take(topic, numbered, partition)
     if is_new:
-        await _send(backend, session, topic, table, done)
+        await _send(backend, session, topic, partition, table, done)
     return asyncio.ensure_future(_answer(request, done))
 
 
-async def _send(backend: Backend, session: Session, topic: str, table: pa.Table, done: Done) -> None:
+def send_to_partition(
+    producer: Producer, topic: str, partition: int, send: Callable[[], FutureBatchMetadata]
+) -> FutureBatchMetadata:
+    """Send records of one partition, which may have been added after the producer has looked at the topic; may block.
+
+    Raises ``UnknownTopicOrPartitionError``: the topic has no such partition; and what ``send`` raises.
+    """
+    try:
+        return send()
+    except InvalidArgumentError:
+        if partition not in producer.partitions_for(topic):
+            raise UnknownTopicOrPartitionError(f"topic {topic!r} has no partition {partition}") from None
+        return send()
+
+
+async def _send(backend: Backend, session: Session, topic: str, partition: int, table: pa.Table, done: Done) -> None:
     loop = asyncio.get_running_loop()
 
     def settle(error: SparklogError | None) -> None:
@@ -50,7 +75,9 @@ async def _send(backend: Backend, session: Session, topic: str, table: pa.Table,
             done.set_result(error)
 
     def send() -> None:
-        batches = session.producer._send_batch(topic, table)._batches
+        producer = session.producer
+        sent = send_to_partition(producer, topic, partition, lambda: producer._send_batch(topic, table))
+        batches = sent._batches
 
         def known() -> None:
             if not loop.is_closed():

@@ -143,6 +143,19 @@ def test_a_batch_that_comes_again_is_stored_once(cluster, servers, connect):
     assert ends(cluster)[0] == 3
 
 
+def test_a_partition_that_is_added_within_a_transaction_is_known(cluster, servers, connect):
+    client = connect(servers)
+    client.init()
+    client.add()
+    assert client.send(b"a") == 0
+    Admin(cluster).create_partitions({"jobs": 3})
+    client.add(partition=2)
+    assert client.send(b"b", partition=2) == 0
+    assert client.end() == 0
+    new = TopicPartition("jobs", 2)
+    assert Admin(cluster).end_offsets([new]) == {new: 1}
+
+
 def test_after_an_abort_sequences_may_leave_out_what_was_not_sent(cluster, servers, connect):
     client = connect(servers)
     client.init()

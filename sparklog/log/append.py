@@ -429,13 +429,11 @@ class TopicWriter:
     def _learn_batches(self, files: Sequence[StagedFile], deadline: Deadline) -> None:
         """Whoever says of a batch that it comes too early has seen all that was stored before it came."""
         batches = [(file.partition, placed.batch) for file in files for placed in file.batches]
-        if not batches:
-            return
-        if not self._batches.is_complete:
-            self._state = load_batches(self._state, self._batches, deadline=deadline)
+        if batches and not self._batches.is_complete:
+            self._state = load_batches(self._state, self._batches, wanted=batches, deadline=deadline)
         elif any(verdict.error is not None for verdict in self._batches.judge(batches)):
             retry(self.refresh, deadline=deadline)
-        search_older_batches(self._state, self._batches, batches, deadline=deadline)
+            search_older_batches(self._state, self._batches, batches, deadline=deadline)
 
     def _new_append(self, files: Sequence[StagedFile], turns: Participation) -> Append:
         entry = ProducerEntry(producer_epoch=self._sequences.producer_epoch, counter=self._counter)

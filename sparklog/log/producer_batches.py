@@ -305,34 +305,36 @@ def _no_batches() -> deque[tuple[ProducerBatch, Verdict]]:
 
 
 def _out_of_order(key: Key, batch: ProducerBatch, expected: int) -> Verdict:
-    partition, producer_id = key
     return Verdict(
         error=OutOfOrderSequenceError(
-            f"partition {partition}, producer {producer_id}, epoch {batch.producer_epoch}: got a batch of sequence "
-            f"{batch.base_sequence} to {batch.last_sequence}, expected {expected}"
+            f"{_named(key, batch)}: got a batch of sequence {batch.base_sequence} to {batch.last_sequence}, "
+            f"expected {expected}"
         )
     )
 
 
 def _not_known_yet(key: Key, batch: ProducerBatch) -> Verdict:
     """The topic was loaded anew while the batch was on its way: it is looked for when it comes again."""
-    partition, producer_id = key
     return Verdict(
         error=CommitStateUnknownError(
-            f"partition {partition}, producer {producer_id}, epoch {batch.producer_epoch}: whether the batch of "
-            f"sequence {batch.base_sequence} to {batch.last_sequence} is stored wasn't looked up in time; send it again"
+            f"{_named(key, batch)}: whether the batch of sequence {batch.base_sequence} to {batch.last_sequence} is "
+            "stored wasn't looked up in time; send it again"
         )
     )
 
 
 def _stored_before(key: Key, batch: ProducerBatch) -> Verdict:
-    partition, producer_id = key
     return Verdict(
         error=DuplicateSequenceError(
-            f"partition {partition}, producer {producer_id}, epoch {batch.producer_epoch}: the batch of sequence "
-            f"{batch.base_sequence} to {batch.last_sequence} is stored, and the log entry with its offset was deleted"
+            f"{_named(key, batch)}: the batch of sequence {batch.base_sequence} to {batch.last_sequence} is stored, "
+            "and the log entry with its offset was deleted"
         )
     )
+
+
+def _named(key: Key, batch: ProducerBatch) -> str:
+    partition, producer_id = key
+    return f"partition {partition}, producer {producer_id}, epoch {batch.producer_epoch}"
 
 
 def numbering_producers(state: TopicState) -> dict[int, list[NumberingProducer]]:
@@ -359,14 +361,17 @@ def _unpacked(version: int) -> tuple[int, int]:
     return version >> _SEQUENCE_BITS, version & (SEQUENCE_MODULUS - 1)
 
 
-def load_batches(state: TopicState, batches: ProducerBatches, *, deadline: Deadline) -> TopicState:
+def load_batches(
+    state: TopicState, batches: ProducerBatches, *, wanted: Sequence[tuple[int, ProducerBatch]], deadline: Deadline
+) -> TopicState:
     """The topic loaded whole, so that ``batches``, which observes it, knows all producers; once for a writer.
 
-    Besides loading, a GET for each version that lies before those which loading reads, 128 in all at most, and a LIST.
-    Raises ``StoreError``, and as :func:`~sparklog.log.state.open_state`.
+    Besides loading, a GET for each version that lies before those which loading reads, 128 in all at most, and a LIST;
+    and what :func:`search_older_batches` costs. Raises ``StoreError``, and as :func:`~sparklog.log.state.open_state`.
     """
     loaded = retry(lambda: reload_state(state), deadline=deadline)
     _look_back(loaded.log, batches, loaded.position.version + 1 - _VERSIONS_BACK, deadline=deadline)
+    search_older_batches(loaded, batches, wanted, deadline=deadline)
     return loaded
 
 

@@ -91,15 +91,21 @@ def held(topic: str, page: str) -> tuple[str, str, str]:
     return found[1], found[2], found[3]
 
 
+def overviews_of_a_look(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The overview as each part of a look has it."""
+    pages: list[str] = []
+    backend = backend_of(client)
+    monkeypatch.setattr(backend.history, "add", lambda figures: pages.append(ok(client, "/")))
+    backend.look()
+    return pages
+
+
 def test_what_the_first_look_has_read_so_far_is_shown(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparklog.observe.cluster_watch._FEW_TOPICS", 1)
     consume(cluster, "billing", 2)
     a_topic(cluster, "zulu")
-    pages: list[str] = []
     with console(cluster, looks=False) as client:
-        backend = backend_of(client)
-        monkeypatch.setattr(backend.history, "add", lambda figures: pages.append(ok(client, "/")))
-        backend.look()
+        pages = overviews_of_a_look(client, monkeypatch)
         whole = text_of(ok(client, "/"))
     assert "zulu" in whole
     assert "what is shown as … isn’t known yet, nor what maintenance would do in all topics. This page" in text_of(
@@ -122,11 +128,8 @@ def test_what_the_newest_commits_do_not_tell_is_not_known_at_first(
     with monkeypatch.context() as older:
         older.setattr("sparklog.log.commit.totals_after", lambda *_: None)
         produce(cluster, b"from a client of before")
-    pages: list[str] = []
     with console(cluster, looks=False) as client:
-        backend = backend_of(client)
-        monkeypatch.setattr(backend.history, "add", lambda figures: pages.append(ok(client, "/")))
-        backend.look()
+        pages = overviews_of_a_look(client, monkeypatch)
         assert held("orders", ok(client, "/"))[0] == "4"
     assert held("orders", pages[0]) == ("~ 4", "…", "…")
     assert "billing empty 0 3 …" in text_of(pages[0])
@@ -136,11 +139,8 @@ def test_what_maintenance_would_do_is_told_where_it_is_known(cluster: Cluster, m
     monkeypatch.setattr("sparklog.observe.cluster_watch._FEW_TOPICS", 1)
     monkeypatch.setattr("sparklog.observe.cluster_watch.topics_to_load_first", lambda part: ["orders"])
     a_topic(cluster, "zulu")
-    pages: list[str] = []
     with console(cluster, looks=False) as client:
-        backend = backend_of(client)
-        monkeypatch.setattr(backend.history, "add", lambda figures: pages.append(ok(client, "/")))
-        backend.look()
+        pages = overviews_of_a_look(client, monkeypatch)
         pages.append(ok(client, "/"))
     due = [re.findall(r"<td>delete</td>\s*<td>([^<]*)</td>", page) for page in pages]
     assert due == [["", "…"], ["", ""]]

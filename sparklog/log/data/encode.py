@@ -100,9 +100,9 @@ def encode_batch(
     if compression not in _CODECS:
         raise InvalidArgumentError(f"compression {compression!r}: expected one of {', '.join(_CODECS)}")
     if _CODECS[compression] is None:
-        found_bytes = _encode_plain(records, stamp, room) or _encode_typed(records, stamp, leaves, carries_stats, room)
-        if found_bytes is not None:
-            return found_bytes
+        encoded = _encode_plain(records, stamp, room) or _encode_typed(records, stamp, leaves, carries_stats, room)
+        if encoded is not None:
+            return encoded
     if isinstance(records, FewRows | SomeRows):
         records = as_table(records)
     columns = record_columns(records)

@@ -28,8 +28,15 @@ cdef extern from *:
             size -= written;
         }
         if (!size && !close(fcntl(descriptor, F_DUPFD_CLOEXEC, 0))) {  /* closing reports errors too */
-            snprintf(name, sizeof name, "/proc/self/fd/%d", descriptor);
-            answer = linkat(AT_FDCWD, name, AT_FDCWD, target, AT_SYMLINK_FOLLOW) ? -errno : 1;
+            answer = -ENOENT;
+    #ifdef AT_EMPTY_PATH
+            answer = linkat(descriptor, "", AT_FDCWD, target, AT_EMPTY_PATH) ? -errno : 1;
+    #endif
+            /* Before Linux 6.10 it is for the privileged alone, who are told ENOENT else; others don't know the flag. */
+            if (answer == -ENOENT || answer == -EINVAL || answer == -EPERM) {
+                snprintf(name, sizeof name, "/proc/self/fd/%d", descriptor);
+                answer = linkat(AT_FDCWD, name, AT_FDCWD, target, AT_SYMLINK_FOLLOW) ? -errno : 1;
+            }
         }
         close(descriptor);
     #endif

@@ -591,7 +591,7 @@ def test_the_look_beside_a_listing_begins_so_late_that_both_end_together(monkeyp
 
     monkeypatch.setattr(DeltaLog, "look", look_and_note)
     for look_ms, later_ms in ((20.0, 30.0), (60.0, 0.0)):
-        writer._group.turns = Turns(lambda: 0.0)
+        writer._group._notes._turns = Turns(lambda: 0.0)
         writer._group.turns.note_took(50.0, 50.0)
         writer._group.turns.note_look(look_ms)
         mine = announce(writer, "a")

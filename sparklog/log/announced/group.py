@@ -5,27 +5,26 @@ from __future__ import annotations
 
 import logging
 import math
-import random
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 from sparklog.clock import Deadline
-from sparklog.delta.actions import Entry, SetTransaction
+from sparklog.delta.actions import Entry
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import StoreError
 from sparklog.log.announced.inbox import CarriedStats, TrustedAnnouncers, list_announced
 from sparklog.log.announced.names import Announcement, encode_name, new_salt, topic_tag
+from sparklog.log.announced.notes import MOST_MS, Notes
 from sparklog.log.announced.plan import MOST_FILES, Listed, Listing, StoreClock, takeable
 from sparklog.log.announced.turns import LEAST_ROUND_TRIP_MS, LONGEST_WAIT_MS, Turns, is_on
 from sparklog.log.announced.writing import Claim, GroupWriting
 from sparklog.log.catch_up import apply_look, catch_up, catch_up_to_tail
-from sparklog.log.commit import GROUP_COMMIT_INFO, GROUP_COMMIT_TOOK_INFO
+from sparklog.log.commit import GROUP_COMMIT_INFO
 from sparklog.log.data.data_files import StagedFile, UploadedFile
 from sparklog.log.data.encode import EncodedBatch
-from sparklog.log.producer_state import announcer_app_id, is_of_announcer
+from sparklog.log.producer_state import announcer_app_id
 from sparklog.log.state import TopicState
 from sparklog.parallel import parallel_results
 from sparklog.storage.entry_log import Look, PositionLost
@@ -44,8 +43,6 @@ _COMPANY_MS = 60_000
 """For as long after an entry of another producer a writer announces what it uploads."""
 _REFUSED_FOR_MS = 60_000
 """A store that refuses a listing for good isn't asked for another before."""
-_MOST_MS = 2**50
-"""No time and no duration that an entry states is as large."""
 _Answer: TypeAlias = "Look[Entry] | Listing | None"
 
 
@@ -59,7 +56,7 @@ class GroupCommit:
             is_enabled: off: nothing is announced, and nothing included.
         """
         self.writing = GroupWriting(version)
-        self.turns = Turns(random.random)
+        self._notes = Notes(lambda: self.own_app_ids)
         self.create_ms = 0.0
         """How long the writer's newest create took whose answer came; 0: there was none."""
         self.trusted = TrustedAnnouncers()
@@ -71,10 +68,13 @@ class GroupCommit:
         self.no_listing_until_ticks_ms = float("-inf")
         self._log = log
         self._last_seen_ticks_ms = float("-inf")
-        self._newest: deque[tuple[int, float]] = deque(maxlen=2)
-        """The newest versions with a producer's records, but this writer's own, and when they were applied."""
         self._is_slow = False
         """Did the writer's newest create take so long that it matters which entry a flush comes into?"""
+
+    @property
+    def turns(self) -> Turns:
+        """The writer's turns, as of all that was noted. For the thread that commits."""
+        return self._notes.turns
 
     def is_on(self) -> bool:
         """Does the writer announce and include now?"""
@@ -85,19 +85,26 @@ class GroupCommit:
         self._last_seen_ticks_ms = self._log.clock.ticks_ms()
 
     def note_created(self, version: int, round_trip_ms: float) -> None:
-        """Note a version that the writer created."""
+        """Note a version that the writer created, whose entry was noted before."""
         self.created_version = version
-        if self._newest and self._newest[-1][0] == version:
-            self._newest.pop()
-        self._is_slow = round_trip_ms >= LEAST_ROUND_TRIP_MS
+        self._notes.note_created(version)
+        is_slow = round_trip_ms >= LEAST_ROUND_TRIP_MS
+        if is_slow:
+            self._notes.learn()  # before :meth:`may_be_included` asks, in another thread
+        self._is_slow = is_slow
         self.create_ms = round_trip_ms
+
+    def note_took(self, listing_ms: float, create_ms: float) -> None:
+        """Note how long a listing and a create of the writer took; 0: there was none."""
+        self._notes.note_took(listing_ms, create_ms)
 
     def may_be_included(self) -> bool:
         """Is what is uploaded now to be announced? It costs no request. So a writer that knows of others does so before
         any race is lost: what isn't announced when they all begin at once, each has to create by itself."""
-        newest_ticks_ms = max((ticks_ms for _, ticks_ms in tuple(self._newest)), default=float("-inf"))
-        is_in_company = self._log.clock.ticks_ms() - newest_ticks_ms <= _COMPANY_MS
-        return self.is_on() or (self.is_enabled and self._is_slow and is_in_company)
+        if self.is_on():
+            return True
+        is_worth_while = self.is_enabled and self._is_slow
+        return is_worth_while and self._log.clock.ticks_ms() - self._notes.company_ticks_ms <= _COMPANY_MS
 
     def announce(
         self,
@@ -136,18 +143,13 @@ class GroupCommit:
         now = self._log.clock.ticks_ms()
         if entry.info is not None and entry.info.get(GROUP_COMMIT_INFO) is True:
             self.switch_on()
-        app_ids = {a.app_id for a in entry.actions if isinstance(a, SetTransaction)}
-        writers = {one for one in app_ids if one.isdecimal() or is_of_announcer(one)}
-        if writers - self.own_app_ids:
-            self._newest.append((entry.version, now))
-        took = _took_ms(entry)
-        if took is not None:
-            self.turns.note_took(*took)
         began_ms = entry.commit_info.get("timestamp")
         age_ms: float | None = None
-        if isinstance(began_ms, int) and abs(began_ms) < _MOST_MS:
+        if isinstance(began_ms, int) and abs(began_ms) < MOST_MS:
             age_ms = self._log.clock.now_ms() - began_ms
-        self.turns.observe(writers, now, version=entry.version, age_ms=age_ms)
+        self._notes.note_entry(entry, now, age_ms)
+        if self._is_slow:
+            self._notes.learn()
 
     @property
     def own_app_ids(self) -> frozenset[str]:
@@ -205,7 +207,7 @@ class Participation:
 
     def after_commit(self, round_trip_ms: float) -> None:
         """An entry was created by this append."""
-        self._group.turns.note_took(self._listing_took_ms, round_trip_ms)
+        self._group.note_took(self._listing_took_ms, round_trip_ms)
 
     def prepare(self, state: TopicState, *, must_create: bool, lists: bool = False) -> bool:
         """Wait for a turn, then list. True: decide again, since the state or the listing is another one.
@@ -387,15 +389,6 @@ class Participation:
             return bool(call())
         except PositionLost:
             return False
-
-
-def _took_ms(entry: Entry) -> tuple[float, float] | None:
-    """How long a listing and a create took, as an entry says; None where it doesn't."""
-    found = (entry.info or {}).get(GROUP_COMMIT_TOOK_INFO)
-    if not isinstance(found, (list, tuple)) or len(found) != 2:
-        return None
-    took = [float(one) for one in found if isinstance(one, (int, float)) and 0 <= one < _MOST_MS]
-    return (took[0], took[1]) if len(took) == 2 else None
 
 
 def announced_files(

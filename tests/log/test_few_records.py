@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.errors import InvalidArgumentError
-from sparklog.log.data import encode, sorted_rows
+from sparklog.log.data import encode, few_records, sorted_rows
 from sparklog.log.data.encode import (
     FEW_RECORDS,
     MAX_TIMESTAMP_MS,
@@ -112,3 +112,17 @@ def test_times_that_no_batch_may_have_are_refused_in_a_small_one_too(timestamps)
     )
     with pytest.raises(InvalidArgumentError, match="timestamps"):
         encode_batch(table, ProducerStamp(1, 0, 0))
+
+
+@settings(max_examples=40)
+@given(RECORDS, STAMPS, STAMPS)
+def test_a_file_is_the_same_whatever_came_before(records, stamp, other):
+    """What files of the same sizes, and of the same producer, have in common is remembered."""
+    table = prepared(records)
+    earlier = prepared([(max(0, MAX_TIMESTAMP_MS * 1000 - time), key, value) for time, key, value in records])
+    for each in (few_records._frame, few_records._of_producer):
+        each.cache_clear()
+    alone = encode_batch(table, stamp).data
+    for before in (stamp, other):
+        encode_batch(earlier, before)
+        assert encode_batch(table, stamp).data == alone

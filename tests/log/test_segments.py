@@ -55,6 +55,12 @@ def test_timestamps_are_written_as_delta_does():
     assert format_timestamp(0) == "1970-01-01T00:00:00.000Z"
 
 
+@given(st.integers(-62_135_596_800_000, 253_402_300_799_999))
+def test_timestamps_are_written_as_python_writes_them(timestamp_ms):
+    moment = datetime(1970, 1, 1) + timedelta(milliseconds=timestamp_ms)
+    assert format_timestamp(timestamp_ms) == moment.isoformat(timespec="milliseconds") + "Z"
+
+
 @pytest.mark.parametrize(
     ("text", "timestamp_ms"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
@@ -26,30 +26,55 @@ def encode_few_records(
     """A data file of these records, at least one, without headers. All sequences are of one length."""
     count = len(timestamps_us)
     shape = _shape(count)
-    present, of_8, of_4 = shape.present, shape.of_8, shape.of_4
-    key_page, value_page = _byte_arrays(keys, present), _byte_arrays(values, present)
-    key_header, value_header = data_page(count, len(key_page)), data_page(count, len(value_page))
-    wide, narrow = shape.size_8, shape.size_4
+    key_page, value_page = _byte_arrays(keys, shape.present), _byte_arrays(values, shape.present)
+    key_header, value_header, *footers = _frame(count, len(key_page), len(value_page))
+    producer, producer_bounds = _of_producer(count, producer_id, producer_epoch)
     low_us, high_us = (timestamps_us[0],) * 2 if count == 1 else (min(timestamps_us), max(timestamps_us))
     low, high = (sequences[0],) * 2 if count == 1 else (min(sequences), max(sequences))
-    end = footer(
+    to_times, to_producer, to_sequences, end = footers
+    parts = (
+        *(shape.begin, struct.pack(shape.int64, *timestamps_us), key_header, key_page, value_header, value_page),
+        *(producer, struct.pack(shape.int32, *sequences)),
+        *(to_times, bounds("<q", low_us, high_us), to_producer, producer_bounds),
+        *(to_sequences, bounds("<i", low, high), end),
+    )
+    return b"".join(parts)
+
+
+_WIDE_HOLE, _NARROW_HOLE = (b"\xff" * len(bounds(kind, 0, 0)) for kind in ("<q", "<i"))
+"""The places of bounds in a footer, which has no such bytes but for those."""
+
+
+@lru_cache(maxsize=1024)
+def _frame(count: int, key_bytes: int, value_bytes: int) -> tuple[bytes, ...]:
+    """The bytes that all files of so many records have in common whose keys and values take pages of these sizes: the
+    headers of both; and the parts of the footer between the bounds of times, producer and sequences."""
+    shape = _shape(count)
+    key_header, value_header = data_page(count, key_bytes), data_page(count, value_bytes)
+    wide, narrow = shape.size_8, shape.size_4
+    whole = footer(
         count,
         (
             Chunk(wide, shape.offset_bounds),
-            Chunk(wide, bounds("<q", low_us, high_us)),
-            Chunk(len(key_header) + len(key_page)),
-            Chunk(len(value_header) + len(value_page)),
-            Chunk(wide, bounds("<q", producer_id, producer_id)),
+            Chunk(wide, _WIDE_HOLE),
+            Chunk(len(key_header) + key_bytes),
+            Chunk(len(value_header) + value_bytes),
+            Chunk(wide, _WIDE_HOLE),
             Chunk(narrow),
-            Chunk(narrow, bounds("<i", low, high)),
+            Chunk(narrow, _NARROW_HOLE),
         ),
     )
-    parts = (
-        *(shape.begin, struct.pack(shape.int64, *timestamps_us), key_header, key_page, value_header, value_page),
-        *(of_8, struct.pack("<q", producer_id) * count, of_4, struct.pack("<i", producer_epoch) * count),
-        *(of_4, struct.pack(shape.int32, *sequences), end),
-    )
-    return b"".join(parts)
+    to_times, to_producer, rest = whole.split(_WIDE_HOLE)
+    to_sequences, end = rest.split(_NARROW_HOLE)
+    return key_header, value_header, to_times, to_producer, to_sequences, end
+
+
+@lru_cache(maxsize=64)
+def _of_producer(count: int, producer_id: int, producer_epoch: int) -> tuple[bytes, bytes]:
+    """All between the values and the sequences, and the bounds of the producer's id."""
+    of_8, of_4 = _shape(count).of_8, _shape(count).of_4
+    ids, epochs = struct.pack("<q", producer_id) * count, struct.pack("<i", producer_epoch) * count
+    return b"".join((of_8, ids, of_4, epochs, of_4)), bounds("<q", producer_id, producer_id)
 
 
 class _Shape(NamedTuple):

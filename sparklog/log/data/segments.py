@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 from typing import Any
 
 from sparklog.delta.actions import AddFile
@@ -82,7 +83,13 @@ class Segment:
 
 def format_timestamp(timestamp_ms: int) -> str:
     """A timestamp as Delta statistics write it: ISO 8601, UTC, milliseconds."""
-    return (_EPOCH + timedelta(milliseconds=timestamp_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    seconds, left_ms = divmod(timestamp_ms, 1_000)
+    return f"{_second(seconds)}.{left_ms:03}Z"
+
+
+@lru_cache(maxsize=64)
+def _second(since_epoch: int) -> str:
+    return (_NAIVE_EPOCH + timedelta(seconds=since_epoch)).isoformat()
 
 
 def can_format_timestamp(timestamp_ms: int) -> bool:

@@ -40,7 +40,7 @@ from sparklog.producer.future import FutureBatchMetadata, FutureRecordMetadata, 
 from sparklog.producer.interceptors import Interceptors, ProducerRecord
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.outcome import Piece
-from sparklog.producer.record_arguments import check_sent_table, packable_record, serialize_record
+from sparklog.producer.record_arguments import add_first, check_sent_table, packable_record, serialize_record
 from sparklog.producer.topic_pipeline import TopicPipeline
 from sparklog.producer.topic_pipelines import TopicPipelines
 from sparklog.producer.topic_queue import Buffer
@@ -141,7 +141,7 @@ class Producer:
                 future = queue.add_plain(key, value)
                 if future is None and type(value) not in _SENT_AS_THEY_ARE:
                     future = queue.add_plain(key, plain_fields(value) or value)
-                if future is not None:
+                if future is not None or (future := add_first(queue, key, value)) is not None:
                     return future
         record, observer = ProducerRecord(topic, value, key, headers, partition, timestamp_ms), self._metrics.observer
         if observer is None:

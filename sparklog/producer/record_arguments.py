@@ -20,8 +20,10 @@ from sparklog.log.data.value_sizes import copied, python_size
 from sparklog.model import Headers
 from sparklog.producer.arrow_tables import check_table
 from sparklog.producer.batch import Details, Unacknowledged
+from sparklog.producer.future import FutureRecordMetadata
 from sparklog.producer.interceptors import ProducerRecord
 from sparklog.producer.record_memory import memory_bytes
+from sparklog.producer.topic_queue import TopicQueue
 from sparklog.producer.typed_values import ValueEncoding
 from sparklog.producer.writable_topic import WritableTopic
 from sparklog.schemas import has_fields, plain_fields
@@ -29,6 +31,7 @@ from sparklog.schemas import has_fields, plain_fields
 __all__ = [
     "PackableRecord",
     "SerializedRecord",
+    "add_first",
     "check_headers",
     "check_sent_table",
     "check_timestamp",
@@ -85,15 +88,27 @@ class PackableRecord(NamedTuple):
         return None if self.details is None else self.details[1]
 
 
+def add_first(queue: TopicQueue, key: object, value: object) -> FutureRecordMetadata | None:
+    """Do the work of ``TopicQueue.add_plain`` for a record that needs another batch, as the first one does, or room.
+
+    Returns:
+        None: it is no record of bytes or None alone, or too large. Raises as :meth:`TopicQueue.add`.
+    """
+    if not ((value is None or type(value) is bytes) and (key is None or type(key) is bytes)):
+        return None
+    size = (len(value) if value else 0) + (len(key) if key else 0)
+    return None if size > queue.max_record_bytes else queue.add(key, value, size + queue.overhead_bytes)
+
+
 def packable_record(record: ProducerRecord, topic: WritableTopic, config: ProducerConfig) -> PackableRecord | None:
     """Check what ``send`` was given, but for its value; None: :func:`serialize_record` has to look at it. Raises as
     that does."""
-    if CORE is None:
+    if CORE is None or topic.value_encoding is None:
         return None
     if config.value_serializer is not None or config.partitioner is not None or config.acks == 0:
         return None
     value = record.value if type(record.value) is dict else plain_fields(record.value)
-    if value is None or topic.value_encoding is None:
+    if value is None:
         return None
     headers = check_headers(record.headers)
     key = serialized_bytes("key", config.key_serializer, topic.name, headers, record.key)

@@ -178,6 +178,11 @@ class TopicQueue:
     def max_record_bytes(self, size_bytes: int) -> None:
         self._gatherer.max_record_bytes = size_bytes
 
+    @property
+    def overhead_bytes(self) -> int:
+        """Bytes that a record counts against ``buffer_memory`` beside its key and value."""
+        return self._gatherer.overhead_bytes
+
     def set_packer(self, packer: Any, *, decoded_bytes: int = 0) -> None:
         """Let :attr:`add_plain` take dicts of a typed topic's newest schema: as :func:`~sparklog.schemas.packer_of`
         makes it, or None.
@@ -408,12 +413,12 @@ class TopicQueue:
         room_bytes = self._buffer.take_room(size_bytes, at_most=self._batch_size - 1)
         if room_bytes == 0:
             return None
-        if not self.gathers:  # else somebody will wait for it, or it becomes full
-            self.changed.notify()
         batch = RecordBatch(self.topic, created_ticks_ms=self._clock.ticks_ms())
         batch.room_bytes = room_bytes
-        if self.gathers:
+        if self.gathers:  # somebody will wait for it, or it becomes full
             batch.begin_flush = self.begin_flush
+        else:  # late: who is woken waits for the lock
+            self.changed.notify()
         self._waiting.append(batch)
         self._open = batch
         return batch

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sparklog.errors import (
     InvalidArgumentError,
@@ -16,6 +18,10 @@ from sparklog.errors import (
 from sparklog.log import alter_topic
 from sparklog.model import TopicPartition
 from sparklog.producer.partitioner import murmur2
+from sparklog.producer.record_arguments import add_first
+from sparklog.producer.record_memory import memory_bytes
+from sparklog.producer.topic_queue import Buffer, TopicQueue
+from sparklog.testing import ManualClock
 from tests.producer.support import (
     LONG_S,
     a_producer,
@@ -271,3 +277,29 @@ def test_a_partitioner_may_answer_with_numpys_integers() -> None:
 
     with a_producer(a_topic(partitions=3), partitioner=lambda *_: np.int64(2)) as producer:
         assert producer.send("t", b"v").get(LONG_S).partition == 2
+
+
+PLAIN = st.none() | st.binary(max_size=8)
+
+
+@settings(max_examples=40)
+@given(PLAIN, PLAIN, st.sampled_from([-1, 5, 100]))
+def test_the_first_record_of_a_batch_counts_as_any_other(key: bytes | None, value: bytes | None, most: int) -> None:
+    queue = TopicQueue("t", Buffer(10_000), ManualClock(), batch_size=1_000, linger_ms=10, max_block_ms=1)
+    queue.max_record_bytes = most
+    size = len(key or b"") + len(value or b"")
+    assert (add_first(queue, key, value) is None) == (size > most) == (not queue.has_records)
+    if queue.has_records:
+        assert queue.add_plain(key, value) is not None
+        with queue.lock:
+            queue.close_open()
+            [batch] = queue.take_batches()
+        assert (batch.count, batch.size_bytes) == (2, 2 * memory_bytes(size, None, None, None))
+
+
+@pytest.mark.parametrize("value", ["text", bytearray(b"1"), {}, 1])
+def test_what_is_no_bytes_is_not_added_as_if_it_were(value: object) -> None:
+    queue = TopicQueue("t", Buffer(10_000), ManualClock(), batch_size=1_000, linger_ms=10, max_block_ms=1)
+    queue.max_record_bytes = 100
+    assert add_first(queue, value, b"1") is add_first(queue, b"1", value) is None
+    assert not queue.has_records

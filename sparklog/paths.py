@@ -7,6 +7,7 @@ path.
 from __future__ import annotations
 
 import re
+import secrets
 import uuid
 from urllib.parse import quote, unquote
 
@@ -208,7 +209,7 @@ def new_data_file(partition: int) -> str:
 
     The ``partition=`` folder is for people who look; readers take partition values from the log alone.
     """
-    return f"partition={partition}/{uuid.uuid4().hex}.parquet"
+    return f"partition={partition}/{secrets.token_hex(16)}.parquet"
 
 
 def announced_folder(block: int) -> str:

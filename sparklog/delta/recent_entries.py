@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import islice
 
 __all__ = ["RecentEntries"]
 
@@ -44,7 +45,8 @@ class RecentEntries:
         self._added_bytes += len(data)
         self._entries.pop(version, None)  # entries stand in the order of their times
         self._entries[version] = (data, now_ticks_ms, self._added_bytes)
-        for oldest, (each, added_ticks_ms, added_bytes) in list(self._entries.items()):
+        while first := list(islice(self._entries.items(), 1)):  # at once: it may be changed between two steps
+            ((oldest, (each, added_ticks_ms, added_bytes)),) = first
             kept_bytes = self._added_bytes - added_bytes + len(each)
             if kept_bytes <= _MOST_BYTES and now_ticks_ms - added_ticks_ms <= keep_ms:
                 return

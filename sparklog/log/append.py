@@ -20,7 +20,7 @@ from sparklog.errors import (
 )
 from sparklog.log.announced.group import GroupCommit, Participation
 from sparklog.log.announced.writing import FlushState
-from sparklog.log.appending import Append, Appender, AppendResult, check_appendable, put_staged, stage_encoded
+from sparklog.log.appending import Append, Appender, AppendResult
 from sparklog.log.catch_up import catch_up
 from sparklog.log.commit import TopicCommitResult, commit
 from sparklog.log.data.data_files import StagedFile, StagedUpload, UploadedFile
@@ -33,6 +33,7 @@ from sparklog.log.maintenance import Checkpoints, Sequencing
 from sparklog.log.producer_batches import ProducerBatches, load_batches, search_older_batches
 from sparklog.log.producer_state import ProducerEntry, new_producer_id
 from sparklog.log.publishing import Marker, PublishResult, publish_transaction
+from sparklog.log.staged_files import check_appendable, put_staged, stage_encoded
 from sparklog.log.state import StateObservers, TopicState, open_state, reload_state
 from sparklog.log.uploads import check_uploads
 from sparklog.storage.entry_log import PositionLost
@@ -167,9 +168,9 @@ class TopicWriter:
                     f"topic {self.topic!r} has no partition {partition}; it has 0 to {self.head.partition_count - 1}"
                 )
         may_announce = announce and not numbered_by_producers
-        numbered = self._sequences.number((partition, records.num_rows) for partition, records in batches)
-        carried = may_announce and self._group.may_be_included()
-        how = {"compression": compression, "leaves": self.head.leaves, "carries_stats": carried}
+        numbered = self._sequences.number([(partition, records.num_rows) for partition, records in batches])
+        may_announce = may_announce and self._group.may_be_included()
+        how = {"compression": compression, "leaves": self.head.leaves, "carries_stats": may_announce}
         try:
             encoded = encode_batches(batches, numbered.stamps, **how)
         except SparklogError:
@@ -191,7 +192,7 @@ class TopicWriter:
             for file in files:
                 self._batches.note_seen(file.partition, file.batches)
         order = self._group.writing.next_order()
-        self._staged.update({file.path: order for file in files})
+        self._staged.update({file.facts.path: order for file in files})
         return StagedUpload(files=files, is_announced=False, numbered=numbered)
 
     def put(self, staged: StagedUpload) -> list[StagedFile]:
@@ -199,7 +200,7 @@ class TopicWriter:
 
         Raises ``StoreError``: the store refuses for longer than its own retries last. What was announced may come yet.
         """
-        is_uploaded, paths = False, [file.path for file in staged.files]
+        is_uploaded, paths = False, [file.facts.path for file in staged.files]
         try:
             put_staged(self._log, staged.files, sync=self._sync)
             is_uploaded = True
@@ -210,7 +211,7 @@ class TopicWriter:
             elif not is_uploaded:
                 self._unstage(paths)
                 self._sequences.give_back(staged.numbered)
-        return [replace(file, uploaded_ticks_ms=ended) for file in staged.files]
+        return [file.uploaded(ended) for file in staged.files]
 
     def refresh(self) -> None:
         """Learn what others committed, new partitions say: one GET where nothing is new. Belongs to the thread that
@@ -242,7 +243,7 @@ class TopicWriter:
         clock = self._log.clock
         began = clock.ticks_ms()
         self._learn_batches(files, deadline)
-        uploaded = max(file.uploaded_ticks_ms for file in files)
+        uploaded = max([file.uploaded_ticks_ms for file in files])
         turns = Participation(self._group, deadline=deadline, uploaded_ticks_ms=uploaded)
         append = self._new_append(files, turns)
         if self._pause_until_ticks_ms > began and not turns.is_on():
@@ -431,7 +432,7 @@ class TopicWriter:
         batches = [(file.partition, placed.batch) for file in files for placed in file.batches]
         if batches and not self._batches.is_complete:
             self._state = load_batches(self._state, self._batches, wanted=batches, deadline=deadline)
-        elif any(verdict.error is not None for verdict in self._batches.judge(batches)):
+        elif batches and any(verdict.error is not None for verdict in self._batches.judge(batches)):
             retry(self.refresh, deadline=deadline)
             search_older_batches(self._state, self._batches, batches, deadline=deadline)
 

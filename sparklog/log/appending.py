@@ -4,37 +4,35 @@ answer."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from sparklog.delta.actions import AddFile, Entry
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import CommitStateUnknownError, CorruptRecordError, IllegalStateError, StoreError
+from sparklog.errors import CommitStateUnknownError, CorruptRecordError, StoreError
 from sparklog.log.announced.group import GroupCommit, Participation
 from sparklog.log.announced.names import is_listed
 from sparklog.log.announced.plan import MOST_FILES, OwnFlush
-from sparklog.log.announced.writing import AnnouncedFlush, FlushState, GroupWriting
+from sparklog.log.announced.writing import AnnouncedFlush, FlushState
 from sparklog.log.append_plan import plan_append
 from sparklog.log.append_slots import Slot, judge_slots, new_batches, rows_of
 from sparklog.log.carried_files import carrying, is_worth_while
 from sparklog.log.commit import Commit, TopicCommitResult
-from sparklog.log.data.data_files import StagedFile, UploadedFile
-from sparklog.log.data.encode import EncodedBatch
-from sparklog.log.data.object_paths import object_path
+from sparklog.log.data.data_files import StagedFile
 from sparklog.log.data.producer_batch import FileRows
 from sparklog.log.data.record_reading import find_by_sequence
 from sparklog.log.data.segments import SegmentIndex
 from sparklog.log.producer_batches import ProducerBatches, batch_actions, batch_info
 from sparklog.log.producer_state import PRODUCER_EXPIRATION_MS, ProducerEntry
+from sparklog.log.staged_files import upload_encoded
 from sparklog.log.state import TopicState
 from sparklog.log.uploads import may_be_gone, put_again_if_late
-from sparklog.paths import new_data_file
 
-__all__ = ["Append", "AppendResult", "Appender", "check_appendable", "put_staged", "stage_encoded"]
+__all__ = ["Append", "AppendResult", "Appender"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendResult:
+class AppendResult(NamedTuple):
     """The offsets and the version of one append."""
 
     base_offsets: tuple[int, ...]
@@ -45,8 +43,7 @@ class AppendResult:
     """For each file, where some of its rows weren't stored now (rule L15, numbered batches); empty: all were."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Appender:
+class Appender(NamedTuple):
     """The writer of an append: the topic that it writes to, and in whose name."""
 
     topic: str
@@ -56,65 +53,6 @@ class Appender:
     """The producer's epoch, and the counter of this append."""
     sync: bool
     """Is what it uploads fsynced?"""
-
-
-def stage_encoded(
-    log: DeltaLog, batches: Sequence[tuple[int, EncodedBatch]], *, topic_version: int
-) -> list[StagedFile]:
-    """Name batches of (partition, records) before their upload. ``topic_version``: one that is known now."""
-    now_ms, began = log.clock.now_ms(), log.clock.ticks_ms()
-    return [
-        StagedFile(
-            facts=UploadedFile.of(
-                new_data_file(partition), partition, batch, uploaded_ms=now_ms, topic_version=topic_version
-            ),
-            batch=batch,
-            uploaded_ticks_ms=began,
-        )
-        for partition, batch in batches
-    ]
-
-
-def _upload_encoded(
-    log: DeltaLog, batches: Sequence[tuple[int, EncodedBatch]], *, topic_version: int, sync: bool
-) -> list[StagedFile]:
-    """Upload batches of (partition, records) under fresh names.
-
-    Args:
-        topic_version: one that is known now.
-        sync: fsync them.
-    Raises:
-        StoreError.
-    """
-    files = stage_encoded(log, batches, topic_version=topic_version)
-    put_staged(log, files, sync=sync)
-    ended = log.clock.ticks_ms()
-    return [replace(file, uploaded_ticks_ms=ended) for file in files]
-
-
-def put_staged(log: DeltaLog, files: Sequence[StagedFile], *, sync: bool) -> None:
-    """Upload files under the names that they have. ``sync``: fsync them. Raises ``StoreError``."""
-    log.store.put_many({object_path(log.table, file.path): file.batch.data for file in files}, sync=sync)
-
-
-def check_appendable(
-    files: Sequence[StagedFile], *, topic: str, writing: GroupWriting, staged: Mapping[str, int]
-) -> None:
-    """Raises ``IllegalStateError`` unless each file is there once, and isn't appended or withdrawn.
-
-    Args:
-        staged: ordinary uploads that aren't settled.
-    """
-    paths = [file.path for file in files]
-    flushes = {path: writing.flush_of(path) for path in paths}
-    unknown = [path for path, flush in flushes.items() if flush is None and path not in staged]
-    withdrawn = [path for path, flush in flushes.items() if flush is not None and flush.is_withdrawn]
-    if not files or unknown or withdrawn or len(flushes) < len(files):
-        raise IllegalStateError(
-            f"append to {topic!r} of {unknown or withdrawn or paths}: expected one or more files that this "
-            "writer uploaded, each once, and hasn't appended or withdrawn; after CommitStateUnknownError they may "
-            "be in the log already"
-        )
 
 
 class Append:
@@ -147,9 +85,19 @@ class Append:
         self._by = by
         self._group = group
         self._turns = turns
-        self._given = [file.path for file in files]
-        self._flushes = {path: flush for path in self._given if (flush := group.writing.flush_of(path)) is not None}
-        self._ordinary = [Slot([file], staged.get(file.path, 0)) for file in files if file.path not in self._flushes]
+        self._given: list[str] = []
+        self._flushes: dict[str, AnnouncedFlush] = {}
+        self._ordinary: list[Slot] = []
+        for file in files:
+            path = file.facts.path
+            self._given.append(path)
+            flush = group.writing.flush_of(path)
+            if flush is None:
+                self._ordinary.append(Slot([file], staged.get(path, 0)))
+            else:
+                self._flushes[path] = flush
+        self.has_numbered_batches = any(slot.files[0].batches for slot in self._ordinary)
+        """Has it batches that their producers have numbered (rule L15, numbered batches)?"""
         self._ends_before = state.head.log_end_offsets
         self._base_offsets: tuple[int, ...] = ()
         self._first_decided_at: float | None = None
@@ -161,41 +109,36 @@ class Append:
         return bool(self._ordinary)
 
     @property
-    def has_numbered_batches(self) -> bool:
-        """Has it batches that their producers have numbered (rule L15, numbered batches)?"""
-        return any(slot.files[0].batches for slot in self._ordinary)
-
-    @property
     def uses_counter(self) -> bool:
         """Once it is done: was its counter used? Not where every ordinary record was stored before, or is refused."""
-        return any(not slot.is_empty for slot in self._ordinary)
+        return bool(self._filled)
 
     @property
     def ordinary_paths(self) -> list[str]:
         """All names of its files that weren't announced."""
-        return [file.path for slot in self._ordinary for file in slot.files]
+        return [file.facts.path for slot in self._ordinary for file in slot.files]
 
     @property
     def announced_flushes(self) -> list[AnnouncedFlush]:
         """The announced flushes that its files belong to."""
-        return [*{id(flush): flush for flush in self._flushes.values()}.values()]
+        return [*{id(flush): flush for flush in self._flushes.values()}.values()] if self._flushes else []
 
     def decide(self, state: TopicState) -> Commit | None:
         """Decide what to commit; None: the log holds it already. Raises as :func:`plan_append`, and
         ``CommitStateUnknownError`` after a stall of days."""
         self._state = state
         by = self._by
-        must_settle = any(not flush.is_settled for flush in self._flushes.values())
+        must_settle = bool(self._flushes) and any(not flush.is_settled for flush in self._flushes.values())
         if self._flushes and not must_settle and not self._ordinary:
             return None
         self._check_stall(state.log.clock.ticks_ms())
-        if not self._is_in(state):
+        if self.has_numbered_batches and not self._is_in(state):
             judge_slots(self._ordinary, self._batches)
         own = [(flush.order, flush.to_own()) for flush in self._unsettled()]
         for slot in self._filled:
-            own.append((slot.order, OwnFlush(announcer=None, number=0, files=(slot.newest.facts,))))
-        own.sort(key=lambda one: one[0])
-        own_count = sum(len(flush.files) for _, flush in own)
+            own.append((slot.order, OwnFlush(announcer=None, number=0, files=(slot.files[-1].facts,))))
+        own.sort(key=_order)
+        own_count = sum([len(flush.files) for _, flush in own])
         planned = plan_append(
             state.head,
             state.producer(by.producer_id),
@@ -212,9 +155,9 @@ class Append:
         if planned is None:
             return None
         bases = planned.base_offsets
-        paths = [slot.newest.path for slot in self._filled]
-        self._base_offsets = tuple(bases[path] for path in paths if path in bases)
-        commit = self._with_batches(planned.commit, bases)
+        paths = [slot.files[-1].facts.path for slot in self._filled]
+        self._base_offsets = tuple([bases[path] for path in paths if path in bases])
+        commit = self._with_batches(planned.commit, bases) if self.has_numbered_batches else planned.commit
         if not is_worth_while(state.log.store):
             return commit
         return carrying(commit, [slot.newest for slot in self._filled if slot.newest.path in bases])
@@ -240,6 +183,8 @@ class Append:
         return replace(commit, actions=[*commit.actions, *actions], info=batch_info(found))
 
     def _unsettled(self) -> list[AnnouncedFlush]:
+        if not self._group.writing.has_flushes:
+            return []
         appended = {slot.files[0].path for slot in self._ordinary}
         return self._group.writing.unsettled(ordinary=self._staged, appended=appended)
 
@@ -258,7 +203,7 @@ class Append:
         """Wait for a turn and list, where writers take turns; upload again what may be gone. True: decide again."""
         return (
             self._turns.prepare(self._state, must_create=self._must_create(), lists=not self.has_ordinary)
-            or self._upload_without_refused()
+            or (self.has_numbered_batches and self._upload_without_refused())
             or self._upload_again_if_at_risk()
         )
 
@@ -281,7 +226,7 @@ class Append:
             encoded = slot.encoded_anew(state.head.leaves)
             slot.is_empty, slot.held = encoded is None, slot.wanted
             if encoded is not None:
-                slot.files += _upload_encoded(
+                slot.files += upload_encoded(
                     state.log, [(slot.newest.partition, encoded)], topic_version=self._version, sync=self._by.sync
                 )
         return bool(wrong)
@@ -306,7 +251,7 @@ class Append:
             if may_be_gone(file, state.vacuums, now_ticks_ms=now, retention_ms=retention_ms)
         ]
         if gone:
-            again = _upload_encoded(
+            again = upload_encoded(
                 state.log,
                 [(file.partition, file.batch) for file, _ in gone],
                 topic_version=state.position.version,
@@ -329,7 +274,7 @@ class Append:
         """The offsets of the files. Raises ``CommitStateUnknownError``: they are in the log, but where can't be
         told."""
         state = done.state
-        bases: dict[str, int] = {slot.files[0].path: -1 for slot in self._ordinary}
+        bases: dict[str, int] = {slot.files[0].facts.path: -1 for slot in self._ordinary}
         versions: list[int] = []
         try:
             for flush in self.announced_flushes:
@@ -345,10 +290,12 @@ class Append:
                 f"topic {self._by.topic!r}: appended, but where can't be told: {error}"
             ) from error
         version = -1 if -1 in versions else max(versions, default=-1)
-        paths = [slot.files[0].path for slot in self._ordinary]
-        rows = dict(zip(paths, rows_of(self._ordinary, [bases[path] for path in paths]), strict=True))
+        rows: dict[str, FileRows | None] = {}
+        if self.has_numbered_batches:
+            paths = [slot.files[0].path for slot in self._ordinary]
+            rows = dict(zip(paths, rows_of(self._ordinary, [bases[path] for path in paths]), strict=True))
         return AppendResult(
-            base_offsets=tuple(bases[path] for path in self._given),
+            base_offsets=tuple([bases[path] for path in self._given]),
             delta_version=version,
             rows=tuple(rows.get(path) for path in self._given) if any(rows.values()) else (),
         )
@@ -387,6 +334,10 @@ class Append:
         named = [next((file.path for file in slot.files if file.path in bases), None) for slot in self._filled]
         found = [bases[path] for path in named if path is not None]
         return found if len(found) == len(named) else None
+
+
+def _order(own: tuple[int, OwnFlush]) -> int:
+    return own[0]
 
 
 def bases_of_flush(state: TopicState, flush: AnnouncedFlush, *, topic: str) -> Sequence[int]:

@@ -65,6 +65,8 @@ def wait_for_gap(state: TopicState, gaps: ForeignGaps | None, *, deadline: Deadl
         gaps: of the writer that is about to commit.
         deadline: of the commit; a gap takes at most half of the time that is left.
     """
+    if state.gap_until_ticks_ms == float("-inf"):  # none was ever asked for
+        return
     clock = state.log.clock
     now = clock.ticks_ms()
     until = min(state.gap_until_ticks_ms, (now + deadline.ticks_ms) / 2)

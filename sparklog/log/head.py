@@ -91,6 +91,30 @@ class TopicHead:
         """The type of the table's column ``data``; None for an untyped topic."""
         return None if self.schemas is None else self.schemas.physical
 
+    def moved(
+        self,
+        *,
+        delta_version: int,
+        log_end_offsets: tuple[int, ...],
+        live_file_count: int,
+        totals: LiveTotals | None,
+    ) -> TopicHead:
+        """The head with what each append changes. ``dataclasses.replace`` takes twice as long."""
+        return TopicHead(
+            delta_version=delta_version,
+            topic_id=self.topic_id,
+            deleted=self.deleted,
+            config=self.config,
+            log_start_offsets=self.log_start_offsets,
+            log_end_offsets=log_end_offsets,
+            live_file_count=live_file_count,
+            unsequenced_count=self.unsequenced_count,
+            deleted_file_retention_ms=self.deleted_file_retention_ms,
+            value_schema_id=self.value_schema_id,
+            schemas=self.schemas,
+            totals=totals,
+        )
+
     def with_schemas(self, schemas: TopicSchemas) -> TopicHead:
         """The head with these schemas of its values."""
         return replace(self, schemas=schemas, value_schema_id=schemas.newest_id)
@@ -185,6 +209,8 @@ def offset_actions(
         (start_app_id, before.log_start_offsets if before else (), after.log_start_offsets),
         (end_app_id, before.log_end_offsets if before else (), after.log_end_offsets),
     ):
+        if old == new and not unrecorded_ends:
+            continue
         moved += [
             SetTransaction(app_id=app_id(partition), version=offset, last_updated_ms=FAR_FUTURE_MS)
             for partition, offset in enumerate([*new, *(0 for _ in old[len(new) :])])

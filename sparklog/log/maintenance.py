@@ -8,6 +8,7 @@ import random
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from sparklog.clock import Clock
 from sparklog.delta.checkpoint import checkpoint_due, checkpoint_threshold, write_next_checkpoint
@@ -45,8 +46,7 @@ _CLOSING_MS = 5_000.0
 """A copy that isn't done so long after its client was closed is given up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Committed:
+class _Committed(NamedTuple):
     """The knowledge that a process has of a topic after its newest commit."""
 
     log: DeltaLog

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from sparklog.delta.actions import AddFile
 from sparklog.log.data.data_files import UploadedFile
@@ -12,8 +12,7 @@ from sparklog.log.head import TopicHead
 __all__ = ["AssignedOffsets", "assign_offsets"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssignedOffsets:
+class AssignedOffsets(NamedTuple):
     """Data files with their offsets, and the topic that has them."""
 
     base_offsets: tuple[int, ...]
@@ -43,6 +42,11 @@ def assign_offsets(
         ends[file.partition] += file.record_count
     return AssignedOffsets(
         base_offsets=tuple(base_offsets),
-        adds=tuple(file.to_add(base_offset) for file, base_offset in zip(files, base_offsets, strict=True)),
-        head=replace(head, log_end_offsets=tuple(ends), live_file_count=head.live_file_count + len(files)),
+        adds=tuple([file.to_add(base_offset) for file, base_offset in zip(files, base_offsets, strict=True)]),
+        head=head.moved(
+            delta_version=head.delta_version,
+            log_end_offsets=tuple(ends),
+            live_file_count=head.live_file_count + len(files),
+            totals=head.totals,
+        ),
     )

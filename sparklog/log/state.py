@@ -196,7 +196,8 @@ class TopicState:
 
         Args:
             synced: its objects are known to survive a power loss.
-            head: the topic afterwards, where whoever created the entry knows it.
+            head: the topic afterwards, where whoever created the entry knows it, and it only adds files and counts
+                them.
         Raises:
             PositionLost: the table may be readable again: load it.
             StoreError: a file that came without statistics can't be looked into now.
@@ -225,7 +226,7 @@ class TopicState:
 
     def _apply(self, entry: Entry, position: Position, *, synced: bool, known: TopicHead | None) -> None:
         unwritable = self.unwritable
-        for action in entry.actions:
+        for action in entry.actions if known is None else ():
             if isinstance(action, Protocol):
                 check_protocol(self.log.table, action, write=False)
                 unwritable = _protocol_error(self.log, action, write=True)
@@ -243,7 +244,9 @@ class TopicState:
             self.unsequenced_version = entry.version
             self._note_foreign_files(waiting)
         self.vacuums = with_vacuum(self.vacuums, entry)
-        self.transactions.update((a.app_id, a) for a in entry.actions if isinstance(a, SetTransaction))
+        for action in entry.actions:
+            if isinstance(action, SetTransaction):
+                self.transactions[action.app_id] = action
         if self.whole is not None:
             for action in entry.actions:
                 if isinstance(action, Metadata):

@@ -113,8 +113,10 @@ class Batch(ABC):
         self.drop_records()
         with self._lock:
             self.outcome = outcome
+            watching, self._watching = self._watching, []
         self._progress.notify_all()
-        self._notify_watching()
+        for callback in watching:
+            callback()
 
     def when_known(self, callback: Callable[[], None]) -> None:
         """Call back once the batch is settled, or uploaded within a transaction; at once if it is.
@@ -345,7 +347,7 @@ def count_encoded(batches: Sequence[Batch], file_bytes: int) -> None:
     Args:
         file_bytes: of all files of theirs.
     """
-    size = sum(batch.size_bytes for batch in batches)
+    size = sum([batch.size_bytes for batch in batches])
     for batch in batches:
         of_files = file_bytes * batch.size_bytes // max(1, size)
         batch.encoded_bytes = min(batch.size_bytes, of_files + batch.count * _ENCODED_RECORD_BYTES)

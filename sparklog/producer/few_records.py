@@ -6,6 +6,7 @@ What has more to it, or is to be refused, is left to :func:`~sparklog.producer.p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from sparklog.log.data.encode import MAX_TIMESTAMP_MS
 from sparklog.log.data.few_rows import FEW_RECORDS, FewRows
 from sparklog.log.data.murmur2 import few_key_partitions
 from sparklog.producer.batch import Batch, RecordBatch
+from sparklog.producer.outcome import I32
 from sparklog.producer.partitioner import StickyPartition
 from sparklog.producer.prepared_batch import PreparedBatch
 
@@ -51,12 +53,20 @@ def prepare_few(
         counts=[len(keys)],
         parts=parts,
         part_counts=[part.num_rows for _, part in parts],
-        partitions=np.array(partitions, np.int32),
-        order=np.array(order, np.int64),
-        timestamps_ms=np.array(timestamps, np.int64),
-        key_sizes=np.array([-1 if key is None else len(key) for key in keys], np.int32),
-        value_sizes=np.array(value_sizes, np.int32),
+        partitions=partitions,
+        order=_as_they_are(len(order)) if len(parts) == 1 else np.array(order, np.int32),
+        timestamps_ms=timestamps,
+        key_sizes=[-1 if key is None else len(key) for key in keys],
+        value_sizes=value_sizes,
     )
+
+
+@cache
+def _as_they_are(count: int) -> I32:
+    """The order of records that stay where they are."""
+    order = np.arange(count, dtype=np.int32)
+    order.flags.writeable = False
+    return order
 
 
 def _may_be_stored(timestamps_ms: Sequence[int], config: TopicConfig, now_ms: int) -> bool:
@@ -68,6 +78,8 @@ def _may_be_stored(timestamps_ms: Sequence[int], config: TopicConfig, now_ms: in
 def _partitions(
     keys: Sequence[bytes | None], value_sizes: Sequence[int], partition_count: int, sticky: StickyPartition
 ) -> list[int]:
+    if partition_count == 1 and None not in keys:
+        return [0] * len(keys)
     keyless = -1
     if None in keys:
         sizes = sum(size for key, size in zip(keys, value_sizes, strict=True) if key is None and size > 0)
@@ -77,10 +89,10 @@ def _partitions(
     return [keyless if key is None else next(found) for key in keys]
 
 
-def _parts(rows: FewRows, partitions: Sequence[int], order: Sequence[int]) -> list[tuple[int, FewRows]]:
+def _parts(rows: FewRows, partitions: list[int], order: Sequence[int]) -> list[tuple[int, FewRows]]:
     """The rows of each partition, in their order."""
     first = partitions[0]
-    if all(partition == first for partition in partitions):
+    if partitions.count(first) == len(partitions):
         return [(first, rows)]
     found: dict[int, list[int]] = {}
     for place in order:

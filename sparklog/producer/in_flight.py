@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sparklog.errors import SparklogError
 from sparklog.log import StagedFile
@@ -23,8 +24,7 @@ _MOST_WAITED_MS = 250.0
 one, and what is uploaded has until its ``delivery_timeout_ms``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UploadResult:
+class UploadResult(NamedTuple):
     """Batches that the sender took together: with the files that it uploaded, or with the error that they fail with."""
 
     batches: Sequence[Batch]

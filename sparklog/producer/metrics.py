@@ -52,11 +52,12 @@ class ProducerMetrics:
 
     def encoded(self, batches: Sequence[Batch], *, queued_ms: float, files: Sequence[StagedFile]) -> None:
         """Batches were encoded and uploaded."""
-        size = sum(batch.size_bytes for batch in batches)
-        self._batch_bytes.record(size)
-        self._queue_ms.record(queued_ms)
-        self._records_per_request.record(sum(batch.count for batch in batches))
-        self._file_bytes.record(sum(len(file.batch.data) for file in files), count=max(1, len(files)))
+        now_ms = self._clock.ticks_ms()
+        self._batch_bytes.record(sum([batch.size_bytes for batch in batches]), now_ms=now_ms)
+        self._queue_ms.record(queued_ms, now_ms=now_ms)
+        self._records_per_request.record(sum([batch.count for batch in batches]), now_ms=now_ms)
+        size = sum([len(file.batch.data) for file in files])
+        self._file_bytes.record(size, count=max(1, len(files)), now_ms=now_ms)
 
     def appended(self, *, latency_ms: float) -> None:
         """A commit was made."""
@@ -64,16 +65,17 @@ class ProducerMetrics:
 
     def settled(self, topic: str, batches: Sequence[Batch]) -> None:
         """Batches are stored, or uploaded within a transaction, or failed."""
-        sensors = self._topics[topic]
+        sensors, now_ms = self._topics[topic], self._clock.ticks_ms()
         for batch in batches:
-            outcome = batch.outcome or batch.uploaded_outcome
-            failed = batch.count if outcome is None or outcome.error else len(outcome.refused or ())
+            outcome, count = batch.outcome or batch.uploaded_outcome, batch.count
+            failed = count if outcome is None or outcome.error else len(outcome.refused or ())
             if failed:
-                self._failed.record(failed)
-                sensors.failed.record(failed)
-            if batch.count > failed:
-                sensors.sent.record(batch.size_bytes, count=batch.count - failed)
-                self._record_bytes.record(batch.size_bytes, count=batch.count, greatest=batch.size_bytes / batch.count)
+                self._failed.record(failed, now_ms=now_ms)
+                sensors.failed.record(failed, now_ms=now_ms)
+            if count > failed:
+                size = batch.size_bytes
+                sensors.sent.record(size, count=count - failed, now_ms=now_ms)
+                self._record_bytes.record(size, count=count, greatest=size / count, now_ms=now_ms)
             if self.observer is not None:
                 self._observe(self.observer, batch, outcome, failed)
 

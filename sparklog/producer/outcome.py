@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,24 +12,36 @@ import numpy.typing as npt
 from sparklog.errors import IllegalStateError, InvalidRecordError, SparklogError
 from sparklog.log.data.producer_batch import ProducerBatch
 
-__all__ = ["I32", "I64", "Outcome", "Piece", "RefusedWithOthersError", "Stored", "Written", "results_of_pieces"]
+__all__ = [
+    "I32",
+    "I64",
+    "Numbers",
+    "Outcome",
+    "Piece",
+    "RefusedWithOthersError",
+    "Stored",
+    "Written",
+    "results_of_pieces",
+]
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
+Numbers: TypeAlias = "Sequence[int] | I32 | I64"
+"""Numbers of records; of a few Python's own: to make an array takes longer than to keep them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
     """Where the records of a batch are, in the order in which they were given."""
 
-    partitions: I32
+    partitions: Numbers
     """-1 for a record that was refused, and with ``acks=0``."""
-    offsets: I64
+    offsets: Numbers
     """-1 likewise."""
-    timestamps_ms: I64
-    key_sizes: I32
+    timestamps_ms: Numbers
+    key_sizes: Numbers
     """Bytes; -1 for null."""
-    value_sizes: I32
+    value_sizes: Numbers
 
 
 def results_of_pieces(outcome: Outcome, counts: Sequence[int]) -> list[int | dict[int, SparklogError]]:
@@ -40,7 +53,7 @@ def results_of_pieces(outcome: Outcome, counts: Sequence[int]) -> list[int | dic
     """
     ends = np.cumsum(np.array(counts, np.int64))
     starts = ends - counts
-    results: list[int | dict[int, SparklogError]] = outcome.require_written().offsets[starts].tolist()
+    results: list[int | dict[int, SparklogError]] = np.asarray(outcome.require_written().offsets)[starts].tolist()
     found: dict[int, dict[int, SparklogError]] = {}
     for place, error in (outcome.refused or {}).items():
         number = int(np.searchsorted(ends, place, side="right"))

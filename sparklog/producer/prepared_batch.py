@@ -6,7 +6,7 @@ Pure: the topic's settings, the time and the sticky partition are arguments.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from sparklog.log.data.schema import TIMESTAMP
 from sparklog.log.data.sorted_rows import SomeRows, SortedRows
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID
 from sparklog.producer.batch import Batch, RecordBatch
-from sparklog.producer.outcome import I32, I64, Outcome, Piece, RefusedWithOthersError, Written
+from sparklog.producer.outcome import I32, I64, Numbers, Outcome, Piece, RefusedWithOthersError, Written
 from sparklog.producer.partitioner import StickyPartition, key_partitions
 from sparklog.producer.typed_values import ValueEncoding, sizes_of
 
@@ -42,13 +42,13 @@ class PreparedBatch:
     """Partition and its records, in the order of sending; each partition once, none empty. Nothing once uploaded."""
     part_counts: Sequence[int]
     """Records of each part."""
-    partitions: I32
+    partitions: Numbers
     """The partition of each record, in the order of sending, over all batches; -1 for one that is refused."""
     order: I64 | I32
     """Which record (by its place) each row of the parts is, one part after the other."""
-    timestamps_ms: I64
-    key_sizes: I32
-    value_sizes: I32
+    timestamps_ms: Numbers
+    key_sizes: Numbers
+    value_sizes: Numbers
     refused: Mapping[int, SparklogError] = field(default_factory=dict)
     """By place over all batches."""
     part_batches: Sequence[tuple[PlacedBatch, ...]] = ()
@@ -62,7 +62,7 @@ class PreparedBatch:
     def without_records(self) -> PreparedBatch:
         """The same without the tables, once these are encoded: what waits for its commit takes memory for its files,
         and as little as can be for each record."""
-        return replace(self, parts=(), order=self.order.astype(np.int32))
+        return PreparedBatch(**{**vars(self), "parts": (), "order": self.order.astype(np.int32, copy=False)})
 
     def outcomes(self, base_offsets: Sequence[int] | None, part_rows: Sequence[FileRows | None] = ()) -> list[Outcome]:
         """How each batch ends once the parts are in the log at these offsets.
@@ -104,10 +104,13 @@ class PreparedBatch:
 
     def _whole(self, base_offset: int) -> Outcome:
         """How the only batch ends, whose records all lie one behind the other from an offset on."""
+        offsets: Numbers = range(base_offset, base_offset + self.counts[0])
+        if not isinstance(self.partitions, list):  # they aren't few
+            offsets = np.arange(base_offset, base_offset + self.counts[0], dtype=np.int64)
         return Outcome(
             written=Written(
                 partitions=self.partitions,
-                offsets=np.arange(base_offset, base_offset + self.counts[0], dtype=np.int64),
+                offsets=offsets,
                 timestamps_ms=self.timestamps_ms,
                 key_sizes=self.key_sizes,
                 value_sizes=self.value_sizes,

@@ -214,6 +214,8 @@ class TopicCommitter:
 
     def _wait_for_more(self) -> None:
         """Wait for uploads that are about to end, with what is uploaded already; not for long. The lock is held."""
+        if not self._in_flight.is_slow:
+            return
         since = self._clock.ticks_ms()
         while self._uploaded and not self._calls:
             wait_ms = self._in_flight.wait_for_more_ms(now_ticks_ms=self._clock.ticks_ms(), since_ticks_ms=since)
@@ -225,16 +227,18 @@ class TopicCommitter:
         """Commit all at once, up to the first that is to be withdrawn. Returns those whose turn comes after that, and
         those that are to be tried again: others of the same commit came too late."""
         to_withdraw = [number for number, result in enumerate(uploaded) if result.error is not None and result.files]
+        if not to_withdraw:
+            return self._append(uploaded)
         if to_withdraw[:1] == [0]:
             self._fail(uploaded[:1], IllegalStateError("its upload failed"))
             return [*uploaded[1:]]
-        count = to_withdraw[0] if to_withdraw else len(uploaded)
+        count = to_withdraw[0]
         return [*self._append(uploaded[:count]), *uploaded[count:]]
 
     def _append(self, uploaded: Sequence[UploadResult]) -> list[UploadResult]:
         """Commit all at once. Returns those that are to be tried again."""
         files = [file for result in uploaded for file in result.files]
-        waits_since = min(result.batches[0].created_ticks_ms for result in uploaded)
+        waits_since = min([result.batches[0].created_ticks_ms for result in uploaded])
         deadline = Deadline(self._clock, waits_since + self._config.delivery_timeout_ms)
         outcomes: list[Sequence[Outcome]] = []
         try:

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparklog.clock import Clock, Deadline
 from sparklog.config import ProducerConfig
@@ -30,8 +29,7 @@ __all__ = ["TopicSender"]
 _LOGGER = logging.getLogger("sparklog.producer")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Upload:
+class _Upload(NamedTuple):
     """Batches that were taken together, as far as they have come."""
 
     batches: Sequence[Batch]
@@ -246,7 +244,6 @@ class TopicSender:
         began = self._clock.ticks_ms()
         waits_since = began if self._queue.gathers else batches[0].created_ticks_ms  # what gathers may wait for long
         deadline = Deadline(self._clock, waits_since + self._config.delivery_timeout_ms)
-        upload = _Upload(batches=batches, deadline=deadline, began_ticks_ms=began)
         try:
             if self._topic.is_gone:
                 raise UnknownTopicOrPartitionError(f"topic {self._topic.name!r} was deleted")
@@ -255,9 +252,15 @@ class TopicSender:
             prepared = self._prepare(batches, deadline)
             staged = self._topic.stage_parts(prepared.parts, prepared.part_batches) if prepared.parts else None
             self._queue.note_encoded(batches, 0 if staged is None else staged.size_bytes)
-            return replace(upload, prepared=prepared.without_records(), staged=staged)
+            return _Upload(
+                batches=batches,
+                deadline=deadline,
+                began_ticks_ms=began,
+                prepared=prepared.without_records(),
+                staged=staged,
+            )
         except BaseException as error:
-            return replace(upload, error=self._failure(error))
+            return _Upload(batches=batches, deadline=deadline, began_ticks_ms=began, error=self._failure(error))
 
     def _prepare(self, batches: Sequence[Batch], deadline: Deadline) -> PreparedBatch:
         head, now_ms = self._topic.head, self._clock.now_ms()

@@ -195,7 +195,7 @@ class EntryLog(ABC, Generic[E]):
                 may have been carried out, or may be yet.
             StoreError: the store refused the first attempt for good (read-only, full): nothing was or will be created.
         """
-        path = self.path_of(version := position.version + 1)
+        version = position.version + 1
         if sync:
             self._flush_before(position)
         unknown = False
@@ -212,18 +212,18 @@ class EntryLog(ABC, Generic[E]):
                     return Created(advance(position, version=version, token=token, tail_seen_at=began, is_durable=sync))
                 found = self.read_raw_entries([version])[0]
                 if sync and found and found[0].token in tokens:  # the attempt that made it may have failed after
-                    self.store.sync([path])  # the link (rule L9, fsync)
+                    self.store.sync([self.path_of(version)])  # the link (rule L9, fsync)
                 self._verify_if_due(position)
             except StoreError as error:
                 if not (error.retriable or unknown):
                     raise
                 unknown = True
                 if not error.retriable or deadline.has_passed:
-                    raise _unknown_outcome(path, error) from error
+                    raise _unknown_outcome(self.path_of(version), error) from error
                 (backoff := backoff or Backoff(self.clock)).wait()
                 continue
             if found is None:  # taken a moment ago and gone now: somebody cleans below us
-                raise PositionLost(path)
+                raise PositionLost(self.path_of(version))
             self._note_read(version, found[1])
             if found[0].token not in tokens:
                 return Taken(found[0])

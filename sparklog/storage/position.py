@@ -16,7 +16,7 @@ See docs/decisions/0001-trust-is-anchored-at-the-tail.md and 0011-old-entries-ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 __all__ = ["DEFAULT_TAIL_TRUST_MS", "Position", "advance", "needs_verification"]
 
@@ -50,4 +50,4 @@ def advance(
     ``tail_seen_at``: when a trusted look began that found nothing beyond ``version``; None if it wasn't looked for.
     """
     anchor = position.anchor_ticks_ms if tail_seen_at is None else tail_seen_at
-    return replace(position, version=version, token=token, anchor_ticks_ms=anchor, is_durable=is_durable)
+    return Position(version=version, token=token, anchor_ticks_ms=anchor, is_durable=is_durable)

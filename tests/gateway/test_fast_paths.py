@@ -51,7 +51,7 @@ def test_rows_are_sent_at_once_where_nothing_has_to_be_waited_for(cluster):
         second.when_outcome(settled.append)
         producer.flush()
         first.when_outcome(settled.append)
-        assert [outcome.require_written().offsets.tolist() for outcome in settled] == [[2, 3], [0, 1]]
+        assert [[*outcome.require_written().offsets] for outcome in settled] == [[2, 3], [0, 1]]
 
 
 def test_rows_that_find_no_room_are_not_sent(cluster):

@@ -1,7 +1,8 @@
 """What a topic is at one version: told by our own commits, and by what other engines' commits change."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -16,8 +17,10 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from sparklog.log.commit import Commit
 from sparklog.log.follow import TopicFollower
 from sparklog.log.head import TopicHead, head_after_entry, head_of_info, head_of_table, offset_actions
+from sparklog.log.live_totals import LiveTotals
 from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import load_state, open_state
 from sparklog.log.topic import alter_topic, create_partitions, create_topic, delete_records, delete_topic
@@ -440,3 +443,26 @@ def test_who_commits_knows_the_topic_as_whoever_reads_the_entry():
         assert writer.head == follower.head == fresh.head
         assert writer.version == fresh.position.version
     assert follower.head.config.explicit["retention.ms"] == 9
+
+
+def differences(one, other):
+    return {each.name for each in fields(one) if getattr(one, each.name) is not getattr(other, each.name)}
+
+
+def test_what_an_append_changes_leaves_all_else():
+    """Fields that a later version adds must be handed on, too: none has its default here."""
+    anything: dict[str, Any] = {each.name: object() for each in fields(TopicHead)}
+    head = TopicHead(**anything)
+    changed: dict[str, Any] = {
+        "delta_version": 5,
+        "log_end_offsets": (11, 20),
+        "live_file_count": 4,
+        "totals": LiveTotals(4, 100, 9, None),
+    }
+    moved = head.moved(**changed)
+    assert differences(moved, head) == changed.keys()
+    assert {name: getattr(moved, name) for name in changed} == changed
+    anything = {each.name: object() for each in fields(Commit)}
+    commit = Commit(**anything)
+    assert differences(commit.with_head(moved), commit) == {"head"}
+    assert commit.with_head(moved).head is moved

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparklog.delta.actions import SetTransaction
 from sparklog.errors import UnknownTopicOrPartitionError
@@ -60,8 +60,7 @@ class Listing:
         return self.store_ms + (now_ticks_ms - self.at_ticks_ms) - file.modified_ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnFlush:
+class OwnFlush(NamedTuple):
     """A flush of the writer's own that isn't settled."""
 
     announcer: int | None
@@ -71,8 +70,7 @@ class OwnFlush:
     is_given_up: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupPlan:
+class GroupPlan(NamedTuple):
     """A commit, and where its files begin."""
 
     commit: Commit
@@ -173,7 +171,7 @@ def plan_group(
         return None
     uploaded = [file.announcement.to_uploaded() for flush in others for file in flush]
     included = [replace(file, value_stats=value_stats(file.path)) for file in uploaded]
-    files = [*(file for flush in own if not flush.is_given_up for file in flush.files), *included]
+    files = [file for flush in own if not flush.is_given_up for file in flush.files] + included
 
     def no_partition(file: UploadedFile) -> UnknownTopicOrPartitionError:
         return UnknownTopicOrPartitionError(
@@ -190,21 +188,24 @@ def plan_group(
         actions=[
             *assigned.adds,
             *([] if counter is None else [counter]),
-            *(announcer_txn(announcer, number, now_ms=now_ms) for announcer, number in settles.items()),
+            *[announcer_txn(announcer, number, now_ms=now_ms) for announcer, number in settles.items()],
         ],
         head=assigned.head,
         operation="WRITE",
         blind_append=True,
         includes_others=bool(others),
-        synced_first=tuple(file.path for file in included),
+        synced_first=tuple([file.path for file in included]),
         added=None if numbers else _totals(files),
     )
-    paths = (file.path for file in files)
+    paths = [file.path for file in files]
     return GroupPlan(commit=commit, base_offsets=dict(zip(paths, assigned.base_offsets, strict=True)))
 
 
 def _totals(files: Sequence[UploadedFile]) -> LiveTotals:
     """The totals of files that nobody but this writer can have published."""
+    if len(files) == 1:
+        (file,) = files
+        return LiveTotals(1, file.size_bytes, file.record_count, file.min_timestamp_ms)
     return LiveTotals(
         len(files),
         sum([file.size_bytes for file in files]),

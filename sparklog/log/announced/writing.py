@@ -229,6 +229,11 @@ class GroupWriting:
 
     # For the thread that commits.
 
+    @property
+    def has_flushes(self) -> bool:
+        """Is any announced flush remembered?"""
+        return bool(self._flushes)
+
     def flush_of(self, path: str) -> AnnouncedFlush | None:
         """The flush that a file was announced with; None: with none that is remembered."""
         return self._flushes.get(path)

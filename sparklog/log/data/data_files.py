@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparklog.delta.actions import AddFile
 from sparklog.log.data.producer_stamp import ProducerStamp, next_sequence
@@ -103,6 +103,10 @@ class StagedFile:
     """The batches that their producers numbered, in the order of their rows (rule L15, numbered batches);
     other rows may lie between them."""
 
+    def uploaded(self, ticks_ms: float) -> StagedFile:
+        """The file once its upload has ended, at ``ticks_ms``."""
+        return StagedFile(facts=self.facts, batch=self.batch, uploaded_ticks_ms=ticks_ms, batches=self.batches)
+
     @property
     def path(self) -> str:
         """Relative to the table's folder."""
@@ -114,8 +118,7 @@ class StagedFile:
         return self.facts.partition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedUpload:
+class StagedUpload(NamedTuple):
     """Files that are uploaded together: encoded, numbered and named, before their bytes are sent."""
 
     files: Sequence[StagedFile]
@@ -126,7 +129,7 @@ class StagedUpload:
     @property
     def size_bytes(self) -> int:
         """Bytes of all files."""
-        return sum(len(file.batch.data) for file in self.files)
+        return sum([len(file.batch.data) for file in self.files])
 
     @property
     def files_if_failed(self) -> Sequence[StagedFile]:

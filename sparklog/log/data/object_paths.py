@@ -9,6 +9,7 @@ from sparklog.errors import InvalidArgumentError
 
 __all__ = ["is_absolute", "object_path"]
 
+_NO_NAMES = frozenset(("", ".", ".."))
 # A URI with a scheme. In a relative one no colon comes before the first slash but percent-encoded (RFC 3986, 4.2).
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
@@ -20,8 +21,8 @@ def is_absolute(path: str) -> bool:
 
 def object_path(table: str, path: str) -> str:
     """The path of a data file in the store. Raises ``InvalidArgumentError`` for a path outside of the table."""
-    decoded = unquote(path)
-    if is_absolute(path) or not {"", ".", ".."}.isdisjoint(decoded.split("/")):
+    decoded = unquote(path) if "%" in path else path
+    if (":" in path and is_absolute(path)) or not _NO_NAMES.isdisjoint(decoded.split("/")):
         raise InvalidArgumentError(
             f"{table}: data file {path} lies outside of the table, which sparklog doesn't support"
         )

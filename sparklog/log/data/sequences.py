@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sparklog.log.data.producer_stamp import ProducerStamp, next_sequence
 
 __all__ = ["NumberedBatches", "ProducerSequences"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NumberedBatches:
+class NumberedBatches(NamedTuple):
     """The stamps of batches that were numbered together."""
 
     stamps: tuple[ProducerStamp, ...]

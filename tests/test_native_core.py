@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import platform
+import re
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -81,6 +84,15 @@ def test_without_a_compiler_it_says_what_is_missing(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "Cython.Compiler", None)
     with pytest.raises(build_core.CannotCompileError, match="no Cython"):
         build_core.build()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc is Linux's")
+def test_the_core_runs_on_the_oldest_glibc_that_wheels_are_for() -> None:
+    """What a header of a new glibc replaces by a new symbol (``fstat``, ``fcntl``) would need that glibc."""
+    if CORE is None or platform.libc_ver() > ("glibc", "2.36"):
+        pytest.skip("pure Python, or a glibc whose headers were not tried")
+    symbols = re.findall(rb"GLIBC_(\d+)\.(\d+)", Path(CORE.__file__).read_bytes())
+    assert max((int(major), int(minor)) for major, minor in symbols) <= (2, 17)
 
 
 @needs_core

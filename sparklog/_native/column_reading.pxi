@@ -8,7 +8,6 @@ cdef extern from *:
     """
     #include <errno.h>
     #include <fcntl.h>
-    #include <sys/stat.h>
     #include <unistd.h>
     /* All of these bytes of a file; 0: they can't be read. */
     static int sparklog_read_range(int descriptor, char *out, int64_t size, int64_t start) {
@@ -28,14 +27,10 @@ cdef extern from *:
     }
     /* A descriptor, and the size of its file; -1: it can't be opened. */
     static int sparklog_open_file(const char *path, int64_t *size) {
-        struct stat found;
         int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-        if (descriptor >= 0 && (fstat(descriptor, &found) || !S_ISREG(found.st_mode))) {
+        if (descriptor >= 0 && (*size = (int64_t)lseek(descriptor, 0, SEEK_END)) < 0) {
             close(descriptor);
             return -1;
-        }
-        if (descriptor >= 0) {
-            *size = (int64_t)found.st_size;
         }
         return descriptor;
     }

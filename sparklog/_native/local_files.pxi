@@ -10,6 +10,9 @@ cdef extern from *:
     #include <stdio.h>
     #include <sys/stat.h>
     #include <unistd.h>
+    #ifdef O_TMPFILE
+    #include <sys/syscall.h>
+    #endif
     /* 1: created; 0: nothing was done; else the negative number of the link's error. */
     static int sparklog_create_file(const char *folder, const char *target, const char *data, size_t size) {
         int answer = 0;
@@ -27,7 +30,8 @@ cdef extern from *:
             data += written;
             size -= written;
         }
-        if (!size && !close(fcntl(descriptor, F_DUPFD_CLOEXEC, 0))) {  /* closing reports errors too */
+        /* Closing reports errors too. By its number, as fcntl() and fstat() of new headers need a new glibc. */
+        if (!size && !close((int)syscall(SYS_fcntl, descriptor, F_DUPFD_CLOEXEC, 0))) {
             answer = -ENOENT;
     #ifdef AT_EMPTY_PATH
             answer = linkat(descriptor, "", AT_FDCWD, target, AT_EMPTY_PATH) ? -errno : 1;
@@ -44,16 +48,16 @@ cdef extern from *:
     }
     /* The file's size; -2: there is none; -1: it can't be read, or is larger. */
     static int64_t sparklog_read_file(const char *path, char *out, int64_t most) {
-        struct stat found;
-        int64_t done = -1;
+        int64_t size, done = -1;
         int descriptor = open(path, O_RDONLY | O_CLOEXEC);
         if (descriptor < 0) {
             return errno == ENOENT ? -2 : -1;
         }
-        if (!fstat(descriptor, &found) && found.st_size <= most) {
+        size = lseek(descriptor, 0, SEEK_END);
+        if (size >= 0 && size <= most) {
             ssize_t count = 1;
-            for (done = 0; done < found.st_size && count > 0; done += count) {
-                count = read(descriptor, out + done, found.st_size - done);
+            for (done = 0; done < size && count > 0; done += count) {
+                count = pread(descriptor, out + done, size - done, done);
             }
             done = count > 0 ? done : -1;
         }

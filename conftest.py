@@ -21,6 +21,7 @@ from sparklog.storage.retrying import RetryingStore
 from tests.azurite import azure_options, azure_uri, azurite_endpoint
 from tests.databases import database_url, mariadb, postgresql
 from tests.depth import NIGHTLY, WALK
+from tests.fake_gcs import fake_gcs_endpoint, fake_gcs_options, fake_gcs_uri
 from tests.parts import CPU_S, PART, SUMMARY, Stopwatch, add_up, part_of
 from tests.s3_server import s3_endpoint, s3_options, s3_uri
 from tests.spark_session import SPARK_TIMEOUT_S, spark, spark_jars
@@ -32,6 +33,9 @@ __all__ = [
     "azure_uri",
     "azurite_endpoint",
     "database_url",
+    "fake_gcs_endpoint",
+    "fake_gcs_options",
+    "fake_gcs_uri",
     "mariadb",
     "postgresql",
     "s3_endpoint",

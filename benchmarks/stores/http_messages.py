@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["OPERATIONS", "answer_size", "message_size", "operation_of"]
+__all__ = ["OPERATIONS", "answer_needs", "message_needs", "operation_of"]
 
 OPERATIONS = ("PUT", "GET", "LIST", "DELETE", "POST")
 
@@ -14,21 +14,21 @@ _HEAD_END = b"\r\n\r\n"
 _WITHOUT_BODY = (b" 204 ", b" 304 ")
 
 
-def message_size(data: bytes | bytearray) -> int | None:
-    """Bytes of the message that ``data`` begins with; None while it isn't there as a whole. Trailers aren't known."""
+def message_needs(data: bytes) -> int | None:
+    """How many bytes the message has that ``data`` begins with; None while its head isn't there as a whole. Where it
+    comes in chunks, of which not all are there: one more than there are. Trailers aren't known."""
     end = data.find(_HEAD_END)
     if end < 0:
         return None
     start = end + len(_HEAD_END)
     length = _LENGTH.search(data, 0, start)
     if length:
-        size = start + int(length[1])
-        return size if len(data) >= size else None
-    return _chunked_size(data, start) if _CHUNKED.search(data, 0, start) else start
+        return start + int(length[1])
+    return _chunked_needs(data, start) if _CHUNKED.search(data, 0, start) else start
 
 
-def answer_size(data: bytes | bytearray, *, is_head: bool) -> int | None:
-    """Bytes of the answer that ``data`` begins with; None while it isn't there as a whole.
+def answer_needs(data: bytes, *, is_head: bool) -> int | None:
+    """The same for the answer that ``data`` begins with.
 
     Args:
         is_head: it answers a HEAD: its length is another answer's.
@@ -36,7 +36,7 @@ def answer_size(data: bytes | bytearray, *, is_head: bool) -> int | None:
     end = data.find(_HEAD_END)
     if end >= 0 and (is_head or data[8:13] in _WITHOUT_BODY):
         return end + len(_HEAD_END)
-    return message_size(data)
+    return message_needs(data)
 
 
 def operation_of(request: bytes) -> str:
@@ -50,12 +50,12 @@ def operation_of(request: bytes) -> str:
     return "GET" if method == b"HEAD" else method.decode()
 
 
-def _chunked_size(data: bytes | bytearray, start: int) -> int | None:
+def _chunked_needs(data: bytes, start: int) -> int:
     while (end := data.find(b"\r\n", start)) >= 0:
-        size = int(bytes(data[start:end]).split(b";")[0], 16)
+        size = int(data[start:end].split(b";")[0], 16)
         start = end + 2 + size + 2
-        if len(data) < start:
-            return None
-        if size == 0:
+        if size == 0 and len(data) >= start:
             return start
-    return None
+        if len(data) < start:
+            break
+    return len(data) + 1

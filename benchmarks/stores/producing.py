@@ -20,6 +20,7 @@ from benchmarks.stores.figures import COST_HEADING, cost_cells
 from benchmarks.stores.latency_proxy import control
 from benchmarks.stores.later_folder import send_batch_later, send_later
 from benchmarks.stores.sustained import ALL_SENT, send_batch_sustained, send_sustained
+from benchmarks.stores.unsigned import send_batch_unsigned, send_unsigned
 
 __all__ = ["one_producer", "shared_topic", "small_commits"]
 
@@ -31,6 +32,8 @@ FOLDER = Profile(name="folder", get_ms=0, put_ms=0)
 LATER_FOLDER = Profile(name="folder, 20/50 ms later", get_ms=20, put_ms=50)
 """Without a server and a proxy that take CPU of the same machine."""
 FOLDERS = (FOLDER, LATER_FOLDER)
+UNSIGNED = Profile(name="20/50 ms, content unsigned", get_ms=20, put_ms=50)
+"""As uploads are by default where TLS protects their content."""
 FLUSH_RECORDS = 10
 FLUSH_EVERY_S = 0.25
 """WarpStream's agents flush so often, too."""
@@ -45,23 +48,26 @@ def one_producer(s3: DelayedS3, extent: Extent) -> Mapping[str, float]:
     """Records of 100 bytes, one by one and in tables, to a folder and to each profile, in the midst of more of them."""
     count = extent.of(200_000, 1_500_000, 1_500_000)
     counts = {"send": count, "send_batch": SEND_BATCH_TIMES * count}
-    works: Mapping[str, tuple[Callable[..., Usage], Callable[..., Usage], dict[str, Any]]] = {
-        "send": (send_sustained, send_later, {"count": count}),
-        "send_batch": (send_batch_sustained, send_batch_later, {"batches": counts["send_batch"] // BATCH}),
+    works: Mapping[str, tuple[Mapping[Profile, Callable[..., Usage]], dict[str, Any]]] = {
+        "send": (_ways(send_sustained, send_later, send_unsigned), {"count": count}),
+        "send_batch": (
+            _ways(send_batch_sustained, send_batch_later, send_batch_unsigned),
+            {"batches": counts["send_batch"] // BATCH},
+        ),
     }
-    profiles = (*FOLDERS, *PROFILES) if extent.is_full else (*FOLDERS, INSTANT, STANDARD_20_50)
+    profiles = (*FOLDERS, *PROFILES, UNSIGNED) if extent.is_full else (*FOLDERS, INSTANT, STANDARD_20_50)
     usages: dict[tuple[str, str], list[Usage]] = {}
     of_store: dict[tuple[str, str], float] = {}
     for number in range(extent.of(1, ROUNDS, ROUNDS)):
-        for name, (work, work_later, size) in works.items():
+        for name, (ways, size) in works.items():
             for profile in profiles:
                 if extent is Extent.USUAL and (name, profile) == ("send", INSTANT):  # it has no target
                     continue
                 progress(f"round {number + 1}: {name}, {profile.name}")
                 cpu_s = s3.cpu_s()
                 delays = {"get_ms": profile.get_ms, "put_ms": profile.put_ms} if profile is LATER_FOLDER else {}
-                how = work_later if delays else work
-                usage = _on_new_topic(s3, profile, how, value_size=VALUE_SIZE, **size, **delays)
+                work = ways.get(profile, ways[INSTANT])
+                usage = _on_new_topic(s3, profile, work, value_size=VALUE_SIZE, **size, **delays)
                 of_store[name, profile.name] = s3.cpu_s() - cpu_s
                 usages.setdefault((name, profile.name), []).append(usage)
     progress("")
@@ -89,6 +95,13 @@ def one_producer(s3: DelayedS3, extent: Extent) -> Mapping[str, float]:
     columns = ["per s", "of folder", "of 0 ms", "CPU s per million", "× folder, CPU", "store's CPU s"]
     print_table(["", *columns, *COST_HEADING], rows)
     return figures
+
+
+def _ways(
+    at_once: Callable[..., Usage], later: Callable[..., Usage], unsigned: Callable[..., Usage]
+) -> Mapping[Profile, Callable[..., Usage]]:
+    """What sends, by profile; as to :data:`INSTANT` to those that aren't named."""
+    return {INSTANT: at_once, LATER_FOLDER: later, UNSIGNED: unsigned}
 
 
 def _on_new_topic(s3: DelayedS3, profile: Profile, work: Callable[..., Usage], **arguments: Any) -> Usage:

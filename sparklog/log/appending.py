@@ -160,7 +160,8 @@ class Append:
         commit = self._with_batches(planned.commit, bases) if self.has_numbered_batches else planned.commit
         if not is_worth_while(state.log.store):
             return commit
-        return carrying(commit, [slot.newest for slot in self._filled if slot.newest.path in bases])
+        added = [slot.newest for slot in self._filled if slot.newest.path in bases]
+        return carrying(commit, added, since_checkpoint=state.position.version + 1 - state.checkpoint_version)
 
     @property
     def _filled(self) -> list[Slot]:

@@ -31,8 +31,8 @@ CARRIED_INFO = "files"
 _MOST_BYTES = 10 * 1024
 """The most that the files of one entry have together."""
 _MOST_TAIL_BYTES = 4 * 2**20
-"""The most that the files of all entries behind a checkpoint have, in a topic without many removed files: whoever opens
-the topic reads these entries."""
+"""The most that the files of as many entries have together as make a checkpoint due by live files alone: whoever opens
+the topic reads the entries behind a checkpoint. All that follow these have no more together, however many they are."""
 _MOST_LATELY_BYTES = 16 * 1024
 """The most that :class:`CarriedLately` keeps: what the newest entry carries, and some of what came before."""
 
@@ -42,20 +42,26 @@ def is_worth_while(store: ObjectStore) -> bool:
     return store.is_remote
 
 
-def most_carried_bytes(live_file_count: int) -> int:
+def most_carried_bytes(live_file_count: int, since_checkpoint: int) -> int:
     """The bytes of files that an entry of a topic may carry: the fewer, the more entries follow a checkpoint until the
-    next one is due, as far as that comes of live files: how many removed ones a checkpoint remembers, which put it off
-    further, an appending writer doesn't know."""
-    return min(_MOST_BYTES, _MOST_TAIL_BYTES // checkpoint_threshold(live_file_count))
+    next one is due by live files. Where it is later, as a checkpoint remembers removed files, too, each entry may carry
+    less by the square of its place, so that the sum has a bound.
+
+    Args:
+        since_checkpoint: the entry's place behind the newest checkpoint that its writer knows; which may be an old one.
+    """
+    due = checkpoint_threshold(live_file_count)
+    return min(_MOST_BYTES, _MOST_TAIL_BYTES // max(due, since_checkpoint**2 // due))
 
 
-def carrying(commit: Commit, files: Iterable[StagedFile]) -> Commit:
+def carrying(commit: Commit, files: Iterable[StagedFile], *, since_checkpoint: int) -> Commit:
     """The commit with the bytes of those of its files that are small enough, the smallest first.
 
     Args:
         files: uploaded ones, which the commit adds under the paths that they have.
+        since_checkpoint: as :func:`most_carried_bytes` has it.
     """
-    left = most_carried_bytes(commit.head.live_file_count)
+    left = most_carried_bytes(commit.head.live_file_count, since_checkpoint)
     carried: dict[str, str] = {}
     for file in sorted(files, key=lambda file: file.facts.size_bytes):
         left -= file.facts.size_bytes

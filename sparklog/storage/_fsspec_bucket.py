@@ -54,12 +54,15 @@ class FsspecBucket(Bucket):
         return self._attempts("get", key, lambda files: bytes(files.cat_file(key)))
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
-        try:
-            return self._attempts("get", key, lambda files: bytes(files.cat_file(key, start=start, end=end)))
-        except StoreError as error:
-            if error.__cause__ is not None and _s3_errors.is_unsatisfiable_range(error.__cause__):
-                return b""
-            raise
+        def get(files: Any) -> bytes:
+            try:
+                return bytes(files.cat_file(key, start=start, end=end))
+            except Exception as error:
+                if _s3_errors.is_unsatisfiable_range(error) or _status(error) == "416":
+                    return b""
+                raise
+
+        return self._attempts("get", key, get)
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         return parallel_map(self._get_or_none, keys, at_once=CONCURRENCY)
@@ -177,8 +180,12 @@ def open_filesystem(protocol: str, options: Mapping[str, Any]) -> Any:
 
 
 def _is_taken(error: Exception) -> bool:
-    status = getattr(error, "code", None) or getattr(error, "status", None)
-    return isinstance(error, FileExistsError) or _s3_errors.is_taken(error) or str(status) == "412"
+    return isinstance(error, FileExistsError) or _s3_errors.is_taken(error) or _status(error) == "412"
+
+
+def _status(error: Exception) -> str:
+    """The server's status as file systems attach it to their errors; "None" where they don't."""
+    return str(getattr(error, "code", None) or getattr(error, "status", None))
 
 
 def _said(error: Exception) -> str:

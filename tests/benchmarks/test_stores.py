@@ -16,7 +16,7 @@ from benchmarks.produce import BATCH, TOPIC
 from benchmarks.report import Report
 from benchmarks.stores import delayed_s3, suite
 from benchmarks.stores.figures import TARGETS, add_targets, cost_cells
-from benchmarks.stores.http_messages import answer_size, message_size, operation_of
+from benchmarks.stores.http_messages import answer_needs, message_needs, operation_of
 from benchmarks.stores.latency_proxy import LatencyProxy, control, serve
 from benchmarks.stores.prices import EXPRESS, STANDARD, Prices, dollars, prices_of
 from benchmarks.stores.sustained import send_batch_sustained, send_sustained
@@ -60,14 +60,15 @@ def test_a_request_is_counted_as_it_is_billed(request_line, operation):
     ids=["length", "no body", "chunked"],
 )
 def test_a_message_ends_where_its_head_says(message):
-    assert message_size(message + b"of the next") == len(message)
-    assert [size for end in range(len(message)) if (size := message_size(message[:end])) is not None] == []
+    assert message_needs(message + b"of the next") == len(message)
+    needs = [message_needs(message[:end]) for end in range(len(message))]
+    assert all(size is None or size > end for end, size in enumerate(needs))
 
 
 def test_an_answer_to_head_has_no_body():
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
-    assert answer_size(head, is_head=True) == len(head)
-    assert answer_size(head, is_head=False) is None
+    assert answer_needs(head, is_head=True) == len(head)
+    assert answer_needs(head, is_head=False) == len(head) + 5
 
 
 def test_the_proxy_delays_by_method_and_counts_on_one_connection(server, proxy):

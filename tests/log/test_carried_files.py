@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.delta.actions import AddFile, Entry, decode_entry
-from sparklog.delta.checkpoint import checkpoint_threshold
+from sparklog.delta.checkpoint import checkpoint_threshold, write_checkpoint
 from sparklog.delta.log import DeltaLog
 from sparklog.log.carried_files import CARRIED_INFO, CarriedLately, carried_file, carried_paths, most_carried_bytes
 from sparklog.log.data.object_paths import object_path
@@ -21,7 +21,7 @@ from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore
 from tests.consumer.remote_store import RemoteStore
 from tests.consumer.support import a_cluster, with_topic
-from tests.support import a_writer, append, records, within
+from tests.support import a_writer, append, inline_checkpoints, records, within
 
 
 def entries(log: DeltaLog) -> list[Entry]:
@@ -68,10 +68,30 @@ def test_what_is_large_is_not_carried_and_the_smallest_files_come_first() -> Non
     assert list(carried(log, entry)) == [files[2].path, files[0].path]
 
 
-def test_the_fewer_bytes_the_more_entries_follow_a_checkpoint() -> None:
-    assert most_carried_bytes(0) == 10 * 1024
-    for live in (0, 10_000, 20_000, 1_000_000):
-        assert most_carried_bytes(live) * checkpoint_threshold(live) <= 4 * 2**20
+@pytest.mark.parametrize("live", [0, 10_000, 20_000, 1_000_000])
+def test_the_fewer_bytes_the_more_entries_follow_a_checkpoint(live: int) -> None:
+    due = checkpoint_threshold(live)
+    each = min(10 * 1024, 4 * 2**20 // due)
+    assert {most_carried_bytes(live, since) for since in (1, due // 2, due)} == {each}
+    step = due // 100
+    long_after = sum(step * most_carried_bytes(live, since) for since in range(due, 40 * due, step))
+    assert due * each + long_after <= 8.1 * 2**20  # the sum of hundredths is a little too large
+
+
+def test_long_after_a_checkpoint_entries_carry_less_until_the_next_is_known() -> None:
+    log = with_topic(a_cluster(RemoteStore())).topic_log("t")
+    writer = a_writer(log, checkpoints=inline_checkpoints())
+    value = os.urandom(4_500)  # a file twice as large, with its statistics
+    for _ in range(3):
+        append(writer, value)
+    writer.state.checkpoint_version = -250  # as if the next one were due after so many entries, and more
+    append(writer, value)
+    write_checkpoint(log)
+    for _ in range(100):  # by the next tenth of a hundred versions its writer asks for the newest checkpoint
+        append(writer, b"small")
+    append(writer, value)
+    assert [min(len(carried(log, entry)), 1) for entry in entries(log)[:4]] == [1, 1, 1, 0]
+    assert len(carried(log, entries(log)[-1])) == 1
 
 
 def test_after_a_lost_race_the_next_attempt_carries_the_same_files() -> None:

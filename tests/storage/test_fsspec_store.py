@@ -16,6 +16,12 @@ from sparklog.testing.store_contract import StoreContract
 pytest.importorskip("fsspec")
 
 
+class Refused(Exception):
+    """As gcsfs's HttpError says it."""
+
+    code = 416
+
+
 class Failing:
     """A file system whose calls all fail."""
 
@@ -70,6 +76,13 @@ def test_other_calls_are_repeated_where_that_may_help(failing, error, read, put,
     assert filesystem.calls == calls
     with pytest.raises(put):
         store.put("a", b"x")
+
+
+def test_a_range_that_a_server_refuses_as_behind_the_end_is_empty(failing):
+    refused = Refused("Requested range not satisfiable, 416")
+    store, filesystem = failing(refused)
+    assert store.read_range("a", 10, 20) == b""
+    assert filesystem.calls == 1
 
 
 def test_a_file_system_without_a_create_only_put_of_its_own_is_refused():

@@ -44,8 +44,8 @@ def an_entry_carries_another_file() -> AbstractContextManager[object]:
     size."""
     carrying, newest = carried_files.carrying, {"data": ""}
 
-    def carry_another(wanted: Any, files: Any) -> Any:
-        carries = carrying(wanted, files)
+    def carry_another(wanted: Any, files: Any, **place: Any) -> Any:
+        carries = carrying(wanted, files, **place)
         own = carries.info.get(CARRIED_INFO)
         if not own:
             return carries

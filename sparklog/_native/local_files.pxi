@@ -5,9 +5,11 @@
 
 cdef extern from *:
     """
+    #include <dirent.h>
     #include <errno.h>
     #include <fcntl.h>
     #include <stdio.h>
+    #include <string.h>
     #include <sys/stat.h>
     #include <unistd.h>
     #ifdef O_TMPFILE
@@ -64,7 +66,67 @@ cdef extern from *:
         close(descriptor);
         return done;
     }
+    typedef struct {
+        int64_t size, mtime_ns;
+        uint64_t inode;
+        int is_folder;
+        char name[256];
+    } sparklog_listed;
+    /* How many there are; -2: there is no such folder; -1: it can't be listed, or holds more than `most`. */
+    static int sparklog_list_folder(const char *path, sparklog_listed *out, int most) {
+        DIR *folder = opendir(path);
+        int listed = 0, count = 0, at;
+        if (!folder) {
+            return errno == ENOENT ? -2 : -1;
+        }
+        while (listed >= 0) {
+            struct dirent *entry;
+            errno = 0;
+            entry = readdir(folder);
+            if (!entry) {
+                listed = errno ? -1 : listed;
+                break;
+            }
+            if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) {
+                continue;
+            }
+            if (listed == most || strlen(entry->d_name) >= sizeof out->name) {
+                listed = -1;
+            } else {
+                strcpy(out[listed++].name, entry->d_name);
+            }
+        }
+        for (at = 0; at < listed && count >= 0; at++) {
+            struct stat found;
+            if (fstatat(dirfd(folder), out[at].name, &found, 0)) {
+                count = errno == ENOENT ? count : -1;  /* deleted meanwhile */
+                continue;
+            }
+    #ifdef __APPLE__
+            out[count].mtime_ns = found.st_mtimespec.tv_sec * (int64_t)1000000000 + found.st_mtimespec.tv_nsec;
+    #else
+            out[count].mtime_ns = found.st_mtim.tv_sec * (int64_t)1000000000 + found.st_mtim.tv_nsec;
+    #endif
+            out[count].is_folder = S_ISDIR(found.st_mode);
+            out[count].size = found.st_size;
+            out[count].inode = found.st_ino;
+            if (count < at) {
+                strcpy(out[count].name, out[at].name);
+            }
+            count++;
+        }
+        count = listed < 0 ? -1 : count;
+        closedir(folder);
+        return count;
+    }
     """
+    ctypedef struct sparklog_listed:
+        int64_t size
+        int64_t mtime_ns
+        uint64_t inode
+        int is_folder
+        char name[256]
+    int sparklog_list_folder(const char *path, sparklog_listed *out, int most) nogil
     bint sparklog_create_file(const char *folder, const char *target, const char *data, size_t size) nogil
     int64_t sparklog_read_file(const char *path, char *out, int64_t most) nogil
 
@@ -73,6 +135,7 @@ cdef enum:
     _ALIGNED = 64
     _SMALL_BYTES = 32_768
     _MISSING = -2
+    _FEW_LISTED = 64
 
 
 def create_files(tuple files):
@@ -148,6 +211,29 @@ def read_small_files(tuple paths):
         else:
             found.append(None if sizes[at] == _MISSING else False)
     return found
+
+
+def list_small_folder(bytes path):
+    """The files and folders in a folder of no more than 64, in no order, without the GIL.
+
+    Returns:
+        The name, whether it is a folder, size, time of the last change in nanoseconds since the epoch and inode of
+        each; none where there is no such folder. None where it has more, or can't be listed.
+    """
+    cdef sparklog_listed[_FEW_LISTED] found
+    cdef char *folder = _path(path)
+    cdef int count
+    cdef int at
+    with nogil:
+        count = sparklog_list_folder(folder, found, _FEW_LISTED)
+    if count == _MISSING:
+        return []
+    if count < 0:
+        return None
+    return [
+        (<bytes>found[at].name, found[at].is_folder != 0, found[at].size, found[at].mtime_ns, found[at].inode)
+        for at in range(count)
+    ]
 
 
 def read_files(tuple paths, int64_t least_bytes):

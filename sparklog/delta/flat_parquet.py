@@ -20,6 +20,8 @@ _UNCOMPRESSED, _SNAPPY = 0, 1
 _PLAIN, _PLAIN_DICTIONARY, _RLE, _RLE_DICTIONARY = 0, 2, 3, 8
 _DATA_PAGE, _DICTIONARY_PAGE = 0, 2
 _REQUIRED, _OPTIONAL = 0, 1
+_BOOLEANS, _NUMBERS, _BINARY = frozenset({1, 2}), frozenset({3, 4, 5, 6}), 8
+"""Kinds of Thrift's fields. A byte, 3, is a signed one, but no file has bytes in what is read here."""
 _MOST_ROWS = 1_000_000
 """The most that are read here: of more, Arrow is much faster, and what a garbled file claims takes no memory."""
 _KINDS: Mapping[str, tuple[int, frozenset[int | None]]] = {
@@ -208,16 +210,23 @@ def _struct(data: bytes, at: int) -> tuple[_Thrift, int]:
             number += delta
         else:
             number, at = _zigzag(data, at)
-        if kind in (1, 2):
+        byte = data[at]
+        if kind in _BOOLEANS:
             found[number] = kind == 1
+        elif byte < 128 and kind in _NUMBERS:  # nearly all there are: a call for each would take twice as long
+            found[number] = (byte >> 1) ^ -(byte & 1)
+            at += 1
+        elif byte < 128 and kind == _BINARY:
+            at += 1 + byte
+            found[number] = data[at - byte : at]
         else:
             found[number], at = _value(data, at, kind)
 
 
 def _value(data: bytes, at: int, kind: int) -> tuple[Any, int]:
-    if kind in (3, 4, 5, 6):  # a byte is a signed one, but no file has bytes in what is read here
+    if kind in _NUMBERS:
         return _zigzag(data, at)
-    if kind == 8:
+    if kind == _BINARY:
         size, at = _varint(data, at)
         return data[at : at + size], at + size
     if kind == 12:
@@ -235,7 +244,7 @@ def _value(data: bytes, at: int, kind: int) -> tuple[Any, int]:
             item, at = _value(data, at, head & 15)
             items.append(item)
         return items, at
-    if kind in (1, 2):  # in a list, a boolean is a byte
+    if kind in _BOOLEANS:  # in a list, a boolean is a byte
         return data[at] == 1, at + 1
     if kind == 7:
         return struct.unpack_from("<d", data, at)[0], at + 8

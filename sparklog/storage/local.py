@@ -326,8 +326,7 @@ class LocalStore(ObjectStore):
                     (entry.name, entry.is_dir())
                     for entry in entries
                     if (entry.name >= first or first.startswith(entry.name))  # of very many, most go here
-                    and is_path(entry.name)
-                    and not _TEMPORARY.fullmatch(entry.name)
+                    and _is_listed(entry.name)
                 ]
         except OSError as error:
             failure = failed.reading(error, folder)
@@ -338,24 +337,47 @@ class LocalStore(ObjectStore):
     def _walk(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
         # A folder sorts as its name with the slash, because that is what its objects' paths begin with.
         first = after[len(prefix) :].partition("/")[0] if after.startswith(prefix) else ""
-        for name in sorted(name + "/" if is_folder else name for name, is_folder in self._entries(prefix, first)):
+        small = self._small_folder(prefix)
+        names = (
+            self._entries(prefix, first)
+            if small is None
+            else [(name, is_folder) for name, (is_folder, *_) in small.items()]
+        )
+        for name in sorted(name + "/" if is_folder else name for name, is_folder in names):
             path = prefix + name
             if path.endswith("/"):
                 if after < path or after.startswith(path):  # else everything in it sorts before ``after``
                     yield from self._walk(path, after)
             elif path > after:
                 try:
-                    stat = os.stat(f"{self._root}/{path}")
+                    found = self._stat(path) if small is None else small[name][1:]
                 except FileNotFoundError:
                     continue  # deleted since the folder was read
                 except OSError as error:
                     raise failed.reading(error, path) from error
+                size_bytes, mtime_ns, inode = found
                 yield ObjectInfo(
                     path=path,
-                    size_bytes=stat.st_size,
-                    modified_ms=stat.st_mtime_ns // 1_000_000,
-                    etag=f"{stat.st_ino:x}-{stat.st_mtime_ns:x}-{stat.st_size:x}",
+                    size_bytes=size_bytes,
+                    modified_ms=mtime_ns // 1_000_000,
+                    etag=f"{inode:x}-{mtime_ns:x}-{size_bytes:x}",
                 )
+
+    def _small_folder(self, prefix: str) -> Mapping[str, tuple[bool, int, int, int]] | None:
+        """Is each a folder, and its size, time of change and inode, by name; of legal names only. None where the folder
+        has many, or Python is to find out."""
+        listed = None if CORE is None else CORE.list_small_folder(os.fsencode(f"{self._root}/{prefix}"))
+        if listed is None:
+            return None
+        return {name: found for encoded, *found in listed if _is_listed(name := os.fsdecode(encoded))}
+
+    def _stat(self, path: str) -> tuple[int, int, int]:
+        found = os.stat(f"{self._root}/{path}")
+        return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def _is_listed(name: str) -> bool:
+    return is_path(name) and not _TEMPORARY.fullmatch(name)
 
 
 def _read_whole(target: str) -> bytes:

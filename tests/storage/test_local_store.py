@@ -2,6 +2,7 @@ import errno
 import os
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -473,6 +474,7 @@ def test_an_interrupt_leaves_no_temporary_file(store, monkeypatch):
 
 def test_a_listing_walks_only_what_it_needs(store, monkeypatch):
     store.put_many(dict.fromkeys(["a/b/1", "a/c/2", "a/d/3", "x/4"], b""))
+    by_python(monkeypatch)
     walked = []
     real = os.scandir
 
@@ -491,12 +493,36 @@ def test_a_listing_walks_only_what_it_needs(store, monkeypatch):
     assert walked == [".", "a", "a/b"]
 
 
-def test_an_object_that_vanishes_during_a_listing_is_left_out(store):
+def test_an_object_that_vanishes_during_a_listing_is_left_out(store, monkeypatch):
+    by_python(monkeypatch)
     store.put_many({"a": b"", "b": b"", "c": b""})
     listing = store.list("")
     assert next(listing).path == "a"
     store.delete(["b"])
     assert [info.path for info in listing] == ["c"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 64, 65])
+def test_the_core_lists_a_folder_of_few_as_python_does(core, store, monkeypatch, count):
+    """Also what is no object: links that lead nowhere, temporary files, names that aren't text."""
+    store.put_many({f"t/{number}": b"x" * number for number in range(count)} | {"t.x": b"1", "u/below/a": b"2"})
+    if count == 1:
+        store.put("t/folder/b", b"3")
+        os.mkdir(store.root / "t" / "empty")
+        os.symlink(store.root / "u", store.root / "t" / "link")
+        os.symlink(store.root / "gone", store.root / "t" / "dangling")
+        (store.root / "t" / f".a.{'0' * 32}.tmp").write_bytes(b"")
+        (store.root / "t" / "a\\b").write_bytes(b"")
+        with suppress(OSError):  # not every file system has such names
+            (store.root / "t" / os.fsdecode(b"\xff")).write_bytes(b"")
+    is_few = core.list_small_folder(os.fsencode(store.root / "t")) is not None
+    assert is_few == (count < 65)
+    prefixes = ("", "t/", "u/", "t/0/", "nowhere/")
+    found = [[*store.list(prefix, after=after)] for prefix in prefixes for after in ("", "t/3", "t/link/b")]
+    names = [store.list_names(prefix) for prefix in prefixes]
+    by_python(monkeypatch)
+    assert [[*store.list(prefix, after=after)] for prefix in prefixes for after in ("", "t/3", "t/link/b")] == found
+    assert [store.list_names(prefix) for prefix in prefixes] == names
 
 
 @pytest.mark.slow

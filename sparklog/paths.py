@@ -19,7 +19,9 @@ __all__ = [
     "GATEWAYS_FOLDER",
     "GATEWAY_USERS_FOLDER",
     "GROUPS_FOLDER",
+    "MAINTENANCE_FOLDER",
     "MAINTENANCE_NOTES",
+    "MAINTENANCE_RUNS",
     "OPEN_TRANSACTIONS_FOLDER",
     "PROBES_FOLDER",
     "SHARE_GROUPS_FOLDER",
@@ -72,8 +74,11 @@ PROBES_FOLDER = "probes/"
 """For objects whose modification time tells the store's own time."""
 GATEWAY_USERS_FOLDER = "gateway-users/"
 """Lists of the users that gateways let in."""
+MAINTENANCE_FOLDER = "maintenance/"
 MAINTENANCE_NOTES = "maintenance/notes.json"
 """Notes of maintenance runs about topics in which nothing is due; see :mod:`sparklog.compaction.idle_notes`."""
+MAINTENANCE_RUNS = "maintenance/runs.json"
+"""Summaries of the newest runs of maintenance; see :mod:`sparklog.compaction.last_runs`."""
 STAGE_PREFIX = "ingest-"
 """The prefix of the folders in a topic's table that ingests merge in, each of a single attempt."""
 

@@ -164,6 +164,7 @@ def retake() -> None:
             "console_overview_dark": ("/", WIDE, True),
             "console_records": (orders, WIDE, False),
             "console_records_narrow": (orders, NARROW, False),
+            "console_maintenance": ("/#maintenance", WIDE, False),
         }
         ended = threading.Event()
         with console_of(cluster, "--interval", "1") as address, Browser(Path(folder) / "profile") as browser:
@@ -183,6 +184,8 @@ def retake() -> None:
 
 def _make_shop(cluster: Path) -> None:
     from sparklog.admin import Admin, NewTopic
+    from sparklog.compaction import maintain
+    from sparklog.log import open_cluster
     from sparklog.model import OffsetAndMetadata, TopicPartition
     from sparklog.producer import Producer
 
@@ -204,6 +207,7 @@ def _make_shop(cluster: Path) -> None:
                 "prices", pa.table({"sku": ["a", "b"] * 50, "price": pa.array([1] * 100, typed.field(1).type)})
             )
             producer.flush()
+    maintain(open_cluster(cluster))
     for group in ("billing", "mail"):
         admin.alter_group_offsets(
             group, {TopicPartition("orders", number): OffsetAndMetadata(0) for number in range(4)}

@@ -66,6 +66,14 @@ cdef extern from *:
         close(descriptor);
         return done;
     }
+    /* By its number, too; it fills the structure of new headers, which is the kernel's. */
+    static int sparklog_stat(int folder, const char *name, struct stat *found) {
+    #if defined(SYS_newfstatat) && defined(__LP64__)
+        return (int)syscall(SYS_newfstatat, folder, name, found, 0);
+    #else
+        return fstatat(folder, name, found, 0);
+    #endif
+    }
     typedef struct {
         int64_t size, mtime_ns;
         uint64_t inode;
@@ -98,7 +106,7 @@ cdef extern from *:
         }
         for (at = 0; at < listed && count >= 0; at++) {
             struct stat found;
-            if (fstatat(dirfd(folder), out[at].name, &found, 0)) {
+            if (sparklog_stat(dirfd(folder), out[at].name, &found)) {
                 count = errno == ENOENT ? count : -1;  /* deleted meanwhile */
                 continue;
             }

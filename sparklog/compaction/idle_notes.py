@@ -93,18 +93,20 @@ def read_notes(cluster: Cluster) -> dict[str, TopicNote]:
 
 def write_notes(
     cluster: Cluster, before: Mapping[str, TopicNote], after: Mapping[str, TopicNote], topics: Iterable[str]
-) -> None:
+) -> bool:
     """Let the notes be known to the next run; does nothing where none has changed. What fails is logged.
 
     Args:
         before: as they were read.
         after: those that are new, by topic.
         topics: all that there are: notes of others are dropped.
+    Returns:
+        Has one changed?
     """
     existing = frozenset(topics)
     notes = {name: note for name, note in {**before, **after}.items() if name in existing}
     if notes == before:
-        return
+        return False
     body = {
         "format": NOTES_FORMAT,
         "cluster_id": cluster.cluster_id,
@@ -116,6 +118,7 @@ def write_notes(
         _LOGGER.warning(
             "%s/%s can't be written, the next run looks at all topics: %s", cluster.store.uri, MAINTENANCE_NOTES, error
         )
+    return True
 
 
 def is_newest(log: DeltaLog, note: TopicNote) -> bool:

@@ -13,6 +13,7 @@ from typing import TypeVar
 from sparklog.compaction.due import is_due, is_plausible
 from sparklog.compaction.group_cleanup import expire_groups
 from sparklog.compaction.idle_notes import TopicNote, is_newest, read_notes, write_notes
+from sparklog.compaction.last_runs import note_run, summary_of
 from sparklog.compaction.plan_optimize import OptimizePolicy
 from sparklog.compaction.reports import MaintenanceReport, SequenceReport, TopicMaintenance
 from sparklog.compaction.run_context import MaintenanceRun
@@ -103,26 +104,32 @@ def maintain(
         UnknownTopicOrPartitionError: one of ``topics`` isn't there; nothing was done.
         StoreError: the topics can't be listed.
     """
+    began_ticks_ms = cluster.clock.ticks_ms()
     run = MaintenanceRun(cluster, timeout_ms=timeout_ms, dry_run=dry_run)
     options = MaintenanceOptions(steps=steps, policy=policy, dry_run=dry_run, timeout_ms=timeout_ms)
     names = _named(cluster, topics)
     of_cluster = _ClusterSteps(steps if topics is None else (), tell)
     transactions = None if dry_run else of_cluster.do(Step.TRANSACTIONS, lambda: _recover(run, timeout_ms))
     carry_out = each_topic or each_topic_at_once
-    reports = _maintain_topics(run, names, options, tell, carry_out, by_notes=topics is None and not dry_run, full=full)
+    reports, is_noted = _maintain_topics(
+        run, names, options, tell, carry_out, by_notes=topics is None and not dry_run, full=full
+    )
     groups = of_cluster.do(
         Step.GROUPS,
         lambda: expire_groups(cluster, now_ms=run.now_ms(), dry_run=dry_run, timeout_ms=timeout_ms),
     )
     if not dry_run:
         of_cluster.do(Step.GROUPS, lambda: clean_share_groups(cluster))
-    return MaintenanceReport(
+    report = MaintenanceReport(
         topics=tuple(sorted(reports, key=lambda report: report.topic)),
         transactions=tuple(transactions or ()),
         groups=tuple(groups or ()),
         errors=of_cluster.errors,
         dry_run=dry_run,
     )
+    if not dry_run:
+        _note_run(run, report, is_noted=is_noted, took_ms=cluster.clock.ticks_ms() - began_ticks_ms)
+    return report
 
 
 def each_topic_at_once(
@@ -180,8 +187,8 @@ def _maintain_topics(
     *,
     by_notes: bool,
     full: bool,
-) -> list[TopicMaintenance]:
-    """The reports of the topics, in no order.
+) -> tuple[list[TopicMaintenance], bool]:
+    """The reports of the topics, in no order; and whether something was noted for the next run.
 
     Args:
         by_notes: pass over what is noted to need nothing, and note it for the next run.
@@ -194,10 +201,21 @@ def _maintain_topics(
         name: 0 if is_asked or name not in notes else notes[name].search_ms for name in names if name not in unchanged
     }
     outcomes = [outcome for outcome in each_topic(run, looked_at, options, tell) if outcome is not None]
+    is_noted = False
     if by_notes:
         after = {o.report.topic: _merged_note(notes.get(o.report.topic), o.note) for o in outcomes if o.note}
-        write_notes(run.cluster, notes, after, names)
-    return [*unchanged.values(), *(outcome.report for outcome in outcomes)]
+        is_noted = write_notes(run.cluster, notes, after, names)
+    return [*unchanged.values(), *(outcome.report for outcome in outcomes)], is_noted
+
+
+def _note_run(run: MaintenanceRun, report: MaintenanceReport, *, is_noted: bool, took_ms: float) -> None:
+    """Let what a run did be seen; where it did nothing, and noted nothing, nothing is written."""
+    try:
+        found = summary_of(report, ended_ms=run.now_ms(), took_ms=took_ms)
+    except SparklogError:  # the store's time, which each step has met
+        return
+    if is_noted or not found.is_idle:
+        note_run(run.cluster, found)
 
 
 def _check_topic(cluster: Cluster, name: str) -> None:

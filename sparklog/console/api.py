@@ -14,7 +14,7 @@ from sparklog.console.decoding import plain_record
 from sparklog.console.files import newest_files, plain_file
 from sparklog.console.jobs import EXPORTS, SearchJob, StatementJob, exported, in_one_line, search_of
 from sparklog.console.openapi import DESCRIPTION
-from sparklog.console.plain import plain_group, plain_topic, plain_transaction
+from sparklog.console.plain import plain_group, plain_maintenance, plain_topic, plain_transaction
 from sparklog.console.statements import version_of, versions_of, wanted
 from sparklog.console.streaming import StreamedResponse
 from sparklog.errors import (
@@ -99,7 +99,7 @@ class Api:
         count = _whole(given, "limit", 50, 1, _MOST_LISTED)
         [described] = self._backend.admin().describe_topics([name])
         newest = min(_whole(given, "upto", described.delta_version, 0, 2**62), described.delta_version)
-        found = newest_commits(self._backend.cluster(), name, newest, count)
+        found = newest_commits(self._backend.cluster(), name, newest, count, topic_id=described.topic_id)
         older = newest - count if newest >= count and found else None
         return json_response({"topic": name, "commits": [_fields(one) for one in found], "older": older})
 
@@ -188,6 +188,10 @@ class Api:
         return json_response(
             {"now_ms": figures.now_ms, "transactions": found, "unreadable": _unreadable(figures, "transaction")}
         )
+
+    def maintenance(self, request: Request) -> Response:
+        """The steps of maintenance that are due, and its newest runs, as of the newest look."""
+        return json_response(plain_maintenance(self._figures()))
 
     def sql(self, request: Request) -> Response:
         """The rows of a statement."""

@@ -127,6 +127,7 @@ def _api_routes(backend: Backend, api: Api) -> list[Route]:
         "/api/topics": api.topics,
         "/api/groups": api.groups,
         "/api/transactions": api.transactions,
+        "/api/maintenance": api.maintenance,
     }
     asking: dict[str, Page] = {
         "/api/topics/{topic}": api.topic,

@@ -44,8 +44,8 @@ _LOGGER = logging.getLogger("sparklog.console")
 _FIRST_LOOK_S = 1.3
 """How long the first pages wait for what the first look finds first; later ones never wait. Names alone, of a thousand
 topics while the look is under way, take a third of a second more."""
-_FIRST_PAGE_S = 1.35
-"""How long they wait for what an overview shows first, where its first part is there."""
+_FIRST_PAGE_S = 1.28
+"""How long they wait for what an overview shows first, where its first part is there by then."""
 _START_MS = 1_000.0
 """For the store, before the console listens all the same."""
 _GRACE_MS = 1_000.0

@@ -49,6 +49,8 @@ class CommitSummary:
     """Ids of the transactions whose records it published; empty for others."""
     changes_table: bool
     """Does it change settings, partitions or the schema?"""
+    is_of_earlier: bool
+    """Is it of an earlier topic of this name, which was deleted since? Its records can't be shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,20 +98,28 @@ class VersionsCompared:
     """Settings that differ; None where a version is another engine's, which doesn't tell."""
     schema_ids: tuple[int, int] | None
     """The newest schema of the values in each version, 0 for none; None as above."""
+    of_earlier: tuple[int, ...]
+    """The versions, of the two, that are of an earlier topic of this name, which was deleted since: their records can't
+    be shown."""
 
 
-def newest_commits(cluster: Cluster, topic: str, newest: int, count: int) -> list[CommitSummary]:
+def newest_commits(cluster: Cluster, topic: str, newest: int, count: int, *, topic_id: str) -> list[CommitSummary]:
     """The commits up to a version, newest first; those whose entries were cleaned away are left out.
 
-    Raises ``CorruptLogError``, ``UnsupportedVersionError``, ``StoreError``.
+    Args:
+        topic_id: of the topic that is there now.
+    Raises:
+        CorruptLogError, UnsupportedVersionError, StoreError.
     """
     entries = _entries(cluster, topic, range(max(0, newest - count + 1), newest + 1))
-    return [_summary(entry) for entry in reversed(entries) if entry is not None]
+    return [_summary(entry, topic_id) for entry in reversed(entries) if entry is not None]
 
 
-def compare_versions(cluster: Cluster, topic: str, before: int, after: int) -> VersionsCompared:
+def compare_versions(cluster: Cluster, topic: str, before: int, after: int, *, topic_id: str) -> VersionsCompared:
     """The sum of what the commits behind ``before`` up to ``after`` did.
 
+    Args:
+        topic_id: of the topic that is there now.
     Raises:
         InvalidArgumentError: not in order, too far apart, or an entry was cleaned away.
     """
@@ -122,7 +132,7 @@ def compare_versions(cluster: Cluster, topic: str, before: int, after: int) -> V
         at = next(before + number for number, entry in enumerate([first, *entries]) if entry is None)
         raise InvalidArgumentError(f"version {at} of topic {topic!r} isn't there: cleaned away, or not yet made")
     found = [entry for entry in entries if entry is not None]
-    summaries = [_summary(entry) for entry in found]
+    summaries = [_summary(entry, topic_id) for entry in found]
     starts, ends = _offsets(first, "log_start_offsets"), _offsets(first, "log_end_offsets")
     heads = _head(topic, first), _head(topic, found[-1])
     new_starts, new_ends = _offsets(found[-1], "log_start_offsets"), _offsets(found[-1], "log_end_offsets")
@@ -149,6 +159,7 @@ def compare_versions(cluster: Cluster, topic: str, before: int, after: int) -> V
         schema_ids=None
         if heads[0] is None or heads[1] is None
         else (heads[0].value_schema_id, heads[1].value_schema_id),
+        of_earlier=tuple(one.version for one in (first, found[-1]) if _is_of_earlier(one, topic_id)),
     )
 
 
@@ -188,7 +199,12 @@ def _entries(cluster: Cluster, topic: str, versions: range) -> list[Entry | None
     return found
 
 
-def _summary(entry: Entry) -> CommitSummary:
+def _is_of_earlier(entry: Entry, topic_id: str) -> bool:
+    """Is there another topic, or none, as of an entry? Another engine's doesn't say."""
+    return entry.info is not None and (bool(entry.info.get("deleted")) or entry.info.get("topic_id") != topic_id)
+
+
+def _summary(entry: Entry, topic_id: str) -> CommitSummary:
     adds = [action for action in entry.actions if isinstance(action, AddFile)]
     removes = [action for action in entry.actions if isinstance(action, RemoveFile)]
     counts = [None if one.stats is None else one.stats.get("numRecords") for one in adds]
@@ -204,6 +220,7 @@ def _summary(entry: Entry) -> CommitSummary:
         is_rewrite=bool(adds) and not any(add.data_change for add in adds) and not any(r.data_change for r in removes),
         transactional_ids=_transactional_ids(entry),
         changes_table=any(isinstance(one, Metadata) for one in entry.actions),
+        is_of_earlier=_is_of_earlier(entry, topic_id),
     )
 
 

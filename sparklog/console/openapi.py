@@ -60,6 +60,17 @@ _TOPIC_FIGURES = _object(
         )
     ),
 )
+_WORK = _object(
+    sequenced_files=_WHOLE,
+    retention_files=_WHOLE,
+    compacted_files=_WHOLE,
+    dropped_records=_WHOLE,
+    merged_files=_WHOLE,
+    merged_into=_WHOLE,
+    deleted_files=_WHOLE,
+    deleted_entries=_WHOLE,
+    checkpoints=_WHOLE,
+)
 _SETTING = {"type": ["boolean", "integer", "number", "string"]}
 _ANSWERS: Mapping[str, Mapping[str, Any]] = {
     "/api/topics": _object(now_ms=_TIME, topics=_list(_TOPIC_FIGURES), unreadable=_UNREADABLE),
@@ -91,6 +102,7 @@ _ANSWERS: Mapping[str, Mapping[str, Any]] = {
                 is_rewrite=_TRUTH,
                 transactional_ids=_list(_TEXT),
                 changes_table=_TRUTH,
+                is_of_earlier=_TRUTH,
             )
         ),
         older={**_maybe(_WHOLE), "description": "`upto` of the commits before these; null: there are none"},
@@ -155,6 +167,27 @@ _ANSWERS: Mapping[str, Mapping[str, Any]] = {
                 member_id=_maybe(_TEXT),
             )
         ),
+    ),
+    "/api/maintenance": _object(
+        now_ms=_TIME,
+        noted_ms=_maybe(_TIME),
+        due=_list(_object(topic=_TEXT, steps=_list(_TEXT), merge_files=_WHOLE, merge_bytes=_WHOLE, error=_TEXT)),
+        runs=_list(
+            _object(
+                ended_ms=_TIME,
+                took_ms=_WHOLE,
+                topic_count=_WHOLE,
+                unchanged_count=_WHOLE,
+                failed_count=_WHOLE,
+                has_failed_otherwise=_TRUTH,
+                finished_transactions=_WHOLE,
+                expired_offsets=_WHOLE,
+                words={**_TEXT, "description": "what was done; empty for nothing"},
+                work=_WORK,
+                topics=_list(_object(topic=_TEXT, failed=_TRUTH, words=_TEXT, work=_WORK)),
+            )
+        ),
+        runs_error={**_TEXT, "description": "why what runs did can't be told; empty where it can"},
     ),
     "/api/transactions": _object(
         now_ms=_TIME,
@@ -320,6 +353,10 @@ DESCRIPTION: Mapping[str, Any] = {
         ),
         "/api/transactions": _get(
             "Every transactional id, as of the newest look", answer=_ANSWERS["/api/transactions"]
+        ),
+        "/api/maintenance": _get(
+            "What maintenance would do, as of the newest look, and what its newest runs did, newest first",
+            answer=_ANSWERS["/api/maintenance"],
         ),
         "/api/sql": _get(
             "The rows of a SELECT over topics, each a view of its name",

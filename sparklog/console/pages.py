@@ -93,6 +93,7 @@ class Pages:
 
     def overview(self, request: Request) -> Response:
         """The whole cluster."""
+        ENVIRONMENT.get_template("overview.html")  # compiled while the first look waits for the store
         figures = self._backend.seen()
         if figures is None:
             return self._names_alone(request)
@@ -120,7 +121,7 @@ class Pages:
         admin = self._backend.admin()
         [described] = admin.describe_topics([name])
         newest = min(_version(request.query_params.get("upto"), described.delta_version), described.delta_version)
-        commits = newest_commits(self._backend.cluster(), name, newest, _COMMITS)
+        commits = newest_commits(self._backend.cluster(), name, newest, _COMMITS, topic_id=described.topic_id)
         figures = self._backend.topic_figures(name)
         now = self._backend.figures()
         readers = [] if now is None else [one for one in group_rows(now) if name in one.topics]
@@ -266,7 +267,7 @@ class Pages:
         found, error = None, ""
         fields: list[tuple[str, str, str]] = []
         try:
-            found = compare_versions(self._backend.cluster(), name, before, after)
+            found = compare_versions(self._backend.cluster(), name, before, after, topic_id=described.topic_id)
             if found.schema_ids is not None:
                 fields = changed_fields(described.value_schemas, *found.schema_ids)
         except InvalidArgumentError as caught:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
-from sparklog.observe import GroupFigures, TopicFigures, TransactionFigures
+from sparklog.compaction.last_runs import RunSummary, words
+from sparklog.observe import ClusterFigures, GroupFigures, TopicFigures, TransactionFigures
 
-__all__ = ["plain_group", "plain_topic", "plain_transaction"]
+__all__ = ["plain_group", "plain_maintenance", "plain_topic", "plain_transaction"]
 
 
 def plain_topic(one: TopicFigures) -> dict[str, Any]:
@@ -73,4 +75,36 @@ def plain_transaction(one: TransactionFigures, *, now_ms: int) -> dict[str, Any]
         "since_ms": one.since_ms,
         "timeout_ms": one.timeout_ms,
         "is_overdue": one.is_overdue(now_ms=now_ms),
+    }
+
+
+def plain_maintenance(figures: ClusterFigures) -> dict[str, Any]:
+    """The steps of maintenance that are due in each topic, and its newest runs."""
+    return {
+        "now_ms": figures.now_ms,
+        "noted_ms": figures.maintained_ms,
+        "due": [
+            {
+                "topic": one.name,
+                "steps": [step for step in one.due_ms if one.is_due(step, now_ms=figures.now_ms)],
+                "merge_files": one.merge_file_count,
+                "merge_bytes": one.merge_bytes,
+                "error": one.maintenance_error,
+            }
+            for one in figures.topics
+            if one.maintenance_error or any(one.is_due(step, now_ms=figures.now_ms) for step in one.due_ms)
+        ],
+        "runs": [_plain_run(one) for one in figures.runs],
+        "runs_error": figures.runs_error,
+    }
+
+
+def _plain_run(run: RunSummary) -> dict[str, Any]:
+    return {
+        **asdict(run),
+        "words": words(run),
+        "topics": [
+            {"topic": one.topic, "failed": one.failed, "words": words(one.work), "work": asdict(one.work)}
+            for one in run.topics
+        ],
     }

@@ -10,6 +10,8 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from sparklog.compaction.last_runs import words
+
 __all__ = ["ENVIRONMENT", "STATIC", "sparkline"]
 
 STATIC = Path(__file__).parent / "static"
@@ -103,6 +105,7 @@ def _environment() -> Environment:
         "retention": _retention,
         "dollars": _dollars,
         "sparkline": sparkline,
+        "words": words,
     }
     found.globals |= {"topic_url": _topic_url, "named_url": _named_url, "with_query": _with_query}
     return found

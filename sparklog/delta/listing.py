@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import islice, takewhile
+from itertools import islice
 
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import (
@@ -23,7 +23,6 @@ from sparklog.storage.cleanup_marks import mark_of
 __all__ = [
     "CheckpointHint",
     "Listing",
-    "checkpoint_time_ms",
     "is_untouched",
     "list_log",
     "list_log_at",
@@ -97,15 +96,6 @@ def read_checkpoint_hint(log: DeltaLog) -> CheckpointHint:
 def read_hint(log: DeltaLog) -> int:
     """The version that ``_last_checkpoint`` names; -1 where there is none. Only a hint: what it says may be old."""
     return read_checkpoint_hint(log).version
-
-
-def checkpoint_time_ms(log: DeltaLog, version: int) -> int | None:
-    """When the checkpoint of a version was written, by the store's time, ms since the epoch; None where it isn't there.
-    One LIST."""
-    listed = log.store.list(log_folder(log.table), after=version_prefix(log.table, version))
-    found = takewhile(lambda one: _version_of(one) in (version, math.inf), listed)
-    times = (one.modified_ms for one in found if isinstance(parse_name(one.path.rpartition("/")[2]), CheckpointPart))
-    return max(times, default=None)
 
 
 def list_log(log: DeltaLog, *, without: frozenset[int] = frozenset()) -> Listing | None:

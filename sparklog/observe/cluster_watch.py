@@ -34,13 +34,15 @@ from sparklog.logs import about
 from sparklog.observe.figures import ClusterFigures, GroupFigures, Problem, TransactionFigures
 from sparklog.observe.first_page import evenly_mixed, topics_to_load_first
 from sparklog.observe.group_watch import GroupWatch, group_figures
+from sparklog.observe.maintenance_watch import MaintenanceSeen, MaintenanceWatch
+from sparklog.observe.newest_topics import NewestTopics
 from sparklog.observe.orphan_watch import OrphanWatch
 from sparklog.observe.shard import Shard
-from sparklog.observe.topic_watch import AHEAD_WHEN_CHANGED, NewestTopic, TopicWatch, newest_topic
+from sparklog.observe.topic_watch import AHEAD_WHEN_CHANGED, NewestTopic, TopicWatch
 from sparklog.observe.transaction_watch import TransactionWatch
 from sparklog.observe.unread_ranges import watched_topic
-from sparklog.parallel import AT_ONCE, parallel_results
-from sparklog.paths import MAINTENANCE_NOTES, TOPICS_FOLDER
+from sparklog.parallel import AT_ONCE, parallel_map, parallel_results
+from sparklog.paths import TOPICS_FOLDER
 from sparklog.storage.request_counts import RequestCounts
 from sparklog.storage.retrying import Patience
 
@@ -92,7 +94,7 @@ class _First:
     topics: frozenset[str]
     """Loaded already; of all others the newest commit at most."""
     transactions: Sequence[TransactionFigures]
-    maintained_ms: int | None
+    maintained: MaintenanceSeen
 
 
 class ClusterWatch:
@@ -125,6 +127,7 @@ class ClusterWatch:
         self._topics: dict[str, TopicWatch] = {}
         self._groups: dict[str, GroupWatch] = {}
         self._transactions = TransactionWatch(cluster, is_ours=self._shard.has, at_once=_AT_ONCE)
+        self._maintenance = MaintenanceWatch(cluster)
         self._orphans = (
             OrphanWatch(cluster, every_ms=orphans_every_ms, at_once=_AT_ONCE, read_checkpoint=checkpoints)
             if orphans_every_ms is not None
@@ -165,9 +168,9 @@ class ClusterWatch:
                 self._look_at_topics(first.topics, at_once=_FIRST_AT_ONCE)
             self._look_at_groups(frozenset() if first is None else first.groups)
             transactions = self._look_at_transactions() if first is None else first.transactions
-            maintained_ms = self._maintained_ms() if first is None else first.maintained_ms
+            maintained = self._maintenance.look() if first is None else first.maintained
             orphans = self._orphans.look(self._living()) if self._orphans is not None else ()
-        figures = self._figures(transactions, maintained_ms, took_ms=self._clock.ticks_ms() - began)
+        figures = self._figures(transactions, maintained, took_ms=self._clock.ticks_ms() - began)
         return replace(figures, orphans=tuple(orphans))
 
     def _look_at_first_part(self, on_part: Callable[[ClusterFigures], object], began_ticks_ms: float) -> _First | None:
@@ -175,31 +178,30 @@ class ClusterWatch:
         something is known already, or there is little. Raises ``StoreError``."""
         if self._topics or self._groups or self._unreadable:
             return None
-        names = sorted(name for name in self._cluster.store.list_names(TOPICS_FOLDER) if self._shard.has(name))
-        groups = group_folders(self._cluster)
+        listings: list[Callable[[], Sequence[str]]] = [self._names, partial(group_folders, self._cluster)]
+        names, groups = parallel_map(lambda listing: listing(), listings)
         if len(names) <= _FEW_TOPICS and len(groups) <= _FEW_GROUPS:
             return None
         watches = [GroupWatch(self._cluster, name) for name in groups[:_MOST_FIRST_GROUPS]]
         wanted = names[:_MOST_FIRST_TOPICS]
         # Groups take computing, topics are waited for: mixed, the one goes on beside the other.
         looks: list[Callable[[], Any]] = [one.look for one in watches]
-        opens: list[Callable[[], Any]] = [partial(newest_topic, self._cluster, name) for name in wanted]
-        mixed = evenly_mixed(looks, opens)
-        calls = [self._transactions.look, self._maintained_ms, *(call for _, call in mixed)]
+        newest = NewestTopics(self._cluster, wanted)
+        mixed = evenly_mixed(looks, newest.calls)
+        calls = [self._transactions.look, self._maintenance.look, *(call for _, call in mixed)]
         found: list[Any] = parallel_results(lambda call: call(), calls, at_once=_FIRST_AT_ONCE)
         for number, result in enumerate(found):
             if isinstance(result, Exception) and number < _CLUSTERS_OWN:
                 raise result
-        (transactions, errors), maintained_ms = found[:_CLUSTERS_OWN]
+        (transactions, errors), maintained = found[:_CLUSTERS_OWN]
         self._note_transactions(errors)
         results = list(zip((number for number, _ in mixed), found[_CLUSTERS_OWN:], strict=True))
-        of_groups, of_topics = ([one for number, one in results if number == kind] for kind in (0, 1))
+        of_groups, heads = [one for number, one in results if number == 0], newest.found
         done = [one for one, result in zip(watches, of_groups, strict=True) if not isinstance(result, Exception)]
         self._groups = {one.name: one for one in done}
         first = _First(
-            groups=frozenset(self._groups), topics=frozenset(), transactions=transactions, maintained_ms=maintained_ms
+            groups=frozenset(self._groups), topics=frozenset(), transactions=transactions, maintained=maintained
         )
-        heads = dict(zip(wanted, of_topics, strict=True))
         topics = {name: one for name, one in heads.items() if isinstance(one, NewestTopic | TopicWatch)}
         unread = {name for name in names if isinstance(heads.get(name, _UNREAD), Exception)}
 
@@ -216,6 +218,10 @@ class ClusterWatch:
             on_part(told())
         return replace(first, topics=frozenset(self._topics))
 
+    def _names(self) -> list[str]:
+        """The topics to look at, sorted. A LIST."""
+        return sorted(name for name in self._cluster.store.list_names(TOPICS_FOLDER) if self._shard.has(name))
+
     def _load_topics(self, names: Sequence[str], *, at_once: int) -> None:
         for name, watch in self._attempt("topic", names, self._load_topic, at_once=at_once):
             self._topics[name] = watch
@@ -229,7 +235,7 @@ class ClusterWatch:
         Args:
             at_once: topics that are loaded side by side.
         """
-        names = [name for name in self._cluster.store.list_names(TOPICS_FOLDER) if self._shard.has(name)]
+        names = self._names()
         there = {*names}
         self._topics = {name: watch for name, watch in self._topics.items() if name in there}
         self._forget("topic", lambda name: name in there)
@@ -247,9 +253,6 @@ class ClusterWatch:
         if self._clock.ticks_ms() - self._files_ticks_ms >= _FILES_EVERY_MS:
             self._files_ticks_ms = self._clock.ticks_ms()
             self._each("topic", [watch for watch in [*due, *busy] if watch.is_behind], TopicWatch.catch_up_files)
-            self._each(
-                "topic", [watch for watch in known if watch.is_often_checkpointed], TopicWatch.refresh_checkpoint
-            )
         self._each("topic", [watch for watch in known if watch.is_outdated], TopicWatch.recompute)
         new = [name for name in names if name not in self._topics and self._is_due("topic", name)]
         self._load_topics(new, at_once=at_once)
@@ -305,10 +308,6 @@ class ClusterWatch:
         for name, error in errors.items():
             self._note("transaction", name, error)
         self._forget("transaction", lambda name: name in errors)
-
-    def _maintained_ms(self) -> int | None:
-        listed = self._cluster.store.list(f"{MAINTENANCE_NOTES.rpartition('/')[0]}/")
-        return next((found.modified_ms for found in listed if found.path == MAINTENANCE_NOTES), None)
 
     def _each(
         self, kind: str, watches: Sequence[W], call: Callable[[W], T], *, at_once: int = _AT_ONCE
@@ -376,7 +375,7 @@ class ClusterWatch:
             if unread.isdisjoint(partition.topic for partition in watch.rows)
         }
         return replace(
-            self._figures(first.transactions, first.maintained_ms, took_ms=took_ms),
+            self._figures(first.transactions, first.maintained, took_ms=took_ms),
             topics=tuple(one.figures for _, one in sorted(topics.items())),
             groups=tuple(self._group_figures(groups, topics, now_ms=now_ms)),
             unread_topic_count=len(unread),
@@ -385,7 +384,7 @@ class ClusterWatch:
         )
 
     def _figures(
-        self, transactions: Iterable[TransactionFigures], maintained_ms: int | None, *, took_ms: float
+        self, transactions: Iterable[TransactionFigures], maintained: MaintenanceSeen, *, took_ms: float
     ) -> ClusterFigures:
         """The figures of what is known."""
         now_ms = self._clock.now_ms()
@@ -405,7 +404,9 @@ class ClusterWatch:
                 for (kind, name), found in sorted(self._unreadable.items(), key=lambda item: item[0])
                 if not found.is_foreign
             ),
-            maintained_ms=maintained_ms,
+            maintained_ms=maintained.noted_ms,
+            runs=maintained.runs,
+            runs_error=maintained.error,
             disk_free_bytes=disk and disk[0],
             disk_size_bytes=disk and disk[1],
         )

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from sparklog.compaction.last_runs import RunSummary
 from sparklog.errors import SparklogError
 from sparklog.log.live_totals import LiveTotals
 from sparklog.model import TopicPartition
@@ -221,6 +222,10 @@ class ClusterFigures:
     maintained_ms: int | None = None
     """When a run of maintenance last changed its notes, by the store's time, ms since the epoch; None: never. It does
     so once a day at least."""
+    runs: tuple[RunSummary, ...] = ()
+    """The newest runs of maintenance, newest first."""
+    runs_error: str = ""
+    """Why that can't be told; empty where it can."""
     disk_free_bytes: int | None = None
     """Free bytes of the disk that a cluster in a local folder lies on; None for any other store."""
     disk_size_bytes: int | None = None

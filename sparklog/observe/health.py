@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from sparklog.compaction.last_runs import read_runs, words
 from sparklog.errors import SparklogError, UnsafeStoreError
 from sparklog.log.cluster import Cluster
-from sparklog.paths import CLUSTER_FILE, MAINTENANCE_NOTES, TOPICS_FOLDER, new_probe
+from sparklog.paths import CLUSTER_FILE, MAINTENANCE_FOLDER, MAINTENANCE_NOTES, TOPICS_FOLDER, new_probe
 from sparklog.storage import CreateResult
 
 __all__ = ["HealthCheck", "Verdict", "check_health", "clock_check", "maintenance_check"]
@@ -43,7 +44,7 @@ class HealthCheck:
 
 
 def check_health(cluster: Cluster, *, writes: bool = True) -> list[HealthCheck]:
-    """Check a cluster from this machine. Ten requests; a check that fails hinders no other.
+    """Check a cluster from this machine. Eleven requests; a check that fails hinders no other.
 
     Args:
         writes: create an object under ``probes/``, and delete it; without, neither that nor the clock is checked.
@@ -130,7 +131,23 @@ def _create(cluster: Cluster, ahead_ms: list[int]) -> HealthCheck:
 
 def _maintenance(cluster: Cluster) -> HealthCheck:
     store = cluster.store
-    listed = store.list(f"{MAINTENANCE_NOTES.rpartition('/')[0]}/")
+    listed = store.list(MAINTENANCE_FOLDER)
     notes = next((found.modified_ms for found in listed if found.path == MAINTENANCE_NOTES), None)
-    age_ms = None if notes is None else cluster.clock.now_ms() - notes
-    return maintenance_check(age_ms, topic_count=len(store.list_names(TOPICS_FOLDER)))
+    now_ms = cluster.clock.now_ms()
+    age_ms = None if notes is None else now_ms - notes
+    found = maintenance_check(age_ms, topic_count=len(store.list_names(TOPICS_FOLDER)))
+    return replace(found, detail=f"{found.detail}{_last_run(cluster, now_ms)}")
+
+
+def _last_run(cluster: Cluster, now_ms: int) -> str:
+    """The newest run in words; empty where none told."""
+    try:
+        runs = read_runs(cluster)
+    except ValueError as error:
+        return f"; what runs did can't be told: {error}"
+    if not runs:
+        return ""
+    run = runs[0]
+    failed = f", {run.failed_count} topics failed" if run.failed_count else ""
+    failed += ", steps of the cluster failed" if run.has_failed_otherwise else ""
+    return f"; {max(0, now_ms - run.ended_ms) / 3_600_000:.1f} h ago a run did this: {words(run) or 'nothing'}{failed}"

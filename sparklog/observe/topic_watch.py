@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from sparklog.delta.actions import AddFile, Entry
 from sparklog.delta.checkpoint_content import CheckpointReader
-from sparklog.delta.listing import checkpoint_time_ms, look_past, read_hint, versions_after
+from sparklog.delta.listing import look_past, versions_after
 from sparklog.delta.log import DeltaLog
-from sparklog.delta.snapshot import open_newest
+from sparklog.delta.snapshot import Newest, open_newest
 from sparklog.log.catch_up import apply_look
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.segments import SegmentIndex, is_sequenced, segment_of_add
@@ -28,7 +28,7 @@ from sparklog.observe.topic_figures import head_figures, topic_figures, with_hea
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position, advance
 
-__all__ = ["NewestTopic", "TopicWatch", "newest_topic"]
+__all__ = ["NewestTopic", "TopicWatch", "newest_topic", "topic_of_newest"]
 
 AHEAD_WHEN_CHANGED = 2
 """Entries that are asked for once the next one was there: with it three requests."""
@@ -40,9 +40,12 @@ _TRUSTS = 5
 _MOST_SAMPLES = 64
 _OFTEN_CHECKPOINTED = 100
 """Versions behind the newest known checkpoint after which there is likely a newer one."""
+_LIKELY_CHECKPOINT_EVERY_MS = 60_000.0
+"""How often a newer checkpoint is looked for where there are so many, and something was committed since."""
 _CHECKPOINT_EVERY_MS = 1_800_000.0
-"""How often a newer checkpoint is looked for where there are fewer versions behind the one that is known. On object
-stores it takes a LIST in place of a look's GET, at a dozen times the price."""
+"""How often elsewhere. On object stores it takes a LIST in place of a look's GET, at a dozen times the price."""
+_MOST_LISTED = 900
+"""Versions before the newest one that are searched for a checkpoint: with what came since they fit into a page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +83,15 @@ def newest_topic(cluster: Cluster, name: str) -> NewestTopic | TopicWatch | None
     newest = open_newest(log, is_once=True)
     if newest is None:
         raise unknown_topic(log)
+    return topic_of_newest(cluster, name, newest)
+
+
+def topic_of_newest(cluster: Cluster, name: str, newest: Newest) -> NewestTopic | TopicWatch | None:
+    """A topic of which the newest entry was read; as :func:`newest_topic`."""
     if newest.entry.info is None:
         loaded = TopicWatch(cluster, name)
         return None if loaded.is_deleted else loaded
-    head = head_of_info(log.table, newest.entry.version, newest.entry.info)
+    head = head_of_info(cluster.topic_log(name).table, newest.entry.version, newest.entry.info)
     if head.deleted:
         return None
     commit_ms = _commit_ms(newest.entry)
@@ -124,6 +132,8 @@ class TopicWatch:
         """When the figures were computed, ms since the epoch."""
         self._checked_ticks_ms = 0.0
         """When a newer checkpoint was last looked for."""
+        self._checked_version = -1
+        """The newest version that was known then."""
         self._load()
 
     @property
@@ -142,15 +152,12 @@ class TopicWatch:
         return self._figures.files_version < self._figures.delta_version
 
     @property
-    def is_often_checkpointed(self) -> bool:
-        """Has it so many commits behind the checkpoint that is known that there is likely a newer one?"""
-        return self._figures.uncheckpointed_count > _OFTEN_CHECKPOINTED
-
-    @property
     def is_checkpoint_due(self) -> bool:
         """Should the next look be :meth:`look_past_checkpoint`, as the checkpoint that is known may be an old one?"""
-        is_short = 0 < self._figures.uncheckpointed_count <= _OFTEN_CHECKPOINTED
-        return is_short and self._clock.ticks_ms() - self._checked_ticks_ms >= _CHECKPOINT_EVERY_MS
+        behind = self._figures.uncheckpointed_count
+        is_likely = behind > _OFTEN_CHECKPOINTED and self._newest.version > self._checked_version
+        every_ms = _LIKELY_CHECKPOINT_EVERY_MS if is_likely else _CHECKPOINT_EVERY_MS
+        return behind > 0 and self._clock.ticks_ms() - self._checked_ticks_ms >= every_ms
 
     @property
     def is_outdated(self) -> bool:
@@ -190,10 +197,12 @@ class TopicWatch:
 
     def look_past_checkpoint(self) -> None:
         """The look at a topic of which a newer checkpoint may be there, for the same requests as
-        :meth:`look_at_newest`: the LIST begins at the checkpoint that is known."""
-        began, state = self._clock.ticks_ms(), self._state
-        versions, checkpoint = look_past(self._log, self._newest.version, checkpoint_version=state.checkpoint_version)
-        self._checked_ticks_ms = began
+        :meth:`look_at_newest`: the LIST begins at the checkpoint that is known, or a page of it before the newest
+        entry."""
+        began, newest = self._clock.ticks_ms(), self._newest.version
+        below = max(self._state.checkpoint_version, newest - _MOST_LISTED)
+        versions, checkpoint = look_past(self._log, newest, checkpoint_version=below)
+        self._checked_ticks_ms, self._checked_version = began, newest
         if checkpoint is not None:
             self._note_checkpoint(*checkpoint)
         self._look_at_versions(versions, began_ticks_ms=began)
@@ -239,13 +248,6 @@ class TopicWatch:
             self._change(lambda: list(apply_look(self._state, look)))
         self.is_busy = self.is_busy and len(look.entries) > missed
 
-    def refresh_checkpoint(self) -> None:
-        """Learn of a newer checkpoint: a GET, and a LIST where there is one."""
-        hint = read_hint(self._log)
-        if hint > self._state.checkpoint_version:
-            self._note_checkpoint(hint, checkpoint_time_ms(self._log, hint))
-        self._checked_ticks_ms = self._clock.ticks_ms()
-
     def _note_checkpoint(self, version: int, written_ms: int | None) -> None:
         self._state.checkpoint_version, self._state.checkpoint_ms = version, written_ms
         if not self.is_behind:
@@ -281,7 +283,7 @@ class TopicWatch:
             self._keep(load_state(self._log, is_once=True), None)
         finally:
             loading_room.ROOM.leave(self)
-        self._checked_ticks_ms = began
+        self._checked_ticks_ms, self._checked_version = began, self._newest.version
         self.is_busy = True
 
     def _change(self, change: Callable[[], list[Entry]]) -> None:

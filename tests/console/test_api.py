@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from starlette.routing import Route
 
+from sparklog.compaction import maintain
 from sparklog.console import create_app
 from sparklog.console.openapi import DESCRIPTION
 from sparklog.log import Cluster
@@ -59,6 +60,7 @@ def test_answers_have_the_fields_that_the_description_names(cluster: Cluster) ->
         producer.begin_transaction()
         producer.send("orders", b"in a transaction")
         producer.commit_transaction()
+    maintain(cluster)
     named = {"topic": "typed", "group": "a/b"}
     with console(cluster) as client:
         for path in DESCRIPTION["paths"]:
@@ -96,6 +98,23 @@ def test_topics_groups_and_transactions(cluster: Cluster) -> None:
         assert (group["group"], group["lag"]) == ("a/b", 1)
         assert client.get("/api/groups/a%2Fb").json()["partitions"][0]["committed_offset"] == 1
         assert client.get("/api/transactions").json()["transactions"] == []
+
+
+def test_maintenance_tells_what_is_due_and_what_runs_did(cluster: Cluster) -> None:
+    with console(cluster) as client:
+        before = client.get("/api/maintenance").json()
+        assert (before["noted_ms"], before["runs"], before["runs_error"]) == (None, [], "")
+    produce(cluster, *[b"x"] * 10)
+    with console(cluster) as client:
+        [due] = client.get("/api/maintenance").json()["due"]
+        assert (due["topic"], due["steps"], due["merge_files"]) == ("orders", ["optimize"], 11)
+    maintain(cluster)
+    with console(cluster) as client:
+        after = client.get("/api/maintenance").json()
+    assert after["due"] == []
+    [run] = after["runs"]
+    assert (run["topic_count"], run["failed_count"], run["words"]) == (1, 0, "merged 11 files into 1")
+    assert [(one["topic"], one["work"]["merged_files"]) for one in run["topics"]] == [("orders", 11)]
 
 
 def test_records_are_lines_and_the_last_one_tells_how_far_it_came(cluster: Cluster) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.admin import Admin
+from sparklog.compaction import maintain
 from sparklog.console import hash_password
 from sparklog.log import Cluster
 from sparklog.paths import transaction_entry
@@ -444,6 +445,26 @@ def test_what_a_page_is_read_by_has_names(cluster: Cluster) -> None:
         assert re.findall(r'aria-sort="(\w+)"><a href="/\?sort=bytes#topics', by_size) == ["descending"]
 
 
+def test_the_overview_tells_what_maintenance_did(cluster: Cluster) -> None:
+    with console(cluster) as client:
+        assert "No run has told yet what it did." in text_of(ok(client, "/"))
+    produce(cluster, *[b"x"] * 10)
+    a_topic(cluster, "broken")
+    produce(cluster, *[b"x"] * 12, topic="broken")
+    store = cluster.store
+    store.delete([next(one.path for one in store.list("topics/broken/partition=0/"))])
+    assert maintain(cluster).failures
+    with console(cluster) as client:
+        page = text_of(ok(client, "/"))
+        assert re.search(r"0\.0 s ago .* 2 of 2 merged \d+ files into 1 orders 1 topic : broken", page)
+    for hostile in (b"", b"[" * 100_000, b'{"format": 1, "cluster_id": "<b>", "runs": []}'):
+        store.put("maintenance/runs.json", hostile)
+        with console(cluster) as client:
+            page = ok(client, "/")
+            assert "What the last runs did can’t be told" in page
+            assert "<b>" not in page
+
+
 def test_versions_are_compared(cluster: Cluster) -> None:
     with console(cluster) as client:
         page = text_of(ok(client, "/topics/orders/compare?from=1&to=3"))
@@ -507,6 +528,19 @@ def test_of_a_topic_that_was_made_anew_no_earlier_version_is_shown(cluster: Clus
     with console(cluster) as client:
         for path in paths:
             assert "that is of another topic of this name" in ok(client, path, 400)
+        # So no page leads there: versions 0 to 4 are of the earlier topic and its end, 5 is the new topic's.
+        produce(cluster, b"new")
+        page = ok(client, "/topics/orders")
+        assert re.findall(r"/records\?version=(\d+)", page) == ["6", "5"]
+        assert page.count("of an earlier topic of this name") == 5
+        first = ok(client, "/topics/orders/compare?from=2&to=6")
+        assert re.findall(r"/records\?[^\"]*", first) == ["/records?version=6"]
+        assert "Version 2: of an earlier topic of this name" in text_of(first)
+        both = ok(client, "/topics/orders/compare?from=2&to=4")
+        assert re.findall(r"/records\?", both) == []
+        assert "Version 2 and version 4: of an earlier topic" in text_of(both)
+        told = client.get("/api/topics/orders/commits?limit=3&upto=6").json()
+        assert [one["is_of_earlier"] for one in told["commits"]] == [False, False, True]
 
 
 def test_a_version_that_is_not_there_is_told(cluster: Cluster) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import NoReturn
 
 import pytest
 
 from sparklog import Admin
+from sparklog.compaction import maintain
 from sparklog.delta.actions import AddFile, Protocol
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.errors import CorruptLogError, InvalidArgumentError, StorePermissionError, StoreUnavailableError
@@ -14,9 +16,11 @@ from sparklog.log.cluster import Cluster
 from sparklog.log.live_totals import LiveTotals
 from sparklog.log.state import load_state
 from sparklog.model import OffsetAndMetadata, TopicPartition
-from sparklog.observe import ClusterFigures, ClusterWatch, Shard, TopicFigures, cluster_watch
+from sparklog.observe import ClusterFigures, ClusterWatch, Shard, TopicFigures
+from sparklog.observe.newest_topics import ListedTopic, listed_topic
 from sparklog.observe.topic_watch import NewestTopic, TopicWatch, newest_topic
 from sparklog.observe.watching import Watching, WatchStatus
+from sparklog.paths import MAINTENANCE_RUNS
 from tests.observe.support import Watched, watched
 from tests.support import DAY_MS, T0_MS, a_writer, foreign_commit, two_days_of_others, unsequenced_file
 
@@ -150,6 +154,34 @@ def test_a_checkpoint_of_a_topic_with_few_commits_is_known_half_an_hour_later(he
             here.clock.advance(60_000)
         assert (found.checkpoint_version, found.uncheckpointed_count) == (version, 0)
         assert found.record_count == ends(watch.look(), "t")[0] == version
+
+
+@pytest.mark.parametrize("commits", [0, 1, 5])
+def test_above_a_hundred_commits_behind_a_checkpoint_the_budget_is_the_same(
+    here: Watched, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    """One request for a topic in which nothing was committed, three for another; a checkpoint is known in two
+    minutes."""
+    monkeypatch.setattr("sparklog.observe.topic_watch._OFTEN_CHECKPOINTED", 3)
+    monkeypatch.setattr("sparklog.observe.topic_watch._MOST_LISTED", 6)
+    monkeypatch.setattr("sparklog.observe.cluster_watch._FILES_EVERY_MS", math.inf)
+    writer, log = here.topic("t"), here.cluster.topic_log("t")
+    for _ in range(8):
+        here.append(writer, "a")
+    watch = ClusterWatch(here.cluster)
+    watch.look()
+    for look in range(16):
+        here.clock.advance(15_000)
+        if look < 4:
+            for _ in range(commits):
+                here.append(writer, "b")
+        if look == 3:
+            write_checkpoint(log)
+        here.requests()
+        found = topic(watch.look(), "t")
+        assert here.requests() <= (3 if commits and look < 5 else 1) + LISTINGS
+    expected = 8 + 4 * commits if commits else -1  # where nothing was committed, half an hour later
+    assert found.checkpoint_version == expected
 
 
 def test_figures_of_a_topic_are_those_of_its_log(here: Watched) -> None:
@@ -505,15 +537,15 @@ def test_of_very_many_topics_and_groups_the_first_by_name_are_told_of_first(
 def test_a_defect_with_one_topic_is_missing_at_first_and_a_problem_then(
     many: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def open_topic(cluster: Cluster, name: str) -> NewestTopic | TopicWatch | None:
-        return newest_topic(cluster, name) if name != "d" else raise_defect()
+    def open_topic(cluster: Cluster, name: str) -> ListedTopic:
+        return listed_topic(cluster, name) if name != "d" else raise_defect()
 
     def load(cluster: Cluster, name: str) -> TopicWatch:
         return TopicWatch(cluster, name) if name != "d" else raise_defect()
 
     parts: list[ClusterFigures] = []
     with monkeypatch.context() as patched:
-        patched.setattr(cluster_watch, "newest_topic", open_topic)
+        patched.setattr("sparklog.observe.newest_topics.listed_topic", open_topic)
         patched.setattr(ClusterWatch, "_load_topic", lambda self, name: load(self._cluster, name))
         whole = ClusterWatch(many.cluster).look(on_part=parts.append)
     assert ([one.name for one in parts[0].topics], parts[0].unread_topic_count) == ([*"abce"], 1)
@@ -536,3 +568,31 @@ def test_what_cannot_be_read_is_missing_at_first_and_a_problem_then(many: Watche
     assert [one.group_id for one in part.groups] == ["g2", "g3"]  # e was deleted, so nothing of it is read
     assert (part.unread_topic_count, part.unread_group_count, part.problems) == (1, 1, ())
     assert [(one.kind, one.name) for one in whole.problems] == [("topic", "d")]
+
+
+def test_what_runs_of_maintenance_did_is_read_again_where_it_changed(here: Watched) -> None:
+    here.topic("t")
+    watch = ClusterWatch(here.cluster)
+    assert watch.look().runs == ()
+    maintain(here.cluster)
+    here.requests()
+    assert [one.topic_count for one in watch.look().runs] == [1]
+    first = here.requests()
+    assert len(watch.look().runs) == 1
+    assert here.requests() == first - 1
+    here.memory.put(MAINTENANCE_RUNS, b"{}")
+    found = watch.look()
+    assert (found.runs, found.runs_error) == ((), "not understood: KeyError")
+    maintain(here.cluster, full=True)
+    here.memory.delete([MAINTENANCE_RUNS])
+    assert (watch.look().runs, watch.look().runs_error) == ((), "")
+
+
+def test_runs_of_maintenance_that_may_not_be_read_hide_nothing_else(here: Watched) -> None:
+    here.topic("t")
+    maintain(here.cluster)
+    watch = ClusterWatch(here.cluster)
+    here.failing.closed = MAINTENANCE_RUNS
+    assert "forbidden" in watch.look().runs_error
+    here.failing.closed = "\0"
+    assert len(watch.look().runs) == 1

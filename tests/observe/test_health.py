@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sparklog.compaction import maintain
 from sparklog.errors import StorePermissionError
 from sparklog.log import Cluster
 from sparklog.observe.health import HealthCheck, Verdict, check_health, clock_check, maintenance_check
@@ -102,3 +103,15 @@ def test_maintenance_that_does_not_run_is_told(here: Watched) -> None:
     here.memory.put("maintenance/notes.json", b"")
     here.clock.advance(3 * DAY_MS)
     assert "72.0 h" in check_health(here.cluster)[3].detail
+
+
+def test_the_newest_run_of_maintenance_is_told(here: Watched) -> None:
+    writer = here.topic("t")
+    for _ in range(12):
+        here.append(writer, "x")
+    maintain(here.cluster)
+    here.clock.advance(3_600_000)
+    assert check_health(here.cluster)[3].detail.endswith("; 1.0 h ago a run did this: merged 11 files into 1")
+    here.memory.put("maintenance/runs.json", b"{")
+    garbled = check_health(here.cluster)[3]
+    assert (garbled.verdict, "can't be told" in garbled.detail) == (OK, True)

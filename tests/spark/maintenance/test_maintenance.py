@@ -16,6 +16,7 @@ from sparklog.admin import Admin, NewTopic
 from sparklog.clock import SystemClock
 from sparklog.compaction import OptimizePolicy, Outcome, Step
 from sparklog.compaction.compact import CompactReport, compact_topic
+from sparklog.compaction.last_runs import read_runs
 from sparklog.compaction.maintenance import MaintenanceOptions, maintain_topic
 from sparklog.compaction.optimize import optimize_topic
 from sparklog.compaction.run_context import MaintenanceRun
@@ -269,6 +270,8 @@ def test_many_topics_are_maintained_at_a_time_and_a_failing_one_hinders_no_other
     assert [one.outcome for one in found["small"].optimize.ranges] == [Outcome.DONE]
     assert report.may_succeed_later is False
     assert told == [("", step) for step in Step]  # no topic was too much for a task
+    [run] = read_runs(cluster)
+    assert (run.work.retention_files, run.failed_count, run.topics[0].topic) == (6, 1, "odd")
     assert main("retention", ["--cluster", str(tmp_path), "--json", "--full"]) == FAILED
     told_by_job = json.loads(capsys.readouterr().out)
     assert [topic["retention"] and topic["retention"]["removed_files"] for topic in told_by_job["topics"]] == [

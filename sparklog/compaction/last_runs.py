@@ -1,0 +1,241 @@
+"""Summaries of the newest runs of maintenance: one small object for the whole cluster, for people to look at.
+
+Nobody decides by it. It is read and written whole: of two runs that end at the same moment one may be missing, and so
+is one that was killed; what they committed is in the logs of topics all the same. It has names of topics and numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from sparklog.errors import InvalidTopicError, ObjectNotFoundError, SparklogError
+from sparklog.log.cluster import Cluster
+from sparklog.paths import MAINTENANCE_RUNS, check_topic_name
+
+if TYPE_CHECKING:
+    from sparklog.compaction.reports import MaintenanceReport, TopicMaintenance
+
+__all__ = ["RunSummary", "TopicWork", "Work", "note_run", "read_runs", "summary_of", "words"]
+
+RUNS_FORMAT = 1
+_MOST_RUNS = 10
+_MOST_TOPICS = 20
+"""Topics of a run that are named: those that failed, and those with the most files."""
+_MOST_BYTES = 262_144
+"""An object that is longer is none of ours."""
+_MOST_NUMBER = 2**53
+_LAST_MS = 253_402_300_800_000
+"""The year 10000, which no calendar here can show."""
+_LOGGER = logging.getLogger("sparklog.compaction")
+_CANT_BE_READ = "%s/%s can't be read and is written anew: %s"
+_CANT_BE_WRITTEN = "%s/%s can't be written: %s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """The sums of what was done."""
+
+    sequenced_files: int = 0
+    """Files of other engines that were given offsets."""
+    retention_files: int = 0
+    """Files that retention removed."""
+    compacted_files: int = 0
+    """Files of compacted topics that were replaced."""
+    dropped_records: int = 0
+    """Records of compacted topics whose keys came again."""
+    merged_files: int = 0
+    merged_into: int = 0
+    """Files that took the place of those."""
+    deleted_files: int = 0
+    deleted_entries: int = 0
+    """Entries of logs."""
+    checkpoints: int = 0
+
+    @property
+    def file_count(self) -> int:
+        """All files that were touched."""
+        return (
+            self.sequenced_files + self.retention_files + self.compacted_files + self.merged_files + self.deleted_files
+        )
+
+    def plus(self, other: Work) -> Work:
+        """The sum."""
+        return Work(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicWork:
+    """The work of a run in a topic."""
+
+    topic: str
+    work: Work
+    failed: bool = False
+    """Did a step fail? The run has told why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """A run in short."""
+
+    ended_ms: int
+    """By the store's time, ms since the epoch."""
+    took_ms: int
+    topic_count: int
+    unchanged_count: int
+    """Topics that were passed over, as nothing had happened to them and nothing was due."""
+    failed_count: int
+    """Topics in which a step failed."""
+    has_failed_otherwise: bool
+    """Did a step fail for the whole cluster, a group or a transactional id?"""
+    finished_transactions: int
+    expired_offsets: int
+    """Committed offsets of groups that were past their time."""
+    work: Work
+    topics: tuple[TopicWork, ...]
+    """Some of the topics in which something was done, or failed: those that failed first."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Was nothing done, and did nothing fail?"""
+        return not (self.failed_count or self.has_failed_otherwise) and not words(self)
+
+
+def words(done: RunSummary | Work) -> str:
+    """The work in words; empty for nothing."""
+    work = done.work if isinstance(done, RunSummary) else done
+    found = [
+        (work.sequenced_files, f"gave offsets to {_count(work.sequenced_files, 'file')}"),
+        (work.retention_files, f"removed {_count(work.retention_files, 'file')} by retention"),
+        (
+            work.compacted_files,
+            f"compacted {_count(work.compacted_files, 'file')}, dropping {_count(work.dropped_records, 'record')}",
+        ),
+        (work.merged_files, f"merged {_count(work.merged_files, 'file')} into {work.merged_into:,}"),
+        (work.checkpoints, f"wrote {_count(work.checkpoints, 'checkpoint')}"),
+        (work.deleted_files, f"deleted {_count(work.deleted_files, 'file')}"),
+        (work.deleted_entries, f"deleted {_count(work.deleted_entries, 'log entry', 'log entries')}"),
+    ]
+    if isinstance(done, RunSummary):
+        found += [
+            (done.finished_transactions, f"finished {_count(done.finished_transactions, 'transaction')}"),
+            (done.expired_offsets, f"let {_count(done.expired_offsets, 'offset')} of groups expire"),
+        ]
+    return ", ".join(text for number, text in found if number)
+
+
+def summary_of(report: MaintenanceReport, *, ended_ms: int, took_ms: float) -> RunSummary:
+    """A report in short. Pure."""
+    works = [TopicWork(topic=one.topic, work=_work(one), failed=bool(one.failures)) for one in report.topics]
+    total = Work()
+    for one in works:
+        total = total.plus(one.work)
+    told = [one for one in works if one.failed or words(one.work)]
+    return RunSummary(
+        ended_ms=ended_ms,
+        took_ms=int(took_ms),
+        topic_count=len(works),
+        unchanged_count=sum(one.unchanged for one in report.topics),
+        failed_count=sum(one.failed for one in works),
+        has_failed_otherwise=bool(report.errors)
+        or any(one.error is not None for one in report.transactions)
+        or any(one.error is not None for one in report.groups),
+        finished_transactions=sum(one.action.value != "nothing" for one in report.transactions if one.error is None),
+        expired_offsets=sum(one.expired_offsets for one in report.groups),
+        work=total,
+        topics=tuple(sorted(told, key=lambda one: (not one.failed, -one.work.file_count, one.topic))[:_MOST_TOPICS]),
+    )
+
+
+def read_runs(cluster: Cluster) -> tuple[RunSummary, ...]:
+    """The newest runs that did something, newest first, and before them one that found nothing to do; none where none
+    was noted. A GET.
+
+    Raises:
+        ValueError: what is there can't be understood.
+        StoreError.
+    """
+    try:
+        data = cluster.store.read_range(MAINTENANCE_RUNS, 0, _MOST_BYTES + 1)
+    except ObjectNotFoundError:
+        return ()
+    if len(data) > _MOST_BYTES:
+        raise ValueError(f"{len(data)} bytes or more, expected {_MOST_BYTES} at most")
+    try:
+        body = json.loads(data)
+        if body["format"] != RUNS_FORMAT or body["cluster_id"] != cluster.cluster_id:
+            raise ValueError("another format, or of another cluster")
+        return tuple(_run(one) for one in body["runs"][:_MOST_RUNS])
+    except (KeyError, TypeError, AttributeError, RecursionError, InvalidTopicError) as error:
+        raise ValueError(f"not understood: {type(error).__name__}") from error
+
+
+def note_run(cluster: Cluster, run: RunSummary) -> None:
+    """Let a run be known, beside the newest others. A GET and a PUT. What fails is logged."""
+    uri = cluster.store.uri
+    try:
+        before = read_runs(cluster)
+    except (ValueError, SparklogError) as error:
+        _LOGGER.info(_CANT_BE_READ, uri, MAINTENANCE_RUNS, error)
+        before = ()
+    kept = [run, *(one for one in before if not one.is_idle)][:_MOST_RUNS]
+    body = {"format": RUNS_FORMAT, "cluster_id": cluster.cluster_id, "runs": [asdict(one) for one in kept]}
+    try:
+        cluster.store.put(MAINTENANCE_RUNS, json.dumps(body, separators=(",", ":")).encode())
+    except SparklogError as error:
+        _LOGGER.warning(_CANT_BE_WRITTEN, uri, MAINTENANCE_RUNS, error)
+
+
+def _work(topic: TopicMaintenance) -> Work:
+    cleaned = [one for one in (topic.compact.partitions if topic.compact else ()) if _is_done(one.outcome)]
+    merged = [one for one in (topic.optimize.ranges if topic.optimize else ()) if _is_done(one.outcome)]
+    retention, vacuum = topic.retention, topic.vacuum
+    return Work(
+        sequenced_files=topic.sequence.sequenced_files if topic.sequence else 0,
+        retention_files=retention.removed_files if retention else 0,
+        compacted_files=sum(one.files_before for one in cleaned),
+        dropped_records=sum(one.counts.dropped for one in cleaned),
+        merged_files=sum(one.files_before for one in merged),
+        merged_into=sum(one.files_after for one in merged),
+        deleted_files=vacuum.files_deleted if vacuum else 0,
+        deleted_entries=vacuum.entries_deleted if vacuum else 0,
+        checkpoints=int(vacuum is not None and vacuum.checkpoint_version is not None),
+    )
+
+
+def _is_done(outcome: Any) -> bool:
+    return outcome is not None and outcome.value == "done"
+
+
+def _run(body: Mapping[str, Any]) -> RunSummary:
+    """A run of plain values. Raises ``KeyError``, ``TypeError``, ``ValueError``, ``InvalidTopicError``."""
+    numbers = ("took_ms", "topic_count", "unchanged_count", "failed_count", "finished_transactions", "expired_offsets")
+    return RunSummary(
+        ended_ms=_number(body["ended_ms"], below=_LAST_MS),
+        has_failed_otherwise=bool(body["has_failed_otherwise"]),
+        work=_work_of(body["work"]),
+        topics=tuple(_topics_of(body["topics"])),
+        **{name: _number(body[name]) for name in numbers},
+    )
+
+
+def _topics_of(listed: Sequence[Mapping[str, Any]]) -> Iterator[TopicWork]:
+    for one in listed[:_MOST_TOPICS]:
+        yield TopicWork(topic=check_topic_name(one["topic"]), work=_work_of(one["work"]), failed=bool(one["failed"]))
+
+
+def _work_of(body: Mapping[str, Any]) -> Work:
+    return Work(**{one.name: _number(body[one.name]) for one in fields(Work)})
+
+
+def _number(value: Any, *, below: int = _MOST_NUMBER) -> int:
+    if type(value) is not int or not 0 <= value < below:
+        raise ValueError(f"expected a number from 0 to {below}")
+    return value
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"

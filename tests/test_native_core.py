@@ -91,7 +91,7 @@ def test_the_core_runs_on_the_oldest_glibc_that_wheels_are_for() -> None:
     """What a header of a new glibc replaces by a new symbol (``fstat``, ``fcntl``) would need that glibc."""
     if CORE is None or platform.libc_ver() > ("glibc", "2.36"):
         pytest.skip("pure Python, or a glibc whose headers were not tried")
-    symbols = re.findall(rb"GLIBC_(\d+)\.(\d+)", Path(CORE.__file__).read_bytes())
+    symbols = re.findall(rb"GLIBC_(\d+)\.(\d+)", Path(str(CORE.__file__)).read_bytes())
     assert max((int(major), int(minor)) for major, minor in symbols) <= (2, 17)
 
 

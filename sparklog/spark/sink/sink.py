@@ -24,6 +24,7 @@ from sparklog.spark.sink.sink_writing import TaskFiles, TaskWriter, withdraw
 from sparklog.spark.sink.small_tasks import TaskOutput, most_bytes, take_few, write_rows
 from sparklog.streaming.cluster_cache import CachedCluster, cached_cluster
 from sparklog.streaming.cluster_ref import cluster_ref_of
+from sparklog.streaming.reused_process import work_begins
 from sparklog.txn.committing import UploadCommitter
 
 __all__ = ["batch_writer", "stream_writer"]
@@ -65,6 +66,7 @@ class _Writer:
         self._cluster_ref = cluster_ref_of(options.uri, options.storage_options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        work_begins()
         context = TaskContext.get()
         rows, batches = take_few(
             iterator, most_bytes(0 if context is None else context.partitionId()), self._options.columns

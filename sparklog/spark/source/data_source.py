@@ -50,6 +50,7 @@ from sparklog.streaming.cluster_ref import ClusterRef, cluster_ref_of
 from sparklog.streaming.planning import Narrowing, Task, narrow_ranges, split_into_tasks
 from sparklog.streaming.positions import Positions
 from sparklog.streaming.resolving import plan_batch
+from sparklog.streaming.reused_process import work_begins
 from sparklog.streaming.source_options import SourceOptions, source_options
 from sparklog.streaming.stream import StreamPlanner
 from sparklog.streaming.task_reading import SOURCE_SCHEMA, field_columns, read_task
@@ -75,11 +76,13 @@ class SparklogDataSource(DataSource):
         return "sparklog"
 
     def schema(self) -> StructType:
+        work_begins()
         options = self._options(streaming=None)
         newest = next(iter(_field_columns(options)), {})
         return from_arrow_schema(_schema(options, newest))
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        work_begins()
         options = self._options(streaming=False)
         columns = _Columns.of(options, schema)
         return _ViewReader(options, columns.names) if options.view else self._batch_reader(options, columns)
@@ -129,6 +132,7 @@ class _RecordReader:
         self._cluster_ref = cluster_ref_of(options.uri, options.storage_options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        work_begins()
         task = partition.value
         if task is None:  # Spark makes a task of nothing where there is none
             return

@@ -109,6 +109,44 @@ def test_only_some_columns_may_be_asked_for(spark, tmp_path):
         reading.schema("value STRING").load(str(tmp_path)).count()
 
 
+def test_spark_tells_the_processes_that_it_hands_on(spark):
+    """sparklog exempts what is loaded in them from Spark's collections of garbage."""
+    import os
+
+    import pyarrow as pa
+
+    def told(batches):
+        yield pa.RecordBatch.from_pydict({"told": ["SPARK_REUSE_WORKER" in os.environ for _ in batches]})
+
+    assert [row.told for row in spark.range(1, numPartitions=1).mapInArrow(told, "told boolean").collect()] == [True]
+
+
+def test_what_a_process_has_loaded_is_exempted_from_collections_as_it_reads_again(tmp_path, monkeypatch):
+    import gc
+    from itertools import count
+
+    from sparklog.spark.source.data_source import SparklogDataSource
+    from sparklog.streaming import reused_process
+
+    cluster = a_cluster(tmp_path)
+    put(cluster, (0, "abc"))
+    source = SparklogDataSource({"path": str(tmp_path), "subscribe": "t"})
+    source_reader = source.reader(source.schema())
+    monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
+    monkeypatch.setattr(reused_process, "_CALLS", count())
+    before = gc.get_freeze_count()
+    try:
+        [partition] = [each for each in source_reader.partitions() if each.value.partition == 0]
+        read = [batch.num_rows for batch in source_reader.read(partition)]
+        after_one = gc.get_freeze_count() - before
+        again = [batch.num_rows for batch in source_reader.read(partition)]
+        after_two = gc.get_freeze_count() - before
+    finally:
+        gc.unfreeze()
+    assert (read, again, after_one) == ([3], [3], 0)
+    assert after_two > 10_000
+
+
 def test_what_is_wrong_is_told_by_name(spark, tmp_path):
     cluster = a_cluster(tmp_path)
     put(cluster, (0, "abc"))

@@ -261,7 +261,8 @@ class TopicState:
 
     def end_gap(self) -> None:
         """Another entry follows the newest: whoever created that has waited, so a gap that was asked for is over."""
-        self.gap_until_ticks_ms = min(self.gap_until_ticks_ms, self.log.clock.ticks_ms())
+        if self.gap_until_ticks_ms > float("-inf"):
+            self.gap_until_ticks_ms = min(self.gap_until_ticks_ms, self.log.clock.ticks_ms())
 
     def _note_gap(self, entry: Entry) -> None:
         asked = 0 if entry.info is None else entry.info.get(GAP_INFO, 0)
@@ -425,7 +426,9 @@ def added_segments(log: DeltaLog, entry: Entry) -> list[Segment]:
 
 def apply_files(index: SegmentIndex, entry: Entry, added: Sequence[Segment]) -> None:
     """Apply the files that an entry removes and adds; a path that it both removes and adds is there afterwards."""
-    index.remove_all(action.path for action in entry.actions if isinstance(action, RemoveFile))
+    removed = [action.path for action in entry.actions if isinstance(action, RemoveFile)]
+    if removed:
+        index.remove_all(removed)
     for segment in added:
         index.add(segment)
 

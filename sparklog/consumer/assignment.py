@@ -28,7 +28,7 @@ class Chunk:
     fetched_ticks_ms: float
     taken_count: int = 0
     columns: PlainColumns | None = field(init=False)
-    """Of the batch; None: records are made of parts of it."""
+    """The columns of the batch; None: records are made of parts of it."""
     row_count: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ class PlainColumns:
 
     offsets: npt.NDArray[np.int64]
     places: tuple[tuple[Any, ...], ...]
-    """Of offsets, timestamps, keys and values: the buffers, and the place of the first value in them."""
+    """The buffers of offsets, timestamps, keys and values, each with the place of its first value in them."""
 
     @classmethod
     def of(cls, rows: Rows) -> PlainColumns | None:

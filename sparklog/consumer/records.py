@@ -122,8 +122,8 @@ class RecordMaker:
         self,
         places: tuple[tuple[Any, ...], ...],
         count: int,
-        headers: list[Headers] | None,
-        header_sizes: list[int] | None,
+        headers: Iterable[Headers] | None,
+        header_sizes: Iterable[int] | None,
         partition: TopicPartition,
         timestamp_type: int,
     ) -> tuple[list[ConsumerRecord], tuple[int, Exception] | None]:

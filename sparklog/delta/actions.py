@@ -40,7 +40,7 @@ _OURS = "sparklog"
 _ENCODER = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 """Kept, because ``json.dumps`` with separators makes an encoder for each call."""
 
-_parse_from = json.JSONDecoder().scan_once
+_parse_from: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 """Reads the value at the beginning of a text, without a look at what surrounds it; ``StopIteration``: there is none."""
 _SPACES = " \t\n\r\v\f"
 _text = json.encoder.encode_basestring_ascii
@@ -273,7 +273,7 @@ def _lines(data: bytes) -> Sequence[str | bytes]:
 def _parsed(data: str | bytes) -> Any:
     """The value of a text of JSON, as ``json.loads`` reads it, which takes longer than what an entry's lines take."""
     try:
-        text = data if type(data) is str else str(data, "utf-8")
+        text = data.decode() if isinstance(data, bytes) else data
         value, end = _parse_from(text, 0)
         if end == len(text):
             return value

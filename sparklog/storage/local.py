@@ -32,7 +32,7 @@ _LEAST_BUFFER_BYTES = 65_536
 _READ_TOGETHER = 16
 """So many small objects are read by one call of the core, which has room for two kilobytes of each."""
 _ENCODING, _ENCODING_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
-"""As ``os.fsencode`` names files."""
+"""The encoding by which ``os.fsencode`` names files."""
 _LONGEST_KEPT = 48  # characters of a name that its temporary file repeats: 48 * 4 + 38 bytes fit a name of 255
 
 

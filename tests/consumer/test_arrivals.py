@@ -1,11 +1,14 @@
 """Records that come by themselves: a consumer that is told of them gives what one gives that makes rounds."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.errors import StoreUnavailableError
-from sparklog.log import delete_records, delete_topic, follow
+from sparklog.log import delete_records, delete_topic
+from sparklog.log.catch_up import apply_look
 from sparklog.producer import Producer
 from sparklog.storage import MemoryStore
 from sparklog.storage.entry_log import PositionLost
@@ -52,7 +55,7 @@ class Told(Rounds):
         self.looks = 0
         super().__init__(a_cluster(self.store, clock), **given)
         look = self.fetcher._look
-        self.fetcher._look = lambda until_ticks_ms: self._counted(look, until_ticks_ms)
+        self.fetcher._look = partial(self._counted, look)  # type: ignore[method-assign]
 
     def _counted(self, look, until_ticks_ms):
         self.looks += 1
@@ -139,14 +142,14 @@ def test_an_announcement_of_nothing_is_no_news():
 def test_a_topic_that_is_loaded_anew_by_the_look_is_read_on(monkeypatch):
     cluster, consumer = told_of("a")
     sent(cluster, (0, b"b", []))
-    apply_look, lost = follow.apply_look, [PositionLost("lost")]
+    lost = [PositionLost("lost")]
 
     def loses_its_position(state, look):
         if lost:
             raise lost.pop()
         return apply_look(state, look)
 
-    monkeypatch.setattr(follow, "apply_look", loses_its_position)
+    monkeypatch.setattr("sparklog.log.follow.apply_look", loses_its_position)
     consumer.take_told()
     assert not lost
     assert consumer.take(tp()) == [(1, "b")]

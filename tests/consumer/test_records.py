@@ -79,6 +79,7 @@ def test_a_part_of_a_batch_whose_columns_were_looked_up_is_the_same_records(firs
     if CORE is None:
         assert columns is None
         return
+    assert columns is not None
     for count in range(batch.num_rows - first + 1):
         maker, partition = RecordMaker(None, lambda topic, headers, data: data * 2), TopicPartition("t", 3)
         made, error = maker.make_part(columns, first, count, partition, LOG_APPEND_TIME)
@@ -95,6 +96,7 @@ def test_a_part_whose_deserializer_fails_ends_before_that_record():
     if columns is not None:
         made, error = RecordMaker(fails, None).make_part(columns, 1, 3, TopicPartition("t", 3), LOG_APPEND_TIME)
         assert [record.offset for record in made] == [8]
+        assert error is not None
         assert error.offset == 11
 
 

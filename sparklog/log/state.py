@@ -426,9 +426,7 @@ def added_segments(log: DeltaLog, entry: Entry) -> list[Segment]:
 
 def apply_files(index: SegmentIndex, entry: Entry, added: Sequence[Segment]) -> None:
     """Apply the files that an entry removes and adds; a path that it both removes and adds is there afterwards."""
-    removed = [action.path for action in entry.actions if isinstance(action, RemoveFile)]
-    if removed:
-        index.remove_all(removed)
+    index.remove_all(action.path for action in entry.actions if isinstance(action, RemoveFile))
     for segment in added:
         index.add(segment)
 

@@ -28,6 +28,15 @@ class Announcements:
         """The topics among these, asked for where it matters, of which something was announced. Under the lock."""
         return self._topics & topics() if self._topics else self._topics
 
+    def take_single(self) -> str | None:
+        """Take what was announced where that is of one topic; None: of none, or of several. Under the lock."""
+        return self._topics.pop() if len(self._topics) == 1 else None
+
+    def put_back(self, topic: str) -> None:
+        """Have what was taken looked at nevertheless, by whoever takes it next."""
+        with self._fetch_state.lock:
+            self._topics.add(topic)
+
     def take(self, topics: Set[str]) -> Set[str]:
         """Forget what was announced of these topics, which are looked at now; return those of which something was."""
         if not self._topics:  # most rounds; what is announced right now is taken by the next

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from sparklog.config.consumer import ResetPolicy
+from sparklog.consumer.plain_columns import PlainColumns
 from sparklog.errors import SparklogError
 from sparklog.log.data.few_rows import Rows, offset_at
 from sparklog.model import TopicPartition
@@ -26,11 +27,22 @@ class Chunk:
     size_bytes: int
     fetched_ticks_ms: float
     taken_count: int = 0
+    columns: PlainColumns | None = field(init=False)
+    """The columns of the batch; None: records are made of parts of it."""
+    row_count: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.columns = PlainColumns.of(self.batch)
+        self.row_count = int(self.batch.num_rows)
 
     @property
     def left_count(self) -> int:
         """The number of its records that weren't taken yet."""
-        return int(self.batch.num_rows) - self.taken_count
+        return self.row_count - self.taken_count
+
+    def offset_at(self, place: int) -> int:
+        """The offset of one of its records."""
+        return offset_at(self.batch, place) if self.columns is None else int(self.columns.offsets[place])
 
     def next_records(self, count: int) -> Rows:
         """Up to ``count`` of the records that weren't taken yet; they stay here."""
@@ -271,7 +283,7 @@ class Assignment:
             self.buffered_bytes -= chunk.size_bytes
         if handover is not None:
             is_empty = chunk.left_count == 0
-            reached = chunk.next_offset if is_empty else offset_at(chunk.batch, chunk.taken_count - 1) + 1
+            reached = chunk.next_offset if is_empty else chunk.offset_at(chunk.taken_count - 1) + 1
             state.move(reached, handover)
         if state.chunks:
             self.put_last(state)  # the others come first now

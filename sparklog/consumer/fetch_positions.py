@@ -1,18 +1,28 @@
-"""Offsets to fetch next: for positions that aren't known yet, and for those that fell out of the log. No I/O."""
+"""Offsets to fetch next: for positions that aren't known yet, and for those that fell out of the log. No I/O, but for
+the search of times in files."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparklog.config.consumer import ResetPolicy
 from sparklog.consumer.assignment import Assignment, PartitionState
+from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.followed_topics import TopicView
 from sparklog.consumer.subscription import EARLIEST, HELD
-from sparklog.errors import NoOffsetForPartitionError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from sparklog.errors import (
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    SparklogError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.log import TopicFollower
 from sparklog.logs import about
+from sparklog.model import OffsetAndTimestamp
 
-__all__ = ["TimestampSearch", "set_fetch_offset"]
+__all__ = ["TimestampSearch", "begin_at", "first_records", "set_fetch_offset"]
 
 _LOGGER = logging.getLogger("sparklog.consumer")
 
@@ -88,3 +98,36 @@ def _begin(
         message = f"{name} has no position, and auto_offset_reset is none: seek, or set it"
         assignment.fail(state, NoOffsetForPartitionError(message, topic_partition=state.partition))
     return None
+
+
+def first_records(
+    follower: TopicFollower, searches: Sequence[TimestampSearch], now_ms: int
+) -> list[tuple[TimestampSearch, OffsetAndTimestamp | SparklogError | None]]:
+    """The first records of partitions of one topic since their times, or why they can't be read: the file of one
+    partition may be broken."""
+    since_ms = {search.state.partition.partition: max(0, now_ms - search.duration_ms) for search in searches}
+    found: dict[int, OffsetAndTimestamp | SparklogError | None] = {}
+    try:
+        found.update(follower.offsets_for_times(since_ms))
+    except SparklogError:
+        for partition, at_ms in since_ms.items():
+            try:
+                found[partition] = follower.offset_for_time(partition, at_ms)
+            except SparklogError as error:
+                found[partition] = error
+    return [(search, found[search.state.partition.partition]) for search in searches]
+
+
+def begin_at(
+    fetch_state: FetchState, search: TimestampSearch, found: OffsetAndTimestamp | SparklogError | None, *, end: int
+) -> None:
+    """Give a partition the offset that a search has found, or its error; where it found nothing, the log end."""
+    state = search.state
+    with fetch_state.lock:
+        if state.epoch != search.epoch:
+            return
+        if isinstance(found, SparklogError):
+            fetch_state.assignment.fail(state, found)
+            return
+        state.position = state.fetch_offset = end if found is None else found.offset
+        fetch_state.notify()

@@ -159,8 +159,7 @@ class FetchState:
         if views is before or views == before:
             return False
         self.views = views
-        counts = [{t: (v.topic_id, v.partition_count) for t, v in each.items()} for each in (before, views)]
-        if counts[0] != counts[1]:
+        if before.keys() != views.keys() or any(not _is_same_topic(views[t], view) for t, view in before.items()):
             self.views_version += 1
             self.notify()
         return True
@@ -210,3 +209,10 @@ class FetchState:
         self.errors = {
             topic: error for topic, error in self.errors.items() if topic in wanted or (topic == "" and is_reading)
         }
+
+
+def _is_same_topic(view: TopicView, before: TopicView) -> bool:
+    """Is it the topic that it was, with as many partitions?"""
+    if view is before:
+        return True
+    return view.topic_id == before.topic_id and len(view.log_end_offsets) == len(before.log_end_offsets)

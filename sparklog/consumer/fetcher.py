@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
 from sparklog.consumer.announcements import Announcements
+from sparklog.consumer.arrivals import Arrivals
 from sparklog.consumer.assignment import Chunk
 from sparklog.consumer.carried_ahead import CarriedAhead
-from sparklog.consumer.fetch_positions import TimestampSearch, set_fetch_offset
+from sparklog.consumer.fetch_positions import TimestampSearch, begin_at, first_records, set_fetch_offset
 from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.followed_topics import FollowedTopics, Polled
 from sparklog.consumer.metrics import ConsumerMetrics
@@ -20,13 +21,12 @@ from sparklog.errors import (
     InvalidTopicError,
     NotATopicError,
     OffsetOutOfRangeError,
-    SparklogError,
     StoreError,
     UnknownTopicOrPartitionError,
 )
 from sparklog.log import Cluster
 from sparklog.log.data.few_rows import offset_at
-from sparklog.model import OffsetAndTimestamp, TopicPartition
+from sparklog.model import TopicPartition
 from sparklog.parallel import parallel_map
 
 __all__ = ["Fetcher"]
@@ -60,6 +60,13 @@ class Fetcher:
         self._schedule = PollSchedule(config.fetch_max_wait_ms)
         self._reader = SegmentFetcher(cluster.store, cluster.clock, limits, value_schema_id=config.value_schema_id)
         self._carried = CarriedAhead(fetch_state, self._reader, max_bytes=config.fetch_max_bytes)
+        self._arrivals = Arrivals(
+            self._announcements, fetch_state, self._topics, self._schedule, self._reader, metrics, config, cluster.clock
+        )
+        self._due_ticks_ms = -math.inf
+        """When something is due, whatever is announced, as of the newest rest since a round; not known before that."""
+        self._has_arrived = False
+        """Was there nothing to do since that rest but what :class:`Arrivals` did?"""
         self._epochs: dict[TopicPartition, int] = {}
         """Epochs of the partitions before this round's look at the topics."""
         self._changed: set[str] = set()
@@ -89,13 +96,15 @@ class Fetcher:
         Raises:
             StoreError: the store can't be read now.
         """
+        if self._take_arrivals():
+            return False
         fetch_state = self._fetch_state
         has_opened = self._topics.have_opened
         with fetch_state.lock:
             is_changed = fetch_state.is_update_requested
             if is_changed:
                 self._note_changes()
-            requests = self._read_requests() if is_changed or fetch_state.has_room or self._has_requests else []
+            requests = self._read_requests() if is_changed or self._may_have_room or self._has_requests else []
             fetch_state.is_update_requested = fetch_state.has_room = False
             is_known = (
                 bool(requests) and not (is_changed or has_opened) and self._clock.ticks_ms() < self._look_ticks_ms
@@ -115,6 +124,17 @@ class Fetcher:
                 fetch_state.is_update_requested = True  # what was wanted still is
             raise
 
+    def _take_arrivals(self) -> bool:
+        """Do without a round where all that there is to do was announced, and is little. False: make a round."""
+        has_rested = self._due_ticks_ms > -math.inf and not (self._has_requests or self.is_limited)
+        if has_rested and not (self._changed or self._retry_ticks_ms or self._topics.is_opening):
+            turn = self._turn + 1
+            if self._arrivals.take(self._epochs, turn=turn, due_ticks_ms=self._due_ticks_ms):
+                self._turn, self._has_arrived = turn, True
+                return True
+        self._due_ticks_ms, self._has_arrived = -math.inf, False
+        return False
+
     def close(self) -> None:
         """Wait for what is under way in the background."""
         self._reader.close()
@@ -128,14 +148,19 @@ class Fetcher:
         return (
             fetch_state.is_update_requested
             or self._topics.have_opened
-            or (fetch_state.has_room and bool(self._read_requests()))
+            or (self._may_have_room and bool(self._read_requests()))
         )
+
+    @property
+    def _may_have_room(self) -> bool:
+        """Were records taken, so that there may be room for what there was none for? Under the lock."""
+        return self._fetch_state.has_room and (self.is_limited or self._has_requests)
 
     @property
     def has_announced(self) -> bool:
         """Has the store announced something new in a topic that may be looked at now? Under the lock."""
         announced = self._announcements.among(self._to_look_at)
-        return bool(announced - self._retry_ticks_ms.keys() - self._topics.opening)
+        return bool(announced) and bool(announced - self._retry_ticks_ms.keys() - self._topics.opening)
 
     @property
     def has_work(self) -> bool:
@@ -146,11 +171,14 @@ class Fetcher:
 
     def next_due_ticks_ms(self) -> float:
         """When there is something to look at next, as far as is known. Under the lock."""
+        if self._has_arrived and self._due_ticks_ms > self._clock.ticks_ms():
+            return self._due_ticks_ms
         topics = self._to_look_at() - self._topics.opening
         retries = [self._retry_ticks_ms[topic] for topic in topics & self._retry_ticks_ms.keys()]
         due = self._schedule.next_due_ms(topics - self._retry_ticks_ms.keys())
         latest = self._clock.ticks_ms() + _LONGEST_WAIT_MS
-        return min(latest, due, self._next_listing_ticks_ms(), *retries)
+        self._due_ticks_ms = min(latest, due, self._next_listing_ticks_ms(), *retries)
+        return self._due_ticks_ms
 
     def _opened(self) -> None:
         """Wake the fetcher's thread: a topic was opened, or can't be. Called by another thread."""
@@ -300,41 +328,12 @@ class Fetcher:
         by_topic: dict[str, list[TimestampSearch]] = {}
         for search in searches:
             by_topic.setdefault(search.state.partition.topic, []).append(search)
-        for found in parallel_map(self._search_topic, by_topic.values()):
+        now_ms = self._clock.now_ms() if by_topic else 0
+        followers = {topic: self._topics.follower(topic) for topic in by_topic}
+        for found in parallel_map(lambda topic: first_records(followers[topic], by_topic[topic], now_ms), by_topic):
             for search, first in found:
-                self._begin_at(search, first)
-
-    def _search_topic(
-        self, searches: Sequence[TimestampSearch]
-    ) -> list[tuple[TimestampSearch, OffsetAndTimestamp | SparklogError | None]]:
-        """The first records of partitions of one topic since their times, or why they can't be read: the file of one
-        partition may be broken."""
-        follower = self._topics.follower(searches[0].state.partition.topic)
-        now_ms = self._clock.now_ms()
-        since_ms = {search.state.partition.partition: max(0, now_ms - search.duration_ms) for search in searches}
-        found: dict[int, OffsetAndTimestamp | SparklogError | None] = {}
-        try:
-            found.update(follower.offsets_for_times(since_ms))
-        except SparklogError:
-            for partition, at_ms in since_ms.items():
-                try:
-                    found[partition] = follower.offset_for_time(partition, at_ms)
-                except SparklogError as error:
-                    found[partition] = error
-        return [(search, found[search.state.partition.partition]) for search in searches]
-
-    def _begin_at(self, search: TimestampSearch, found: OffsetAndTimestamp | SparklogError | None) -> None:
-        state, fetch_state = search.state, self._fetch_state
-        topic, partition = state.partition
-        with fetch_state.lock:
-            if state.epoch != search.epoch:
-                return
-            if isinstance(found, SparklogError):
-                fetch_state.assignment.fail(state, found)
-                return
-            end = self._topics.follower(topic).head.log_end_offsets[partition]
-            state.position = state.fetch_offset = end if found is None else found.offset
-            fetch_state.notify()
+                topic, partition = search.state.partition
+                begin_at(self._fetch_state, search, first, end=followers[topic].head.log_end_offsets[partition])
 
     def _read(self, requests: list[ReadRequest]) -> bool:
         """True: there is more to read, as far as is known."""

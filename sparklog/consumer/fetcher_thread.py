@@ -65,10 +65,8 @@ class FetcherThread:
                 fetch_state.fetcher_condition.wait()
                 fetch_state.is_parked = False
                 continue
-            if fetcher.has_announced:  # most often why it was woken: nobody need work out what else is due
-                return now
             due = fetcher.next_due_ticks_ms()
-            if due <= now:
+            if due <= now or fetcher.has_announced:
                 return now
             fetch_state.is_waiting_for_room = fetcher.is_limited
             was_notified = fetch_state.fetcher_condition.wait((due - now) / 1000)

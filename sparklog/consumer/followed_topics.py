@@ -116,6 +116,11 @@ class FollowedTopics:
         return self._openings.topics
 
     @property
+    def is_opening(self) -> bool:
+        """Is a topic being opened, or was one opened that :meth:`open` hasn't returned yet?"""
+        return not self._openings.is_idle
+
+    @property
     def have_opened(self) -> bool:
         """Is a topic open, or known not to be there, that :meth:`open` hasn't returned yet?"""
         return self._openings.have_ended
@@ -177,6 +182,23 @@ class FollowedTopics:
             self._shared.end(topic, Absence(_next_path(follower), began, ended) if has_seen_end else None)
             self._seen_ticks_ms[topic] = began
         return self._applied(results)
+
+    def poll_announced(self, topic: str) -> Sequence[Entry]:
+        """Look at one topic that is followed, of which the store says that something is new. It says so to all
+        consumers of this process, and none needs to be told what was found.
+
+        Returns:
+            The entries that were found and applied.
+        Raises:
+            SparklogError: the same as :meth:`poll` tells of a topic: a look by it meets that, too.
+        """
+        follower = self._followers[topic]
+        self._stale.add(topic)
+        self._unseen.add(topic)
+        self._seen_ticks_ms[topic] = self.cluster.clock.ticks_ms()
+        entries = follower.poll(1)
+        self._stale.discard(topic)
+        return entries
 
     def shared_looks(self, topics: Iterable[str]) -> dict[str, Absence]:
         """The looks of other consumers of this process which found that nothing follows what was applied of these
@@ -287,15 +309,26 @@ class FollowedTopics:
         known = self._views.get(topic)
         if known is not None and self._heads.get(topic) is head and known.caught_up is caught_up:
             return known
+        before = self._heads.get(topic)
         self._heads[topic] = head
-        is_append_time = head.config["message.timestamp.type"] == "LogAppendTime"
+        if (
+            known is not None
+            and before is not None
+            and before.config is head.config
+            and not (before.schemas or head.schemas)
+        ):
+            timestamp_type, values = known.timestamp_type, None
+        else:
+            is_append_time = head.config["message.timestamp.type"] == "LogAppendTime"
+            timestamp_type = LOG_APPEND_TIME if is_append_time else CREATE_TIME
+            values = ValueReading.of(head, self._schema_id(head))
         return TopicView(
             topic_id=head.topic_id,
             log_start_offsets=head.log_start_offsets,
             log_end_offsets=head.log_end_offsets,
-            timestamp_type=LOG_APPEND_TIME if is_append_time else CREATE_TIME,
+            timestamp_type=timestamp_type,
             caught_up=caught_up,
-            values=ValueReading.of(head, self._schema_id(head)),
+            values=values,
         )
 
     def _schema_id(self, head: TopicHead) -> int | None:

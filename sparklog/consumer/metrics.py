@@ -53,9 +53,10 @@ class ConsumerMetrics:
 
     def fetched(self, took_ms: float, size_bytes: int, record_count: int) -> None:
         """Count records that the fetcher read."""
-        self._latency.record(took_ms)
-        self._fetched_bytes.record(size_bytes)
-        self._fetched_records.record(record_count)
+        now_ms = self._clock.ticks_ms()
+        self._latency.record(took_ms, now_ms=now_ms)
+        self._fetched_bytes.record(size_bytes, now_ms=now_ms)
+        self._fetched_records.record(record_count, now_ms=now_ms)
 
     def poll_begins(self) -> None:
         """Note that the application polls."""

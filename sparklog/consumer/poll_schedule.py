@@ -138,6 +138,19 @@ class PollSchedule:
         for topic in topics:
             self._paces.setdefault(topic, _Pace(now_ms, 0.0, now_ms)).announced_ticks_ms = now_ms
 
+    def arrived(self, topic: str, *, now_ms: float) -> None:
+        """Note that a look has found all that was announced of a topic, and the end behind it.
+
+        One that had news a moment ago is looked at when it would have been: what is announced needs no other pace.
+        """
+        pace = self._paces.get(topic)
+        if pace is not None and pace.is_announced and not pace.is_quiet:
+            pace.announced_ticks_ms = pace.news_ticks_ms = now_ms
+            return
+        topics = frozenset((topic,))
+        self.announced(topics, now_ms=now_ms)
+        self.looked({topic: True}, now_ms=now_ms, took_ms=None, ended=topics)
+
     def looked(
         self, news: Mapping[str, bool], *, now_ms: float, took_ms: float | None, ended: Set[str] = frozenset()
     ) -> None:

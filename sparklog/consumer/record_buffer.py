@@ -15,7 +15,7 @@ from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.metrics import ConsumerMetrics
 from sparklog.consumer.records import RecordMaker
 from sparklog.errors import RecordDeserializationError
-from sparklog.log.data.few_rows import as_batch, offset_at
+from sparklog.log.data.few_rows import as_batch
 from sparklog.model import CREATE_TIME, ConsumerRecord, TopicPartition
 
 __all__ = ["GivesBack", "Only", "RecordBuffer", "RecordIterator", "Records"]
@@ -48,6 +48,11 @@ class RecordBuffer:
         self._min_bytes = min(config.fetch_min_bytes, config.fetch_max_bytes)
         self._max_bytes = max(1, config.fetch_max_bytes)
         self._max_wait_ms = config.fetch_max_wait_ms
+
+    @property
+    def waits_for_bytes(self) -> bool:
+        """Are records kept until there are ``fetch_min_bytes``?"""
+        return self._min_bytes > 1
 
     def ready_in_ms(self, only: Only = None) -> float | None:
         """The time, in ms, to wait for ``fetch_min_bytes``; 0 where there is enough, None where there is nothing.
@@ -159,8 +164,12 @@ class RecordBuffer:
                 if (found and handover is None) or not self._take(state, chunk, 0, handover or HANDED_OVER):
                     break
                 continue
-            batch = chunk.next_records(limit - len(found))
-            made, error = self._maker.make(batch, state.partition, timestamp_type, view.values if view else None)
+            if chunk.columns is not None and (view is None or view.values is None):
+                count, first = min(limit - len(found), chunk.left_count), chunk.taken_count
+                made, error = self._maker.make_part(chunk.columns, first, count, state.partition, timestamp_type)
+            else:
+                batch = chunk.next_records(limit - len(found))
+                made, error = self._maker.make(batch, state.partition, timestamp_type, view.values if view else None)
             if (made or error) and not self._take(state, chunk, len(made), handover):
                 break
             found = found + made if found else made
@@ -188,8 +197,8 @@ class RecordBuffer:
             view = fetch_state.views.get(state.partition.topic)
         if count == 0 or view is None or state.partition.partition >= view.partition_count:
             return True
-        size_bytes = chunk.size_bytes * count // max(1, chunk.batch.num_rows)
-        reached = offset_at(chunk.batch, chunk.taken_count - 1) + 1
+        size_bytes = chunk.size_bytes * count // max(1, chunk.row_count)
+        reached = chunk.offset_at(chunk.taken_count - 1) + 1
         start, end = (offsets[state.partition.partition] for offsets in (view.log_start_offsets, view.log_end_offsets))
         self._metrics.consumed(
             state.partition, count, size_bytes, lag=max(0, end - reached), lead=max(0, reached - start)

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from sparklog._native import CORE
 from sparklog.config.clients import OfData
 from sparklog.config.consumer import Deserialize
+from sparklog.consumer.plain_columns import PlainColumns
 from sparklog.errors import RecordDeserializationError
 from sparklog.log.data.arrow_buffers import binary_lengths, buffer_numbers, is_valid
 from sparklog.log.data.few_rows import FewRows, Rows, as_batch
@@ -95,27 +96,51 @@ class RecordMaker:
 
     def make_native(self, batch: pa.RecordBatch, partition: TopicPartition, timestamp_type: int) -> Made:
         """Does the same as :meth:`make`, by the compiled core."""
-        core: Any = CORE
         offsets, timestamps, keys, values, headers = batch.columns
         lists, sizes = None, None
         if headers.null_count < len(headers):
             lists, sizes = _headers(headers)
-        made, failed = core.make_records(
+        places = tuple((*column.buffers(), column.offset) for column in (offsets, timestamps, keys, values))
+        made, failed = self._made(places, batch.num_rows, lists, sizes, partition, timestamp_type)
+        if failed is None:
+            return made, None
+        field, error = failed
+        return made, _failure(ConsumerRecord._fields[field], partition, offsets[len(made)].as_py(), error)
+
+    def make_part(
+        self, columns: PlainColumns, start: int, count: int, partition: TopicPartition, timestamp_type: int
+    ) -> Made:
+        """Some of the rows of a batch whose columns were looked up, as :meth:`make` makes them of a part of it."""
+        made, failed = self._made(columns.from_row(start), count, None, None, partition, timestamp_type)
+        if failed is None:
+            return made, None
+        field, error = failed
+        offset = int(columns.offsets[start + len(made)])
+        return made, _failure(ConsumerRecord._fields[field], partition, offset, error)
+
+    def _made(
+        self,
+        places: tuple[tuple[Any, ...], ...],
+        count: int,
+        headers: Iterable[Headers] | None,
+        header_sizes: Iterable[int] | None,
+        partition: TopicPartition,
+        timestamp_type: int,
+    ) -> tuple[list[ConsumerRecord], tuple[int, Exception] | None]:
+        core: Any = CORE
+        made: tuple[list[ConsumerRecord], tuple[int, Exception] | None] = core.make_records(
             ConsumerRecord,
             (partition.topic, partition.partition, -1, timestamp_type, NO_HEADERS),
-            *((*column.buffers(), column.offset) for column in (offsets, timestamps, keys, values)),
-            batch.num_rows,
-            lists,
-            sizes,
+            *places,
+            count,
+            headers,
+            header_sizes,
             self._key,
             self._value,
             self._is_key_alone,
             self._is_value_alone,
         )
-        if failed is None:
-            return made, None
-        field, error = failed
-        return made, _failure(ConsumerRecord._fields[field], partition, offsets[len(made)].as_py(), error)
+        return made
 
     def _make_typed(
         self, batch: pa.RecordBatch, partition: TopicPartition, timestamp_type: int, values: ValueReading

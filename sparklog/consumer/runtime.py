@@ -142,7 +142,7 @@ class ConsumerRuntime:
                 result = attempt()
                 if result:
                     return result
-                ready_in_ms = self.record_buffer.ready_in_ms()
+                ready_in_ms = self.record_buffer.ready_in_ms() if self.record_buffer.waits_for_bytes else None
                 left_ms = deadline.left_ms
                 if left_ms <= 0:
                     return None
@@ -235,6 +235,9 @@ class ConsumerRuntime:
             only: the partitions whose records would be returned; None: all.
         """
         unknown: set[str] = set()
+        if not (self.fetch_state.errors or self.fetch_state.assignment.failed):  # what comes next is raised next time
+            self._has_raised = False
+            return
         with self.fetch_state.lock:
             if self.coordinator is not None and self.coordinator.is_member:
                 unknown = self.fetch_state.unknown_topics()

@@ -31,6 +31,9 @@ from sparklog.storage.retrying import RetryingStore
 
 __all__ = ["ReadLimits", "ReadRequest", "ReadResult", "SegmentFetcher"]
 
+_MOST_ARRIVED_BYTES = 32_768
+"""The largest file that is read by itself as soon as it was announced."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLimits:
@@ -177,6 +180,22 @@ class SegmentFetcher:
             yield fetched
             if left - self._open_bytes <= 0:
                 return
+
+    def read_arrived(self, follower: TopicFollower, segment: Segment, offset: int) -> FewRows | None:
+        """The records of a file of a few that holds all that a partition has from an offset on, which it begins with.
+
+        None: it isn't such a file, or something else is being read; :meth:`read` reads it, or says what is wrong with
+        it. Raises as that.
+        """
+        if self._open or self._ahead.has_any or segment.partition is None or segment.size_bytes > _MOST_ARRIVED_BYTES:
+            return None
+        if segment.size_bytes > self._limits.whole_file_bytes or [*follower.segments(segment.partition, offset)] != [
+            segment
+        ]:
+            return None
+        data = self._store.read_buffers([object_path(follower.log.table, segment.path)])[0]
+        rows = decode_few_records(data, segment.base_offset or 0) if isinstance(data, bytes) else None
+        return rows if rows is not None and rows.offsets[0] == offset else None
 
     def _plan(
         self, requests: Iterable[ReadRequest], followers: Mapping[str, TopicFollower], room_bytes: int

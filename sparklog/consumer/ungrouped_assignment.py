@@ -51,11 +51,9 @@ class UngroupedAssignment:
     def update(self, listener: ConsumerRebalanceListener | None) -> None:
         """Take up topics and partitions that came or went since the last call. Raises what the listener raises."""
         fetch_state, subscription = self._fetch_state, self._subscription
-        if subscription.topics is None:
+        if subscription.topics is None or self._views_version == fetch_state.views_version:
             return
         with fetch_state.lock:
-            if self._views_version == fetch_state.views_version:
-                return
             self._views_version = fetch_state.views_version
             if subscription.pattern is not None:
                 if fetch_state.matched_topics is None:

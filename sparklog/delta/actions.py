@@ -40,8 +40,9 @@ _OURS = "sparklog"
 _ENCODER = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 """Kept, because ``json.dumps`` with separators makes an encoder for each call."""
 
-_parse_from = json.JSONDecoder().raw_decode
-"""Reads the value at the beginning of a text, without a look at what surrounds it."""
+_parse_from: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+"""Reads the value at the beginning of a text, without a look at what surrounds it; ``StopIteration``: there is none."""
+_SPACES = " \t\n\r\v\f"
 _text = json.encoder.encode_basestring_ascii
 _BOOLEANS = {False: "false", True: "true"}
 
@@ -236,9 +237,9 @@ def decode_entry(version: int, path: str, data: bytes) -> Entry:
     actions: list[Action] = []
     commit_info: Mapping[str, Any] = {}
     is_empty = True
-    for number, line in enumerate(data.split(b"\n"), start=1):
+    for number, line in enumerate(_lines(data), start=1):
         try:
-            for kind, body in _parsed(line).items() if line.strip() else ():
+            for kind, body in _parsed(line).items() if line else ():
                 is_empty = False
                 if kind == "commitInfo":
                     commit_info = _typed({kind: body}, kind, dict)
@@ -262,14 +263,21 @@ def decode_entry(version: int, path: str, data: bytes) -> Entry:
     return Entry(version=version, token=info["token"], actions=tuple(actions), commit_info=commit_info, info=info)
 
 
+def _lines(data: bytes) -> Sequence[str | bytes]:
+    """The lines of an entry, as text where that is plain; empty for those of spaces alone."""
+    if data.isascii() and b"\0" not in data:  # else it may have another encoding, which json.loads knows
+        return [line if line[:1] == "{" or line.strip(_SPACES) else "" for line in data.decode().split("\n")]
+    return [line if line.strip() else b"" for line in data.split(b"\n")]
+
+
 def _parsed(data: str | bytes) -> Any:
     """The value of a text of JSON, as ``json.loads`` reads it, which takes longer than what an entry's lines take."""
     try:
         text = data.decode() if isinstance(data, bytes) else data
-        value, end = _parse_from(text)
+        value, end = _parse_from(text, 0)
         if end == len(text):
             return value
-    except ValueError:  # spaces before it, say
+    except (ValueError, StopIteration):  # spaces before it, say
         pass
     return json.loads(data)
 

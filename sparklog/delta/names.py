@@ -40,7 +40,7 @@ def log_folder(table: str) -> str:
 
 def entry_path(table: str, version: int) -> str:
     """The path of the entry that is ``version`` of a table's log."""
-    return f"{log_folder(table)}{version:020d}.json"
+    return f"{table}/_delta_log/{version:020d}.json"
 
 
 def checkpoint_path(table: str, version: int) -> str:

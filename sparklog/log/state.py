@@ -261,7 +261,8 @@ class TopicState:
 
     def end_gap(self) -> None:
         """Another entry follows the newest: whoever created that has waited, so a gap that was asked for is over."""
-        self.gap_until_ticks_ms = min(self.gap_until_ticks_ms, self.log.clock.ticks_ms())
+        if self.gap_until_ticks_ms > float("-inf"):
+            self.gap_until_ticks_ms = min(self.gap_until_ticks_ms, self.log.clock.ticks_ms())
 
     def _note_gap(self, entry: Entry) -> None:
         asked = 0 if entry.info is None else entry.info.get(GAP_INFO, 0)

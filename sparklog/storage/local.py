@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -30,6 +31,8 @@ _LEAST_BUFFER_BYTES = 65_536
 """A smaller object is ``bytes``: its pages are there already."""
 _READ_TOGETHER = 16
 """So many small objects are read by one call of the core, which has room for two kilobytes of each."""
+_ENCODING, _ENCODING_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
+"""The encoding by which ``os.fsencode`` names files."""
 _LONGEST_KEPT = 48  # characters of a name that its temporary file repeats: 48 * 4 + 38 bytes fit a name of 255
 
 
@@ -46,6 +49,7 @@ class LocalStore(ObjectStore):
 
     def __init__(self, root: Path | str) -> None:
         self._root = os.path.abspath(root)
+        self._root_bytes = os.fsencode(self._root) + b"/"
         self._folders = Folders(self._root)
         self._nameless = NamelessFiles()
 
@@ -75,17 +79,24 @@ class LocalStore(ObjectStore):
     def read_many(self, paths: Sequence[str]) -> Sequence[bytes | None]:
         if CORE is None or not paths:
             return super().read_many(paths)
-        targets = [os.fsencode(self._target(path)) for path in paths]
+        targets = self._targets(paths)
         found: list[Any] = []
         for start in range(0, len(targets), _READ_TOGETHER):
             found += CORE.read_small_files(tuple(targets[start : start + _READ_TOGETHER]))
         return [self._read_or_none(path) if data is False else data for path, data in zip(paths, found, strict=True)]
 
+    def _targets(self, paths: Sequence[str]) -> list[bytes]:
+        """The files of objects as the system names them. Raises ``InvalidArgumentError``."""
+        if not is_path("/".join(paths)):  # whose parts are those of all of them
+            for path in paths:
+                check_path(path)
+        root = self._root_bytes
+        return [root + path.encode(_ENCODING, _ENCODING_ERRORS) for path in paths]
+
     def read_buffers(self, paths: Sequence[str]) -> Sequence[Any]:
         if CORE is None or not paths:
             return [self._read_buffer_or_none(path) for path in paths]
-        targets = tuple(os.fsencode(self._target(path)) for path in paths)
-        found: list[Any] = CORE.read_files(targets, _LEAST_BUFFER_BYTES)
+        found: list[Any] = CORE.read_files(tuple(self._targets(paths)), _LEAST_BUFFER_BYTES)
         for place, path in enumerate(paths):
             if found[place] is None:
                 found[place] = self._read_buffer_or_none(path)

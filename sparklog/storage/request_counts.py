@@ -260,22 +260,22 @@ class CountedStore(DelegatingStore):
         Args:
             size_of: the bytes that were moved, of the result.
         """
-        began = self._clock.ticks_ms()
-        self.counts.begun(began)
+        began, counts = self._clock.ticks_ms(), self.counts
+        counts.begun(began)
         try:
             result = call()
         except StoreError as error:
             now = self._clock.ticks_ms()
-            (self.counts.failed if error.retriable else self.counts.answered)(now)
+            (counts.failed if error.retriable else counts.answered)(now)
             is_answer = isinstance(error, ObjectNotFoundError)
-            self.counts.add(kind, requests, errors=not is_answer, seconds=(now - began) / 1_000)
+            counts.add(kind, requests, errors=not is_answer, seconds=(now - began) / 1_000)
             raise
         finally:
-            self.counts.ended()
+            counts.ended()
         now = self._clock.ticks_ms()
-        self.counts.answered(now)
+        counts.answered(now)
         size_bytes = 0 if size_of is None else size_of(result)
-        self.counts.add(kind, requests, size_bytes=size_bytes, seconds=(now - began) / 1_000)
+        counts.add(kind, requests, size_bytes=size_bytes, seconds=(now - began) / 1_000)
         return result
 
 
@@ -293,4 +293,8 @@ def _size(data: Any) -> int:
 
 
 def _size_of_all(found: Iterable[Any]) -> int:
-    return sum(_size(data) for data in found if data is not None)
+    size_bytes = 0
+    for data in found:  # without a generator: this is done for each small commit
+        if data is not None:
+            size_bytes += data.nbytes if isinstance(data, memoryview) else len(data)
+    return size_bytes

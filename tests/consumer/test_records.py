@@ -8,6 +8,7 @@ import pytest
 
 from sparklog._native import CORE
 from sparklog.config.clients import OfData
+from sparklog.consumer.plain_columns import PlainColumns
 from sparklog.consumer.records import RecordMaker
 from sparklog.log.data.record_streaming import RECORD_SCHEMA
 from sparklog.model import LOG_APPEND_TIME, ConsumerRecord, TopicPartition
@@ -67,6 +68,41 @@ def test_every_slice_of_a_batch_is_the_same_records(first, count):
     found = records_of(a_batch(ROWS).slice(first, count), TopicPartition("t", 3), LOG_APPEND_TIME)
     assert [type(record) for record in found] == [ConsumerRecord] * len(found)
     assert [shown(record) for record in found] == EXPECTED[first : first + count]
+
+
+@pytest.mark.parametrize("first", range(3))
+@pytest.mark.parametrize("sliced", range(2))
+def test_a_part_of_a_batch_whose_columns_were_looked_up_is_the_same_records(first, sliced):
+    rows = [{**row, "headers": None} for row in [ROWS[3], *ROWS]]
+    batch = a_batch(rows).slice(sliced)
+    columns = PlainColumns.of(batch)
+    if CORE is None:
+        assert columns is None
+        return
+    assert columns is not None
+    for count in range(batch.num_rows - first + 1):
+        maker, partition = RecordMaker(None, lambda topic, headers, data: data * 2), TopicPartition("t", 3)
+        made, error = maker.make_part(columns, first, count, partition, LOG_APPEND_TIME)
+        assert error is None
+        assert made == maker.make(batch.slice(first, count), partition, LOG_APPEND_TIME)[0]
+    assert columns.offsets.tolist() == batch.column(0).to_pylist()
+
+
+def test_a_part_whose_deserializer_fails_ends_before_that_record():
+    def fails(topic, headers, data):
+        raise ValueError(data)
+
+    columns = PlainColumns.of(a_batch([{**row, "headers": None} for row in ROWS]))
+    if columns is not None:
+        made, error = RecordMaker(fails, None).make_part(columns, 1, 3, TopicPartition("t", 3), LOG_APPEND_TIME)
+        assert [record.offset for record in made] == [8]
+        assert error is not None
+        assert error.offset == 11
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS[3:], []])
+def test_records_with_headers_and_no_records_have_no_plain_columns(rows):
+    assert PlainColumns.of(a_batch(rows)) is None
 
 
 def test_records_without_headers_share_an_empty_list_that_nobody_can_change():

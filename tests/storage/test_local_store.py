@@ -8,6 +8,7 @@ import pytest
 
 from sparklog._native import CORE
 from sparklog.errors import (
+    InvalidArgumentError,
     ObjectNotFoundError,
     StoreError,
     StoreFullError,
@@ -751,3 +752,15 @@ def test_blocks_of_files_are_used_again_once_no_view_of_them_is_left(core, tmp_p
     for _ in range(5):
         assert bytes(core.read_files((path,), 0)[0]) == b"b" * 100_000
     assert bytes(kept[0]) == b"a" * 100_000
+
+
+@pytest.mark.parametrize(
+    "paths", [["a", "../b"], ["", "a"], ["a/", "b"], ["a", "/b"], ["c\\b", "a"], ["a", "b\0", "c"]]
+)
+def test_a_name_that_may_not_be_is_told_among_many(tmp_path, paths):
+    store = LocalStore(tmp_path)
+    (illegal,) = [path for path in paths if not path.isalpha()]
+    for read in (store.read_many, store.read_buffers):
+        with pytest.raises(InvalidArgumentError, match="invalid path") as caught:
+            read(paths)
+        assert repr(illegal) in str(caught.value)

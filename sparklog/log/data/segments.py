@@ -130,19 +130,23 @@ def segment_of_add(add: AddFile, delta_version: int, *, table: str = "") -> Segm
 
 
 def _segment(add: AddFile, delta_version: int) -> Segment:
-    stats = add.stats or {}
-    low, high = _bounds(stats.get("minValues")), _bounds(stats.get("maxValues"))
+    stats, values = add.stats or {}, add.partition_values
+    low, high, count = stats.get("minValues"), stats.get("maxValues"), stats.get("numRecords")
+    low, high = low if type(low) is dict else _bounds(low), high if type(high) is dict else _bounds(high)
+    least, most = low.get("timestamp"), high.get("timestamp")
+    first, last = low.get("offset_delta"), high.get("offset_delta")
+    min_timestamp_ms = _time(least)
     return Segment(
         path=add.path,
-        partition=_value(add.partition_values, "partition"),
-        base_offset=_value(add.partition_values, "base_offset"),
+        partition=_value(values, "partition"),
+        base_offset=_value(values, "base_offset"),
         size_bytes=add.size_bytes,
         modification_ms=add.modification_ms,
-        record_count=_int(stats.get("numRecords")),
-        min_offset_delta=_int(low.get("offset_delta")),
-        max_offset_delta=_int(high.get("offset_delta")),
-        min_timestamp_ms=_time(low.get("timestamp")),
-        max_timestamp_ms=_time(high.get("timestamp")),
+        record_count=count if type(count) is int else _int(count),  # asked here: this is done for each small commit
+        min_offset_delta=first if type(first) is int else _int(first),
+        max_offset_delta=last if type(last) is int else _int(last),
+        min_timestamp_ms=min_timestamp_ms,
+        max_timestamp_ms=min_timestamp_ms if most == least else _time(most),  # of one record they are the same
         delta_version=delta_version,
     )
 
@@ -191,11 +195,13 @@ class SegmentIndex:
 
     def add(self, segment: Segment) -> None:
         """Add a segment; one of the same path is replaced (that is how sequencing publishes a file)."""
-        self.remove(segment.path)
+        if segment.path in self.by_path:
+            self.remove(segment.path)
         self.by_path[segment.path] = segment
         if segment.base_offset is not None and segment.partition is not None:
             ordered = self._ordered.setdefault(segment.partition, [])
-            if not ordered or _order(ordered[-1]) < _order(segment):  # appended, as nearly all are
+            # Appended, as nearly all are; where that isn't so, the whole order tells.
+            if not ordered or ordered[-1].first_offset < segment.first_offset or _order(ordered[-1]) < _order(segment):
                 ordered.append(segment)
             else:
                 insort(ordered, segment, key=_order)

@@ -47,7 +47,7 @@ from benchmarks.stores.delayed_s3 import INSTANT, STANDARD_20_50, s3_or_none
 __all__ = ["gateway", "running_gateway"]
 
 PRODUCERS = 32
-MANY_RECORDS = 2_500_000
+MANY_RECORDS = 2_000_000
 """So many take 3 s and more, beside which the last ``linger.ms`` and the last commit are little."""
 IDLE_CONNECTIONS = 1_000
 STORE_RATE = 20
@@ -141,8 +141,11 @@ def gateway(extent: Extent) -> None:
         served, _ = stack.enter_context(running_gateway(root))
         sides = {"gateway": served} if broker is None else {"Kafka": broker, "gateway": served}
         rounds = Rounds(rounds=extent.of(1, ROUNDS, ROUNDS), warms=not extent.is_quick)
-        for count, value_size, wanted in ((1_000_000, 100, 0.5), (200_000, 1024, 0.7)):
-            count = count * extent.of(1, 3, 10) // 10
+        for counts, value_size, wanted in (
+            ((100_000, 300_000, 1_000_000), 100, 0.5),
+            ((20_000, 240_000, 400_000), 1024, 0.7),
+        ):
+            count = extent.of(*counts)
             produce(sides, count, value_size, wanted, rounds, ways=extent.of(2, 1, 2))
             fetch(sides, count, value_size, rounds, again=extent.of(True, False, True))
         many(sides if extent.is_full else {"gateway": served}, extent.of(50_000, MANY_RECORDS, MANY_RECORDS), rounds)

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 from sparklog.admin import Admin
 from sparklog.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
-from sparklog.gateway.client_log import Repeats
 from sparklog.gateway.counts import GatewayFigures
 from sparklog.gateway.defects import topic_defects
 from sparklog.gateway.neighbours import Neighbours
+from sparklog.gateway.repeats import Repeats
 from sparklog.gateway.settings import GatewaySettings
 from sparklog.gateway.users import KnownUsers, Rules
 from sparklog.gateway.zones import Node, Route, node_id_of, own_node

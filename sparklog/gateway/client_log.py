@@ -5,46 +5,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
+from sparklog.gateway.defects import log_defect
 from sparklog.gateway.error_counts import error_name
 from sparklog.gateway.refusals import KINDS, refused_in
+from sparklog.gateway.repeats import Repeats
 from sparklog.gateway.wire import WireError
 from sparklog.logs import about, short
 
-__all__ = ["ClientLog", "Repeats", "UnavailableError", "address_text"]
+__all__ = ["ClientLog", "UnavailableError", "address_text"]
 
 _LOGGER = logging.getLogger("sparklog.gateway")
 _MOST_REFUSALS = 50
 """Entries of a connection about what isn't allowed: clients ask again and again."""
-
-
-_REPEATS_S = 1.0
-"""Shortest time between two entries by the same reason."""
-
-
-class Repeats:
-    """Bounds what many clients cause by the same reason, such as a store that is away: an entry a second. Two threads
-    that ask at the same time may both be told to write one."""
-
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        """``now``: seconds of a clock that never goes back."""
-        self._now = now
-        self._last: dict[str, tuple[float, int]] = {}
-        """By reason, when an entry was written, and how many weren't since."""
-
-    def left_out(self, reason: str) -> str | None:
-        """A text for an entry about those that were left out since the last one; None: it is to be left out, too."""
-        now = self._now()
-        written_s, count = self._last.get(reason, (float("-inf"), 0))
-        if now - written_s < _REPEATS_S:
-            self._last[reason] = written_s, count + 1
-            return None
-        self._last[reason] = now, 0
-        return f" (and {count} others since the last such entry)" if count else ""
 
 
 class UnavailableError(WireError):
@@ -118,10 +94,8 @@ class ClientLog:
         elif isinstance(error, asyncio.TimeoutError):
             reason, level = "idle", logging.INFO
         else:
-            left_out = self._repeats.left_out("error")
-            if left_out is not None:
-                text, extra = "client %s was disconnected by an error%s", self._about(reason="error")
-                _LOGGER.error(text, self._client, left_out, exc_info=error, extra=extra)
+            extra = self._about(reason="error")
+            log_defect(self._repeats, "client %s was disconnected by an error", self._client, error=error, extra=extra)
             return "error"
         why = short(str(error) or "it was idle for too long")
         if reason == "unavailable":

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sparklog.errors import KafkaTimeoutError, SparklogError, StoreError
@@ -15,13 +14,15 @@ from sparklog.gateway.apis import API_VERSIONS, APIS, PRODUCE, Api
 from sparklog.gateway.authentication import Authentication
 from sparklog.gateway.authorizer import NotAllowedError, refusal
 from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.bounded_queue import BoundedQueue
 from sparklog.gateway.client_log import ClientLog, UnavailableError
 from sparklog.gateway.counts import GatewayFigures
 from sparklog.gateway.error_counts import error_name, errors_in
 from sparklog.gateway.frame_reader import FrameReader
 from sparklog.gateway.produce import begin_produce
-from sparklog.gateway.produce_rounds import Sent, rounds_of
+from sparklog.gateway.produce_rounds import rounds_of
 from sparklog.gateway.refusals import KINDS
+from sparklog.gateway.sent_request import Sent
 from sparklog.gateway.silence import Silence
 from sparklog.gateway.wire import WireError
 from sparklog.gateway.wire.frames import Frame, read_request_header, response_frame, unversioned_header
@@ -37,17 +38,21 @@ _SMALL_REQUEST_BYTES = 8_388_608
 
 _CANCELLATIONS = 50
 
-_Answer = Callable[[], Awaitable[bytes | Frame | None]]
+_Answer = Callable[[], Awaitable[Frame | None]]
 
 
-@dataclass(frozen=True, slots=True)
 class _Pending:
     """A request that was read."""
 
-    answer: _Answer
-    api: str
-    size: int
-    read_s: float
+    __slots__ = ("answer", "api", "read_s", "sent", "size")
+
+    def __init__(self, answer: _Answer | Sent, api: str, size: int, read_s: float) -> None:
+        self.sent = answer if isinstance(answer, Sent) else None
+        """Records that are on their way; None: it is another request."""
+        self.answer = None if isinstance(answer, Sent) else answer
+        self.api = api
+        self.size = size
+        self.read_s = read_s
 
 
 class ByteBudget:
@@ -59,10 +64,16 @@ class ByteBudget:
         self._figures = figures
         self._changed = asyncio.Condition()
 
+    def try_take(self, size: int) -> bool:
+        """Take so much, if there is room and nobody waits for it."""
+        if self._figures.connections_waiting or not self._has_room(size):
+            return False
+        self._figures.queued_bytes += size
+        return True
+
     async def take(self, size: int) -> None:
         """Wait until there is room; a request larger than all of it goes alone."""
-        if not self._figures.connections_waiting and self._has_room(size):
-            self._figures.queued_bytes += size
+        if self.try_take(size):
             return
         self._figures.connections_waiting += 1
         try:
@@ -111,7 +122,7 @@ class Connection:
         self._local: tuple[str, int] = writer.get_extra_info("sockname")[:2]
         is_encrypted = writer.get_extra_info("ssl_object") is not None
         self._authentication = Authentication(backend, self._log, is_encrypted=is_encrypted)
-        self._answers: asyncio.Queue[_Pending | None] = asyncio.Queue(_READ_AHEAD)
+        self._answers: BoundedQueue[_Pending | None] = BoundedQueue(_READ_AHEAD)
         self._reading: asyncio.Future[None] | None = None
         self._begun: list[Sent] = []
         """Produce requests that may not be sent yet."""
@@ -153,30 +164,39 @@ class Connection:
         self._backend.figures.disconnected[self._log.disconnected(error)] += 1
 
     async def _forget_unanswered(self) -> None:
-        while not self._answers.empty():
-            item = self._answers.get_nowait()
+        for item in self._answers.take_all():
             if item is not None:
                 await self._budget.give_back(item.size)
 
     async def _read_all(self) -> None:
+        reader, figures = self._reader, self._backend.figures
         while not self._is_draining:
-            self._is_between_requests = True
-            try:
-                head = await self._silence.bound(self._reader.readexactly(4))
-            except asyncio.IncompleteReadError:
-                return
-            self._is_between_requests = False
-            size = int.from_bytes(head, "big", signed=True)
-            if not 8 <= size <= self._backend.settings.max_request_bytes:
-                raise WireError(f"a frame of {size} bytes: expected 8 to {self._backend.settings.max_request_bytes}")
+            found, start = reader.head(), b""
+            if found is not None:
+                size, key = found
+            else:
+                self._is_between_requests = True
+                try:
+                    head = await self._silence.bound(reader.readexactly(4))
+                except asyncio.IncompleteReadError:
+                    return
+                self._is_between_requests = False
+                size = int.from_bytes(head, "big", signed=True)
+                self._check_size(size)
+                start = await self._silence.bound(reader.readexactly(8), within_frame=True)
+                key = int.from_bytes(start[:2], "big")
             # Whose request isn't carried out anyway takes nothing of what others need.
-            start = await self._silence.bound(self._reader.readexactly(8), within_frame=True)
-            self._check_allowed(int.from_bytes(start[:2], "big"), size)
-            await self._budget.take(size)
-            self._backend.figures.received_bytes += size + 4
+            self._check_size(size)
+            self._check_allowed(key, size)
+            if not self._budget.try_take(size):
+                await self._budget.take(size)
+            figures.received_bytes += size + 4
             is_queued = False
             try:
-                frame = await self._silence.bound(self._reader.read_frame(start, size), within_frame=True)
+                frame = None if start else reader.take_frame(size)
+                if frame is None:
+                    start = start or (await reader.readexactly(12))[4:]
+                    frame = await self._silence.bound(reader.read_frame(start, size), within_frame=True)
                 read_s = time.monotonic()
                 api, answer = await self._begin(frame)
                 await self._answers.put(_Pending(answer, api.name, size, read_s))
@@ -185,6 +205,11 @@ class Connection:
                 if not is_queued:
                     await self._budget.give_back(size)
 
+    def _check_size(self, size: int) -> None:
+        """Raise ``WireError``: no frame has this size."""
+        if not 8 <= size <= self._backend.settings.max_request_bytes:
+            raise WireError(f"a frame of {size} bytes: expected 8 to {self._backend.settings.max_request_bytes}")
+
     def _check_allowed(self, key: int, size: int) -> None:
         """Raise ``WireError``: a request of this API key and size may not come now."""
         if not self._authentication.may_send(key, size):
@@ -192,7 +217,7 @@ class Connection:
         if size > _SMALL_REQUEST_BYTES and key != PRODUCE:
             raise WireError(f"a frame of {size} bytes that isn't Produce: expected {_SMALL_REQUEST_BYTES}")
 
-    async def _begin(self, frame: memoryview) -> tuple[Api, _Answer]:
+    async def _begin(self, frame: memoryview) -> tuple[Api, _Answer | Sent]:
         """Begin a request; the answer that it returns carries it on when its turn has come, and has its answer's bytes.
 
         Raises ``WireError``: the client is to be disconnected, as Kafka does.
@@ -208,10 +233,11 @@ class Connection:
             request = Request(version, {}, "", self._local)
             return api, lambda: self._answered(api, request, 0, correlation_id)
         rules = None if self._authentication.user is None else await self._authentication.rules()
-        rounds = rounds_of(self._backend) if key == PRODUCE else None
-        if rounds is not None and (sent := rounds.begin(frame, rules, self)) is not None:
-            self._begun = [one for one in self._begun if not one.is_sent] + [sent]
-            return api, lambda: self._sent(api, sent, correlation_id)
+        if key == PRODUCE and (sent := rounds_of(self._backend).begin(frame, rules, self)) is not None:
+            if len(self._begun) > _READ_AHEAD:
+                self._begun = [one for one in self._begun if not one.is_sent]
+            self._begun.append(sent)
+            return api, sent
         header = read_request_header(frame, api.request)
         # librdkafka ends its Metadata requests with bytes too many, which Kafka's brokers pass over.
         body = api.request.decode(header.body, version, is_exact=False)
@@ -219,7 +245,7 @@ class Connection:
         self._log.client_id = header.client_id
         request = Request(version, body, header.client_id or "", self._local, host)
         request.rules = rules
-        if rounds is None:
+        if key != PRODUCE:
             return api, lambda: self._answered(api, request, version, correlation_id)
         while self._begun:  # records of a connection are stored in their order
             await self._begun[0].wait_until_sent()
@@ -253,10 +279,6 @@ class Connection:
             raise WireError(str(error)) from error
         return refused if refused is not None else await api.handle(self._backend, request)
 
-    async def _sent(self, api: Api, sent: Sent, correlation_id: int) -> bytes | Frame | None:
-        found = await sent.done
-        return self._frame(api, sent.version, correlation_id, found, {}) if isinstance(found, dict) else found
-
     async def _produced(
         self, api: Api, pending: Awaitable[dict[str, Any]] | None, version: int, correlation_id: int
     ) -> Frame | None:
@@ -265,32 +287,66 @@ class Connection:
         return self._frame(api, version, correlation_id, await pending, {})
 
     async def _answer_all(self) -> None:
-        while True:
-            item = await self._answers.get()
-            if item is None:
-                return
+        while (item := await self._answers.get()) is not None:
+            if item.sent is not None:
+                await self._answer_sent(item, item.sent)
+                continue
             try:
-                data = await item.answer()
-            except SparklogError as error:  # what no part of the answer can say
-                is_away = error.retriable and isinstance(error, (StoreError, KafkaTimeoutError))
-                kind = UnavailableError if is_away else WireError
-                raise kind(f"{type(error).__name__}: {without_content(error)}") from error
+                data = await self._carried_on(item)
             finally:
                 await self._budget.give_back(item.size)
-            figures = self._backend.figures
-            figures.requests[item.api] += 1
-            figures.request_seconds[item.api] += time.monotonic() - item.read_s
+            self._note_answered(item, time.monotonic())
             if data is not None:
                 await self._write(data)
             if self._authentication.has_failed:
                 return
+
+    async def _carried_on(self, item: _Pending) -> Frame | None:
+        try:
+            return None if item.answer is None else await item.answer()
+        except SparklogError as error:  # what no part of the answer can say
+            is_away = error.retriable and isinstance(error, (StoreError, KafkaTimeoutError))
+            kind = UnavailableError if is_away else WireError
+            raise kind(f"{type(error).__name__}: {without_content(error)}") from error
+
+    async def _answer_sent(self, item: _Pending, sent: Sent) -> None:
+        """Answer a request whose records were sent once they are stored, and with it those behind it that are stored,
+        too, by one call of the system."""
+        size, found = item.size, []
+        try:
+            if not sent.is_done:
+                await sent.done
+            now_s, answer = time.monotonic(), sent.answer
+            self._note_answered(item, now_s)
+            while not isinstance(answer, dict):
+                found.append(answer or b"")
+                following = self._answers.first
+                if following is None or following.sent is None or not following.sent.is_done:
+                    break
+                answer = following.sent.answer
+                if isinstance(answer, dict):
+                    break
+                self._answers.take_first()
+                size += following.size
+                self._note_answered(following, now_s)
+        finally:
+            await self._budget.give_back(size)
+        if not found and isinstance(answer, dict):
+            await self._write(self._frame(APIS[PRODUCE], sent.version, sent.correlation_id, answer, {}))
+        elif data := b"".join(found):
+            await self._write(data)
+
+    def _note_answered(self, item: _Pending, now_s: float) -> None:
+        figures = self._backend.figures
+        figures.requests[item.api] += 1
+        figures.request_seconds[item.api] += now_s - item.read_s
 
     async def _write(self, data: bytes | Frame) -> None:
         """Write an answer; returns once the client has taken all but what the system holds for it."""
         parts, transport = (data.parts() if isinstance(data, Frame) else (data,)), self._writer.transport
         for part in parts:
             self._backend.figures.sent_bytes += len(part)
-            self._writer.write(part)
+            transport.write(part)
             if transport.get_write_buffer_size() or transport.is_closing():
                 await asyncio.wait_for(self._writer.drain(), self._idle_s)
 

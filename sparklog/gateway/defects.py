@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sparklog.errors import IllegalStateError, SparklogError
-from sparklog.gateway.client_log import Repeats
+from sparklog.gateway.repeats import Repeats
 from sparklog.logs import about, short
 
 __all__ = ["log_defect", "topic_defects"]
@@ -18,13 +18,24 @@ __all__ = ["log_defect", "topic_defects"]
 _LOGGER = logging.getLogger("sparklog.gateway")
 
 
-def log_defect(repeats: Repeats, text: str, *names: object, extra: dict[str, Any] | None = None) -> None:
-    """Log the exception that is being handled, with its trace, which is long: of each kind, which ``text`` and the
-    exception's class are, one a second, since a client may cause it as often as it likes."""
-    kind = sys.exc_info()[0]
-    left_out = repeats.left_out(text if kind is None else f"{text} {kind.__name__}")
+def log_defect(
+    repeats: Repeats,
+    text: str,
+    *names: object,
+    error: BaseException | None = None,
+    extra: dict[str, Any] | None = None,
+) -> None:
+    """Log an exception with its trace, which is long: of each kind, which ``text`` and the exception's class are, one a
+    second, since a client may cause it as often as it likes.
+
+    Args:
+        names: what stands in the text.
+        error: None: the exception that is being handled.
+    """
+    found = sys.exc_info()[1] if error is None else error
+    left_out = repeats.left_out(text if found is None else f"{text} {type(found).__name__}")
     if left_out is not None:
-        _LOGGER.exception("%s%s", text % names if names else text, left_out, extra=extra)
+        _LOGGER.error("%s%s", text % names if names else text, left_out, exc_info=found, extra=extra)
 
 
 @contextmanager

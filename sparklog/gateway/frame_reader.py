@@ -6,10 +6,16 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Callable, Iterable
 from typing import SupportsIndex
 
 __all__ = ["FrameReader", "new_protocol"]
+
+_HEAD = struct.Struct(">iH")
+"""The size of a frame, and its first two bytes."""
+_HEAD_BYTES = 12
+"""A frame's size, and what every request begins with: no frame has fewer bytes."""
 
 _SHARED_BYTES = 65_536
 """Most bytes that are received at once while nobody has asked for them; small requests come whole in them."""
@@ -18,50 +24,126 @@ _DIRECT_BYTES = 4_194_304
 
 
 class FrameReader(asyncio.StreamReader):
-    """A ``StreamReader`` for frames."""
+    """A ``StreamReader`` for frames, which has its own buffer: of that one nothing can be taken without waiting."""
 
     def __init__(self) -> None:
         super().__init__(limit=_SHARED_BYTES)
         self.received_bytes = 0
         """All bytes that have come."""
-        self._ahead_bytes = 0
-        """Bytes that were received and not read."""
+        self._ahead = bytearray()
+        """The bytes that were received."""
+        self._at = 0
+        """The number of those that were read."""
         self._left: memoryview | None = None
         """Where the next bytes belong; None: nobody waits for a frame's."""
-        self._filled: asyncio.Future[None] | None = None
+        self._news: asyncio.Future[None] | None = None
+        """Done as soon as a frame's memory is full, or more bytes have come where nobody waits for a frame's."""
+        self._error: Exception | None = None
+        self._is_over = False
+        self._receiving: asyncio.ReadTransport | None = None
+        self._is_paused = False
+
+    def set_transport(self, transport: asyncio.BaseTransport) -> None:
+        """Take what receives, to stop it while too much is here that nobody has read."""
+        super().set_transport(transport)
+        self._receiving = transport if isinstance(transport, asyncio.ReadTransport) else None
+
+    def exception(self) -> Exception | None:
+        """The error of every further reading."""
+        return self._error
+
+    def at_eof(self) -> bool:
+        """Was everything read, and will nothing more come?"""
+        return self._is_over and self._at == len(self._ahead)
 
     def feed_data(self, data: Iterable[SupportsIndex]) -> None:
         """Keep what has come until it is read."""
-        received = bytes(data)  # no copy of what is bytes already
-        self._ahead_bytes += len(received)
-        super().feed_data(received)
+        self._keep(bytes(data))
+
+    def _keep(self, data: bytes | memoryview) -> None:
+        if self._at:
+            del self._ahead[: self._at]
+            self._at = 0
+        self._ahead += data
+        if len(self._ahead) > 2 * _SHARED_BYTES and self._receiving is not None and not self._is_paused:
+            self._is_paused = True
+            self._receiving.pause_reading()
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    async def _wait(self) -> None:
+        self._resume()
+        self._news = asyncio.get_running_loop().create_future()
+        try:
+            await self._news
+        finally:
+            self._news = None
+
+    def _resume(self) -> None:
+        if self._is_paused and self._receiving is not None:
+            self._is_paused = False
+            self._receiving.resume_reading()
+
+    def _take(self, size: int) -> bytes:
+        """So many bytes, which are here."""
+        end = self._at + size
+        taken = bytes(memoryview(self._ahead)[self._at : end])
+        if end == len(self._ahead):
+            self._ahead.clear()
+            end = 0
+        self._at = end
+        if self._is_paused and len(self._ahead) - end <= _SHARED_BYTES:
+            self._resume()
+        return taken
 
     async def readexactly(self, n: int) -> bytes:
         """Read so many bytes. Raises ``IncompleteReadError``, and what :meth:`set_exception` was called with."""
-        data = await super().readexactly(n)
-        self._ahead_bytes -= n
-        return data
+        while True:
+            if self._error is not None:
+                raise self._error
+            if len(self._ahead) - self._at >= n:
+                return self._take(n)
+            if self._is_over:
+                raise asyncio.IncompleteReadError(self._take(len(self._ahead) - self._at), n)
+            await self._wait()
+
+    def head(self) -> tuple[int, int] | None:
+        """Size and first two bytes, as a number, of a frame of which :data:`_HEAD_BYTES` are here; None: fewer are."""
+        if len(self._ahead) - self._at < _HEAD_BYTES or self._error is not None:
+            return None
+        size, key = _HEAD.unpack_from(self._ahead, self._at)
+        return size, key
+
+    def take_frame(self, size: int) -> memoryview | None:
+        """Take the frame of which :meth:`head` has told; None, and nothing is taken: it isn't here as a whole."""
+        if len(self._ahead) - self._at - 4 < size:
+            return None
+        self._at += 4
+        return memoryview(self._take(size))
 
     async def read_frame(self, start: bytes, size: int) -> memoryview:
         """Read what is left of a frame of ``size`` bytes that begins with ``start``. Raises as :meth:`readexactly`."""
-        missing = size - len(start) - self._ahead_bytes
-        if missing <= 0 or size > _DIRECT_BYTES:
+        here = len(self._ahead) - self._at
+        if size - len(start) <= here or size > _DIRECT_BYTES:
             return memoryview(start + await self.readexactly(size - len(start)))
-        frame = bytearray(size)
-        have = size - missing
-        frame[: len(start)] = start
-        if self._ahead_bytes:
-            frame[len(start) : have] = await self.readexactly(self._ahead_bytes)
         if (error := self.exception()) is not None:
             raise error
-        if self.at_eof():
+        frame, have = bytearray(size), len(start) + here
+        frame[: len(start)] = start
+        frame[len(start) : have] = self._take(here)
+        if self._is_over:
             raise asyncio.IncompleteReadError(bytes(frame[:have]), size)
         self._left = memoryview(frame)[have:]
-        self._filled = asyncio.get_running_loop().create_future()
         try:
-            await self._filled
+            await self._wait()
+            is_whole = self._left is None
         finally:
-            self._left = self._filled = None
+            self._left = None
+        if not is_whole:
+            raise self.exception() or asyncio.IncompleteReadError(b"", size)
         return memoryview(frame).toreadonly()
 
     def room(self, shared: memoryview) -> memoryview:
@@ -72,27 +154,22 @@ class FrameReader(asyncio.StreamReader):
         """So many bytes were received into :meth:`room`."""
         self.received_bytes += size
         if self._left is None:
-            self.feed_data(bytes(shared[:size]))
+            self._keep(shared[:size])
             return
         self._left = self._left[size:]
-        if not self._left and self._filled is not None:
+        if not self._left:
             self._left = None  # what comes before the next frame is asked for is kept
-            if not self._filled.done():
-                self._filled.set_result(None)
+            self._tell()
 
     def feed_eof(self) -> None:
         """Nothing more will come."""
-        super().feed_eof()
-        self._fail(asyncio.IncompleteReadError(b"", None))
+        self._is_over = True
+        self._tell()
 
     def set_exception(self, exc: Exception) -> None:
         """Have reading fail."""
-        super().set_exception(exc)
-        self._fail(exc)
-
-    def _fail(self, error: Exception) -> None:
-        if self._filled is not None and not self._filled.done():
-            self._filled.set_exception(error)
+        self._error = exc
+        self._tell()
 
 
 class _Protocol(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):

@@ -243,7 +243,12 @@ class Coordinators:
 
     def _end_aside(self, group: str) -> None:
         task = asyncio.ensure_future(self.end(group))
-        task.add_done_callback(_report)
+        task.add_done_callback(self._report)
+
+    def _report(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log_defect(self._backend.log_repeats, "a group wasn't left", error=error)
 
     def _forget_idle(self, now_ms: float) -> None:
         self._looks = {group: seen for group, seen in self._looks.items() if now_ms - seen[0] <= _LOOK_KNOWN_MS}
@@ -261,7 +266,7 @@ class Coordinators:
         if ends:
             await asyncio.wait(ends)
         for task in ends:
-            _report(task)
+            self._report(task)
         for offsets in self._offsets.values():
             offsets.thread.stop()
         timeout_s = self._backend.settings.offset_commit_timeout_ms / 1_000
@@ -288,12 +293,6 @@ async def _settled(stay: GroupStay, changed: asyncio.Event, timeout_s: float) ->
             await asyncio.wait_for(changed.wait(), left_s)
         except asyncio.TimeoutError:
             continue
-
-
-def _report(task: asyncio.Task[None]) -> None:
-    error = None if task.cancelled() else task.exception()
-    if error is not None:
-        _LOGGER.error("a group wasn't left", exc_info=error)
 
 
 def coordinators(backend: Backend) -> Coordinators:

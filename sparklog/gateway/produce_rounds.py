@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from sparklog._native import CORE
@@ -22,18 +21,18 @@ from sparklog.gateway.defects import log_defect
 from sparklog.gateway.error_codes import ErrorCode
 from sparklog.gateway.fetch import Fetching
 from sparklog.gateway.produce import Answer, begin_part, failed, refused_records
-from sparklog.gateway.produced_frame import produced_frame
 from sparklog.gateway.records import BatchError, decode_parts
 from sparklog.gateway.records.batches import CODECS, HEADER_BYTES
 from sparklog.gateway.records.compression import decompress
 from sparklog.gateway.sent_batches import keep_sent
+from sparklog.gateway.sent_request import Sent
 from sparklog.gateway.users import Rules
 from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.logs import short
 from sparklog.producer import Producer
 from sparklog.producer.outcome import Outcome, Piece, results_of_pieces
 
-__all__ = ["ProduceRounds", "Sent", "gathers", "rounds_of"]
+__all__ = ["ProduceRounds", "gathers", "rounds_of"]
 
 _ROUND_BYTES = 1_100_000
 """Bound of a round, and of a request that goes into one: to read as much takes a millisecond."""
@@ -49,98 +48,17 @@ _MANY_CONNECTIONS = 8
 _MUCH_BYTES = 131_072
 
 
-class Sent:
-    """A request whose records are on their way."""
-
-    __slots__ = (
-        "_correlation_id",
-        "_is_sent",
-        "_left",
-        "_results",
-        "_topics",
-        "_unsent",
-        "acks",
-        "connection",
-        "done",
-        "rules",
-        "version",
-    )
-
-    def __init__(
-        self,
-        version: int,
-        correlation_id: int,
-        acks: int,
-        topics: Sequence[tuple[str, Sequence[tuple[Any, ...]]]],
-        rules: Rules | None,
-        connection: object,
-    ) -> None:
-        self.connection = connection
-        self.version = version
-        self._correlation_id = correlation_id
-        self.acks = acks
-        self._topics = topics
-        self.rules = rules
-        self._left = sum(len(partitions) for _, partitions in topics)
-        self._unsent = self._left
-        self._is_sent: asyncio.Event | None = None
-        self._results: list[int | Answer] = [-1] * self._left
-        self.done: asyncio.Future[bytes | Answer | None] = asyncio.get_running_loop().create_future()
-        """The frame that answers it; where not all is stored, the response; None with ``acks=0``. Never fails."""
-
-    @property
-    def is_sent(self) -> bool:
-        """Has the producer all of its records?"""
-        return not self._unsent
-
-    def note_sent(self) -> None:
-        """The producer has the records of one more partition, or they have failed."""
-        self._unsent -= 1
-        if not self._unsent and self._is_sent is not None:
-            self._is_sent.set()
-
-    async def wait_until_sent(self) -> None:
-        """Wait until the producer has all of its records."""
-        if self._unsent:
-            self._is_sent = self._is_sent or asyncio.Event()
-            await self._is_sent.wait()
-
-    def settle(self, place: int, result: int | Answer) -> None:
-        """Note the offset of a partition's records, or the answer to them, by its place in the request."""
-        self._results[place] = result
-        self._left -= 1
-        if not self._left and not self.done.done():
-            self.done.set_result(self._answer() if self.acks else None)
-
-    def _answer(self) -> bytes | Answer:
-        numbers = [(name, [found[0] for found in partitions]) for name, partitions in self._topics]
-        offsets = [result for result in self._results if isinstance(result, int)]
-        if len(offsets) == len(self._results):
-            frame = produced_frame(self.version, self._correlation_id, numbers, offsets)
-            if frame is not None:
-                return frame
-        left = iter(self._results)
-        responses = []
-        for name, of_topic in numbers:
-            parts = [
-                {"index": number, **({"base_offset": found} if isinstance(found, int) else found)}
-                for number, found in zip(of_topic, islice(left, len(of_topic)), strict=True)
-            ]
-            responses.append({"name": name, "partition_responses": parts})
-        return {"responses": responses}
-
-
 class _Waiting:
     """The records of one partition in a request, until they are sent."""
 
     __slots__ = ("batch", "counts", "data", "place", "sent")
 
-    def __init__(self, sent: Sent, place: int, data: memoryview, batch: tuple[Any, ...]) -> None:
+    def __init__(self, sent: Sent, place: int, data: memoryview, batch: tuple[Any, ...], counts: bool) -> None:
         self.sent = sent
         self.place = place
         self.data = data
         self.batch = batch
-        self.counts = False
+        self.counts = counts
         """Is it the one of its request that counts as unanswered?"""
 
 
@@ -174,15 +92,28 @@ class _Round:
         """Is everything sent that was added?"""
         return not self._waiting and self._opening is None and self._sending is None
 
-    def add(self, waiting: _Waiting) -> None:
-        """Send it at the end of the loop's turn, with what else came in it; where the topic isn't open yet, with what
-        comes until it is; while it is held up, behind what holds it up, which the same request may have been."""
-        if not self._waiting or self._waiting[-1].sent is not waiting.sent:
-            waiting.counts, connection = True, waiting.sent.connection
-            self._unanswered[connection] = self._unanswered.get(connection, 0) + 1
-            self._unanswered_count += 1
-        self._waiting.append(waiting)
-        self._size_bytes += len(waiting.data) * (_COMPRESSED_COST if waiting.batch[3] else 1)
+    def add(self, sent: Sent, first_place: int, frame: memoryview, batches: Sequence[tuple[Any, ...]]) -> None:
+        """Send a request's records of this topic at the end of the loop's turn, with what else came in it; where the
+        topic isn't open yet, with what comes until it is; while it is held up, behind what holds it up, which the same
+        request may have been.
+
+        Args:
+            first_place: of the first of these batches in the request.
+            batches: of each partition one, as the core has found them in ``frame``.
+        """
+        connection, counts, place = sent.connection, True, first_place
+        self._unanswered[connection] = self._unanswered.get(connection, 0) + 1
+        self._unanswered_count += 1
+        for batch in batches:
+            begin, end, codec = batch[1:4]
+            self._waiting.append(_Waiting(sent, place, frame[begin:end], batch, counts))
+            self._size_bytes += (end - begin) * (_COMPRESSED_COST if codec else 1)
+            counts, place = False, place + 1
+            if self._size_bytes > _ROUND_BYTES or self._due is None:
+                self._see_to_sending()
+
+    def _see_to_sending(self) -> None:
+        """Send what waits, as it is much, or see to it that it will be sent."""
         if self._opening is not None or self._sending is not None:
             return
         if not self.producer._pipelines.is_open(self.topic):
@@ -221,17 +152,22 @@ class _Round:
         waiting, self._waiting, self._size_bytes = self._waiting, [], 0
         for one in waiting:
             one.sent.note_sent()
-            self._settle(one, refused)
+        self._settle(waiting, [refused] * len(waiting))
 
-    def _settle(self, waiting: _Waiting, result: int | Answer) -> None:
-        """Tell a request where its records are, or the answer to them."""
-        if waiting.counts:
-            left = self._unanswered.pop(waiting.sent.connection) - 1
-            if left:
-                self._unanswered[waiting.sent.connection] = left
-            self._unanswered_count -= 1
-            self._end_hold_if_all_wait()
-        waiting.sent.settle(waiting.place, result)
+    def _settle(self, waiting: Sequence[_Waiting], results: Sequence[int | Answer]) -> None:
+        """Tell requests where their records are, or the answers to them."""
+        unanswered = self._unanswered
+        for one, result in zip(waiting, results, strict=True):
+            sent = one.sent
+            if one.counts:
+                left = unanswered[sent.connection] - 1
+                if left:
+                    unanswered[sent.connection] = left
+                else:
+                    del unanswered[sent.connection]
+                self._unanswered_count -= 1
+            sent.settle(one.place, result)
+        self._end_hold_if_all_wait()
 
     def _end_hold_if_all_wait(self) -> None:
         """Send what is held, unless other requests are on their way to the store: clients that have as many unanswered
@@ -307,13 +243,10 @@ class _Round:
     def _stored(self, waiting: Sequence[_Waiting], outcome: Outcome) -> None:
         fetching: Fetching | None = self._backend.extras.get("fetch")
         if outcome.error is not None:
-            answer = failed(outcome.error)
-            for one in waiting:
-                self._settle(one, answer)
+            self._settle(waiting, [failed(outcome.error)] * len(waiting))
         else:
             results = results_of_pieces(outcome, [one.batch[5] for one in waiting])
-            for one, result in zip(waiting, results, strict=True):
-                self._settle(one, result if isinstance(result, int) else refused_records(result))
+            self._settle(waiting, [one if isinstance(one, int) else refused_records(one) for one in results])
             if fetching is not None and outcome.stored is not None:
                 keep_sent(fetching, self.topic, outcome, [(one.batch, one.data) for one in waiting], results)
         if fetching is not None:
@@ -343,7 +276,7 @@ class _Round:
             done.add_done_callback(partial(self._told, one))
 
     def _told(self, waiting: _Waiting, answer: asyncio.Future[Answer]) -> None:
-        self._settle(waiting, answer.result())
+        self._settle([waiting], [answer.result()])
         fetching = self._backend.extras.get("fetch")
         if fetching is not None:
             fetching.notify()
@@ -394,20 +327,20 @@ class ProduceRounds:
         if acks not in (-1, 0, 1):
             return None
         producer = self._backend.producer(acks)
+        kind = min(acks, 0)
         for name, partitions in topics:
             if rules is not None and not rules.may_write(name):
                 return None
-            if (held := self._rounds.get((name, min(acks, 0)))) is not None and held.is_held_up:
+            held = self._rounds.get((name, kind))
+            if held is not None and held.is_held_up:
                 return None
-            if any(codec and end - begin > _COMPRESSED_BYTES for _, begin, end, codec, *_ in partitions):
-                return None
-        sent = Sent(version, correlation_id, acks, topics, rules, connection)
-        place = 0
-        for name, partitions in topics:
-            found = self._round(name, producer, min(acks, 0))
             for batch in partitions:
-                found.add(_Waiting(sent, place, frame[batch[1] : batch[2]], batch))
-                place += 1
+                if batch[3] and batch[2] - batch[1] > _COMPRESSED_BYTES:
+                    return None
+        sent, place = Sent(version, correlation_id, acks, topics, rules, connection), 0
+        for name, partitions in topics:
+            self._round(name, producer, kind).add(sent, place, frame, partitions)
+            place += len(partitions)
         return sent
 
     def _round(self, topic: str, producer: Producer, kind: int) -> _Round:

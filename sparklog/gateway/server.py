@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from sparklog.gateway.backend import Backend
 from sparklog.gateway.client_log import address_text
 from sparklog.gateway.connection import ByteBudget, Connection
+from sparklog.gateway.defects import log_defect
 from sparklog.gateway.frame_reader import FrameReader, new_protocol
 from sparklog.gateway.settings import GatewaySettings
 from sparklog.gateway.users import KnownUsers
@@ -145,10 +146,7 @@ class Gateway:
         writer.transport.abort()  # where the task was cancelled before it began
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, (EOFError, OSError)):
-            text = "a connection ended by an error"
-            left_out = self._backend.log_repeats.left_out(text)
-            if left_out is not None:
-                _LOGGER.error("%s%s", text, left_out, exc_info=error)
+            log_defect(self._backend.log_repeats, "a connection ended by an error", error=error)
 
     async def _turn(self) -> None:
         """Show that the loop turns."""

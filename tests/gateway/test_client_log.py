@@ -6,9 +6,10 @@ import asyncio
 import logging
 
 from sparklog.errors import StoreUnavailableError
-from sparklog.gateway.client_log import ClientLog, Repeats, UnavailableError, address_text
+from sparklog.gateway.client_log import ClientLog, UnavailableError, address_text
 from sparklog.gateway.error_codes import ErrorCode
 from sparklog.gateway.refusals import refused_in
+from sparklog.gateway.repeats import Repeats
 from sparklog.gateway.wire import WireError
 
 TOPIC, GROUP = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED

@@ -11,8 +11,9 @@ import sparklog.gateway
 from sparklog import Admin, NewTopic
 from sparklog.delta.actions import AddFile
 from sparklog.errors import IllegalStateError
-from sparklog.gateway.client_log import ClientLog, Repeats
+from sparklog.gateway.client_log import ClientLog
 from sparklog.gateway.defects import log_defect, topic_defects
+from sparklog.gateway.repeats import Repeats
 from sparklog.log.cluster import open_cluster
 from sparklog.storage import MemoryStore
 from sparklog.testing import WrappedStore

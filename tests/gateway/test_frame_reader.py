@@ -58,6 +58,14 @@ class Client:
 
     async def read(self):
         """As a connection does."""
+        head = self.reader.head()
+        if head is not None:
+            size, key = head
+            frame = self.reader.take_frame(size)
+            if frame is None:
+                frame = await self.reader.read_frame((await self.reader.readexactly(12))[4:], size)
+            assert (len(frame), int.from_bytes(frame[:2], "big")) == (size, key)
+            return frame
         size = int.from_bytes(await self.reader.readexactly(4), "big")
         return await self.reader.read_frame(await self.reader.readexactly(8), size)
 
@@ -129,6 +137,36 @@ def test_a_client_that_goes_within_a_frame_ends_the_wait(sent):
         client.protocol.eof_received()
         with pytest.raises(asyncio.IncompleteReadError):
             await asyncio.wait_for(reading, 60)
+
+    asyncio.run(play())
+
+
+def test_a_client_that_goes_directly_behind_a_large_frame_has_sent_it():
+    async def play():
+        client, (sent,) = Client(), frames([200_000])
+        reading = asyncio.ensure_future(client.read())
+        await client.send(joined([sent])[:100_000], 65_536)
+        room = client.room()
+        room[:] = joined([sent])[100_000:]
+        client.protocol.buffer_updated(len(room))
+        client.protocol.eof_received()
+        assert await asyncio.wait_for(reading, 60) == sent
+
+    asyncio.run(play())
+
+
+def test_a_frame_that_isnt_here_as_a_whole_isnt_taken():
+    async def play():
+        reader, sent = FrameReader(), frames([20])
+        for number, byte in enumerate(joined(sent)):
+            assert reader.head() == ((20, 1) if number >= 12 else None)
+            assert reader.head() is None or reader.take_frame(20) is None
+            reader.feed_data(bytes([byte]))
+        assert not reader.at_eof()
+        assert reader.take_frame(20) == sent[0]
+        reader.feed_data(joined(sent))
+        reader.set_exception(asyncio.TimeoutError())
+        assert reader.head() is None  # whoever reads is to hear of the error
 
     asyncio.run(play())
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import Any
 
 from sparklog.gateway.wire.definitions import Message, message
-from sparklog.gateway.wire.primitives import FIXED, Frame, Input, WireError
+from sparklog.gateway.wire.primitives import Frame, Input, WireError
 
 __all__ = ["API_VERSIONS_KEY", "Frame", "RequestFrame", "read_request_header", "response_frame", "unversioned_header"]
 
 API_VERSIONS_KEY = 18
-_INT16, _INT32 = FIXED["int16"], FIXED["int32"]
+_START = struct.Struct(">hhi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,11 @@ class RequestFrame:
 
 def unversioned_header(data: memoryview) -> tuple[int, int, int]:
     """Key, version and correlation id of a request: what every header begins with. Raises ``WireError``."""
-    source = Input(data)
-    return _INT16.read(source), _INT16.read(source), _INT32.read(source)
+    try:
+        key, version, correlation_id = _START.unpack_from(data)
+    except struct.error as error:
+        raise WireError(f"a request of {len(data)} bytes: expected {_START.size} or more") from error
+    return key, version, correlation_id
 
 
 def read_request_header(data: memoryview, request: Message) -> RequestFrame:

@@ -26,7 +26,7 @@ def test_objects_are_exempted_once_when_work_begins_again(frozen, monkeypatch):
     work_begins()
     first = frozen()
     assert first > 1_000
-    later = [[] for _ in range(1_000)]
+    later: list[list[int]] = [[] for _ in range(1_000)]
     work_begins()
     assert frozen() <= first
     assert all(map(gc.is_tracked, later))

@@ -32,6 +32,11 @@ class Announcements:
         """Take what was announced where that is of one topic; None: of none, or of several. Under the lock."""
         return self._topics.pop() if len(self._topics) == 1 else None
 
+    def keep(self, topics: Set[str]) -> None:
+        """Forget what was announced of all other topics: one that is wanted again is loaded as it is then."""
+        with self._fetch_state.lock:
+            self._topics &= topics
+
     def put_back(self, topic: str) -> None:
         """Have what was taken looked at nevertheless, by whoever takes it next."""
         with self._fetch_state.lock:

@@ -24,6 +24,7 @@ from sparklog.delta.actions import AddFile, Entry, SetTransaction
 from sparklog.errors import SparklogError
 from sparklog.log.data.few_rows import FewRows
 from sparklog.log.data.segments import Segment
+from sparklog.log.head import TopicHead
 from sparklog.model import TopicPartition
 
 __all__ = ["Arrivals"]
@@ -58,6 +59,8 @@ class Arrivals:
         self._most_of_partition_bytes = config.max_partition_fetch_bytes
         self._clock = clock
         self._not_before_ticks_ms = -math.inf
+        self.due_ticks_ms = math.inf
+        """When the topic whose news was taken in last is due to be looked at, whatever is announced."""
 
     def take(self, epochs: Mapping[TopicPartition, int], *, turn: int, due_ticks_ms: float) -> bool:
         """Take in what was announced of one topic. False: a round must be made for it, or nothing was announced.
@@ -90,6 +93,7 @@ class Arrivals:
         return is_taken
 
     def _take(self, topic: str, epochs: Mapping[TopicPartition, int], turn: int, now: float) -> bool:
+        known = self._topics.follower(topic).head
         entries = self._topics.poll_announced(topic)
         follower = self._topics.follower(topic)
         if not follower.caught_up:
@@ -97,6 +101,7 @@ class Arrivals:
         if not entries:  # a checkpoint appeared, say, or a round had found what was announced; or it was loaded anew
             return self._topics.views() is self._fetch_state.views
         self._schedule.arrived(topic, now_ms=now)
+        self.due_ticks_ms = self._schedule.next_due_ms((topic,))
         added = _only_file(entries[0])
         head = follower.head
         if len(entries) > 1:
@@ -106,6 +111,8 @@ class Arrivals:
             return False
         segment = follower.state.require_whole().index.by_path.get(added.path)
         if segment is None or segment.partition is None:
+            return False
+        if not _moves_one_end(known, head, segment.partition):
             return False
         partition = TopicPartition(topic, segment.partition)
         epoch, offset, rows = epochs.get(partition), 0, None
@@ -175,6 +182,13 @@ def _only_file(entry: Entry) -> AddFile | None:
         elif not isinstance(action, SetTransaction):
             return None
     return None if entry.info is None else found
+
+
+def _moves_one_end(before: TopicHead, after: TopicHead, partition: int) -> bool:
+    """Are all offsets at which partitions start and end as before, but for the end of this partition?"""
+    ends, known = after.log_end_offsets, before.log_end_offsets
+    is_as_before = ends[:partition] == known[:partition] and ends[partition + 1 :] == known[partition + 1 :]
+    return is_as_before and len(ends) == len(known) and after.log_start_offsets == before.log_start_offsets
 
 
 def _is_read(state: PartitionState) -> bool:

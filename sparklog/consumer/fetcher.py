@@ -131,6 +131,7 @@ class Fetcher:
             turn = self._turn + 1
             if self._arrivals.take(self._epochs, turn=turn, due_ticks_ms=self._due_ticks_ms):
                 self._turn, self._has_arrived = turn, True
+                self._due_ticks_ms = min(self._due_ticks_ms, self._arrivals.due_ticks_ms)
                 return True
         self._due_ticks_ms, self._has_arrived = -math.inf, False
         return False
@@ -247,6 +248,7 @@ class Fetcher:
         if wanted != self._looked_at_topics:
             self._topics.keep(wanted)
             self._schedule.keep(wanted)
+            self._announcements.keep(wanted)
             self._looked_at_topics = wanted
 
     def _open(self, topics: Iterable[str]) -> None:

@@ -1,5 +1,6 @@
 """Records that come by themselves: a consumer that is told of them gives what one gives that makes rounds."""
 
+import json
 from functools import partial
 
 import pytest
@@ -210,6 +211,51 @@ def test_a_seek_while_the_file_is_read_drops_what_was_read(monkeypatch):
     monkeypatch.setattr(reader, "read_arrived", sought)
     consumer.take_told()
     assert consumer.take(tp()) == [(1, "b"), (2, "c")]
+
+
+def test_an_arrival_brings_forward_when_its_topic_is_due():
+    """What others commit in a topic that has become active isn't always announced."""
+    cluster, consumer = told_of("a")
+    for _ in range(40):
+        consumer.clock.advance(500)
+        consumer.rest()
+    sent(cluster, (0, b"b", []))
+    consumer.take_told()
+    assert consumer.looks == 0
+    with consumer.fetch_state.lock:
+        assert consumer.fetcher.next_due_ticks_ms() - consumer.clock.ticks_ms() <= 100
+
+
+def test_what_was_announced_of_a_topic_that_is_wanted_no_more_is_forgotten():
+    cluster, consumer = told_of("a")
+    with_topic(cluster, "z", topic="u")
+    consumer.assign(tp(), tp(topic="u"))
+    consumer.rest()
+    consumer.fetcher._announcements.announce("u")
+    consumer.assign(tp())
+    consumer.rest()
+    sent(cluster, (0, b"b", []))
+    consumer.take_told()
+    assert consumer.looks == 0
+    assert consumer.take(tp()) == [(1, "b")]
+
+
+def test_an_entry_that_moves_ends_without_files_is_left_to_a_round():
+    """Nothing of sparklog writes such an entry."""
+    cluster, consumer = told_of("a", partitions=2)
+    consumer.assign(tp(), tp(1))
+    consumer.rest()
+    sent(cluster, (0, b"b", []))
+    store = cluster.store
+    path = max(found.path for found in store.list("topics/t/_delta_log/") if found.path.endswith(".json"))
+    lines = [json.loads(line) for line in store.read(path).splitlines()]
+    [info] = [line["commitInfo"] for line in lines if "commitInfo" in line]
+    info["sparklog"]["log_end_offsets"] = [2, 5]
+    store.put(path, "\n".join(map(json.dumps, lines)).encode())
+    consumer.take_told()
+    assert consumer.looks
+    assert consumer.take(tp()) == [(1, "b")]
+    assert consumer.fetch_state.assignment.get(tp(1)).fetch_offset == 5
 
 
 def test_a_full_partition_gets_no_more_than_it_has_room_for():

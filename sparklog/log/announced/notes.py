@@ -16,9 +16,11 @@ __all__ = ["MOST_MS", "Notes"]
 
 MOST_MS = 2**50
 """No time and no duration that an entry states is as large."""
-_MOST_NOTES = 32
-"""So many are kept before the writer learns from them: from many at once in a small part of the time, as a commit
+_MOST_NOTES = 8
+"""So many are kept before the writer learns from them: from several at once in a small part of the time, as a commit
 finds the code for it in no cache."""
+_MOST_ACTIONS = 6
+"""An entry of more actions is learned from at once: a note keeps it in memory."""
 
 
 class Notes:
@@ -52,7 +54,7 @@ class Notes:
     def note_entry(self, entry: Entry, now_ticks_ms: float, age_ms: float | None) -> None:
         """Note an entry that was applied; ``age_ms`` as for :meth:`Turns.observe`."""
         self._unlearned.append((entry, now_ticks_ms, age_ms, False))
-        if len(self._unlearned) >= _MOST_NOTES:
+        if len(self._unlearned) >= _MOST_NOTES or len(entry.actions) > _MOST_ACTIONS:
             self.learn()
 
     def note_created(self, version: int) -> None:

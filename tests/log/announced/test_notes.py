@@ -61,3 +61,9 @@ def test_who_learns_later_has_learned_the_same(steps: list[Any]) -> None:
 def test_a_writer_that_never_asks_keeps_few_notes() -> None:
     made = play([("entry", [app_id(5)], None, None, True), ("took", 0.0, 5.0)] * 1_000, at_once=False)
     assert len(made._unlearned) <= notes._MOST_NOTES
+
+
+def test_an_entry_of_many_actions_is_not_kept() -> None:
+    made = play([("entry", [app_id(number) for number in range(20)], None, None, False)], at_once=False)
+    assert not made._unlearned
+    assert made.company_ticks_ms == 0

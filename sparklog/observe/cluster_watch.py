@@ -193,6 +193,7 @@ class ClusterWatch:
         for number, result in enumerate(found):
             if isinstance(result, Exception) and number < _CLUSTERS_OWN:
                 raise result
+        parallel_results(lambda call: call(), newest.rest(), at_once=_FIRST_AT_ONCE)
         (transactions, errors), maintained = found[:_CLUSTERS_OWN]
         self._note_transactions(errors)
         results = list(zip((number for number, _ in mixed), found[_CLUSTERS_OWN:], strict=True))

@@ -16,15 +16,16 @@ from sparklog.delta.snapshot import newest_of_listing
 from sparklog.errors import StoreError
 from sparklog.log.cluster import Cluster
 from sparklog.observe.topic_watch import NewestTopic, TopicWatch, newest_topic, topic_of_newest
-from sparklog.parallel import AT_ONCE, attempt, parallel_results
+from sparklog.parallel import AT_ONCE, attempt
 
-__all__ = ["ListedTopic", "NewestTopics", "listed_topic", "newest_topics"]
+__all__ = ["Alone", "ListedTopic", "NewestTopics", "listed_topic", "newest_topics"]
 
 _TOGETHER = AT_ONCE
 """Entries that are read by one call: as many as a store's client reads side by side."""
 
 ReadTopic = NewestTopic | TopicWatch | None
-_Alone = partial[ReadTopic]
+Alone = partial[ReadTopic]
+"""A call that opens a topic by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,8 @@ class ListedTopic:
     name: str
     log: DeltaLog
     listing: Listing | None
-    """None where it takes more than a LIST."""
+    """None where there is no entry, or it takes more than a LIST: an entry and a checkpoint of a long log are found by
+    a hint."""
 
 
 def listed_topic(cluster: Cluster, name: str) -> ListedTopic:
@@ -46,23 +48,29 @@ def listed_topic(cluster: Cluster, name: str) -> ListedTopic:
 class NewestTopics:
     """The newest commits of any number of topics, by calls that somebody makes side by side.
 
-    A call lists the log of one topic. Topics that follow each other make a group, and the call that is the last of its
-    group reads the entries of all of them, while others go on to list.
+    A call lists the log of one topic, and opens a long one at once. Topics that follow each other make a group, and the
+    call that is the last of its group reads the entries of all the others, while others go on to list. What takes more
+    requests is left for :meth:`rest`: no call starts threads, so that there are as many as the caller wants.
     """
 
     def __init__(self, cluster: Cluster, names: Sequence[str]) -> None:
         """Reads nothing."""
         self._cluster = cluster
         self.found: dict[str, ReadTopic | Exception] = {}
-        """The topics or the errors, by name; of a group once all its calls have ended."""
+        """The topics or the errors, by name; of a group once all its calls have ended, but those that are left."""
+        self._left: dict[str, Alone] = {}
         groups = [_Group(names[at : at + _TOGETHER]) for at in range(0, len(names), _TOGETHER)]
         self.calls: list[Callable[[], None]] = [
             partial(self._look, group, name) for group in groups for name in group.names
         ]
         """One for each name, in their order."""
 
+    def rest(self) -> list[Callable[[], None]]:
+        """The calls that are left once all of :attr:`calls` have ended, to be made side by side as well."""
+        return [partial(self._open, name, alone) for name, alone in self._left.items()]
+
     def _look(self, group: _Group, name: str) -> None:
-        group.listed[name] = attempt(partial(listed_topic, self._cluster), name)
+        group.listed[name] = attempt(partial(_listed_or_opened, self._cluster), name)
         if next(group.ended) < len(group.names):  # by the GIL, each call has a number of its own
             return
         there = [one for one in group.listed.values() if isinstance(one, ListedTopic)]
@@ -72,7 +80,12 @@ class NewestTopics:
             if isinstance(read, Exception)
             else dict(zip((one.name for one in there), read, strict=True))
         )
-        self.found |= {each: one if isinstance(one, Exception) else found[each] for each, one in group.listed.items()}
+        done = {each: found[each] if isinstance(one, ListedTopic) else one for each, one in group.listed.items()}
+        self._left |= {each: one for each, one in done.items() if isinstance(one, partial)}
+        self.found |= {each: one for each, one in done.items() if not isinstance(one, partial)}
+
+    def _open(self, name: str, alone: Alone) -> None:
+        self.found[name] = attempt(lambda call: call(), alone)
 
 
 class _Group:
@@ -80,33 +93,37 @@ class _Group:
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names
-        self.listed: dict[str, ListedTopic | Exception] = {}
+        self.listed: dict[str, ListedTopic | ReadTopic | Exception] = {}
         self.ended = count(1)
         """Numbers of the calls that have ended."""
 
 
-def newest_topics(cluster: Cluster, listed: Sequence[ListedTopic]) -> list[ReadTopic | Exception]:
+def newest_topics(cluster: Cluster, listed: Sequence[ListedTopic]) -> list[ReadTopic | Exception | Alone]:
     """Topics by their newest commits, in their order, as :func:`~sparklog.observe.topic_watch.newest_topic` tells them,
-    or the errors that it raises. A GET for each, in one call; for one that this doesn't tell of as many as that
-    takes."""
+    or the errors that it raises. A GET for each, in one call; for one that this doesn't tell of, what would."""
     paths = [one.log.path_of(one.listing.newest_version) if one.listing is not None else "" for one in listed]
     wanted = [path for path in paths if path]
     try:
         data = dict(zip(wanted, cluster.store.read_many(wanted), strict=True)) if wanted else {}
     except StoreError:  # because of one of them, maybe: each by itself tells
         data = {}
-    found: list[ReadTopic | Exception | _Alone] = [
+    return [
         attempt(lambda pair: _read(cluster, pair[0], data.get(pair[1])), pair)
         for pair in zip(listed, paths, strict=True)
     ]
-    alone = [one for one in found if isinstance(one, partial)]
-    done = iter(parallel_results(lambda call: call(), alone))
-    return [next(done) if isinstance(one, partial) else one for one in found]
 
 
-def _read(cluster: Cluster, one: ListedTopic, data: bytes | None) -> ReadTopic | _Alone:
+def _listed_or_opened(cluster: Cluster, name: str) -> ListedTopic | ReadTopic:
+    """A topic with the listing of its log; where that doesn't tell, the topic, for a GET, a LIST and a GET more."""
+    listed = listed_topic(cluster, name)
+    return listed if listed.listing is not None else newest_topic(cluster, name, is_short=False)
+
+
+def _read(cluster: Cluster, one: ListedTopic, data: bytes | None) -> ReadTopic | Alone:
     """A topic of its newest entry, or what has to be done for it alone, as it takes more requests."""
-    newest = None if one.listing is None else newest_of_listing(one.log, one.listing, data)
+    if one.listing is None:
+        return partial(newest_topic, cluster, one.name, is_short=False)
+    newest = newest_of_listing(one.log, one.listing, data)
     if newest is None:
         return partial(newest_topic, cluster, one.name)
     if newest.entry.info is None:

@@ -76,11 +76,16 @@ class NewestTopic:
         return None
 
 
-def newest_topic(cluster: Cluster, name: str) -> NewestTopic | TopicWatch | None:
+def newest_topic(cluster: Cluster, name: str, *, is_short: bool = True) -> NewestTopic | TopicWatch | None:
     """A topic by its newest commit alone: a LIST and a GET. None for one that was deleted. Where another engine has
-    committed last, the topic is loaded. Raises what reading a log raises."""
+    committed last, the topic is loaded. Raises what reading a log raises.
+
+    Args:
+        is_short: may its log fit into one page of a listing? A GET more where it doesn't, and a LIST more where that
+            isn't known.
+    """
     log = cluster.topic_log(name)
-    newest = open_newest(log, is_once=True)
+    newest = open_newest(log, is_once=is_short)
     if newest is None:
         raise unknown_topic(log)
     return topic_of_newest(cluster, name, newest)

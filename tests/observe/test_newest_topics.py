@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NoReturn
 
 import pytest
@@ -11,10 +13,11 @@ import pytest
 from sparklog.delta.names import entry_path
 from sparklog.errors import StorePermissionError
 from sparklog.log.topic import delete_topic
-from sparklog.observe.newest_topics import ListedTopic, NewestTopics, listed_topic, newest_topics
+from sparklog.observe.newest_topics import ListedTopic, NewestTopics, ReadTopic, listed_topic, newest_topics
 from sparklog.observe.topic_watch import NewestTopic, TopicWatch, newest_topic
+from sparklog.parallel import attempt
 from tests.observe.support import Watched, watched
-from tests.support import foreign_commit
+from tests.support import a_writer, foreign_commit
 
 
 @pytest.fixture
@@ -34,6 +37,12 @@ def test_entries_that_are_read_together_tell_what_each_tells_by_itself(here: Wat
     assert found == [newest_topic(here.cluster, name) for name in "abc"]
     assert all(isinstance(one, NewestTopic) for one in found)
     assert newest_topics(here.cluster, []) == []
+
+
+def whole(here: Watched, listed: Sequence[ListedTopic]) -> list[ReadTopic | Exception]:
+    """The topics of their listings, those among them that take more requests."""
+    found = newest_topics(here.cluster, listed)
+    return [attempt(lambda call: call(), one) if isinstance(one, partial) else one for one in found]
 
 
 def _make_it_long(here: Watched, listed: ListedTopic) -> ListedTopic:
@@ -62,7 +71,7 @@ def test_where_a_listing_does_not_tell_the_topic_is_opened_by_itself(
 ) -> None:
     listed = [listed_topic(here.cluster, name) for name in "abc"]
     listed[1] = doubt(here, listed[1])
-    found = newest_topics(here.cluster, listed)
+    found = whole(here, listed)
     alone = [newest_topic(here.cluster, name) for name in "abc"]
     assert [one.figures for one in found if isinstance(one, NewestTopic)] == [
         one.figures for one in alone if isinstance(one, NewestTopic)
@@ -72,7 +81,7 @@ def test_where_a_listing_does_not_tell_the_topic_is_opened_by_itself(
 
 def test_an_entry_that_may_not_be_read_hides_no_other(here: Watched) -> None:
     here.failing.closed = "topics/b/_delta_log/0"
-    found = newest_topics(here.cluster, [listed_topic(here.cluster, name) for name in "abc"])
+    found = whole(here, [listed_topic(here.cluster, name) for name in "abc"])
     assert [type(one) for one in found] == [NewestTopic, StorePermissionError, NewestTopic]
 
 
@@ -80,7 +89,7 @@ def test_a_topic_that_was_deleted_or_that_another_engine_wrote_last_or_a_broken_
     delete_topic(here.cluster.topic_log("a"), "a")
     foreign_commit(here.cluster.topic_log("b"))
     here.memory.put(entry_path("topics/c", 1), b"{")
-    found = newest_topics(here.cluster, [listed_topic(here.cluster, name) for name in "abc"])
+    found = whole(here, [listed_topic(here.cluster, name) for name in "abc"])
     assert [type(one).__name__ for one in found] == ["NoneType", TopicWatch.__name__, "CorruptLogError"]
 
 
@@ -108,3 +117,33 @@ def test_the_last_call_of_a_group_reads_for_all(here: Watched, monkeypatch: pyte
 
 def raise_it(error: Exception) -> NoReturn:
     raise error
+
+
+def test_a_long_log_is_listed_from_its_beginning_once(here: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is opened by the call that found out, while others are listed."""
+    monkeypatch.setattr("sparklog.delta.listing._PAGE", 3)
+    here.append(a_writer(here.cluster.topic_log("b"), topic="b"), "z")
+    here.requests()
+    newest = NewestTopics(here.cluster, [*"abc"])
+    for call in newest.calls:
+        call()
+    assert newest.rest() == []
+    assert {name: type(one) for name, one in newest.found.items()} == dict.fromkeys("abc", NewestTopic)
+    assert here.requests() == 2 + 4 + 2
+
+
+def test_no_call_starts_threads(here: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes more than a listing and an entry is left for the threads of the caller."""
+    for name in "ab":
+        foreign_commit(here.cluster.topic_log(name))
+    monkeypatch.setattr(threading.Thread, "start", lambda *_: raise_it(ZeroDivisionError("a thread")))
+    newest = NewestTopics(here.cluster, [*"abc"])
+    for call in newest.calls:
+        call()
+    assert [*newest.found] == ["c"]
+    for call in newest.rest():
+        call()
+    assert {name: type(one) for name, one in newest.found.items()} == {
+        "c": NewestTopic,
+        **dict.fromkeys("ab", TopicWatch),
+    }

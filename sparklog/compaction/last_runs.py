@@ -31,7 +31,7 @@ _MOST_NUMBER = 2**53
 _LAST_MS = 253_402_300_800_000
 """The year 10000, which no calendar here can show."""
 _LOGGER = logging.getLogger("sparklog.compaction")
-_CANT_BE_READ = "%s/%s can't be read and is written anew: %s"
+_CANT_BE_READ = "%s/%s can't be read: %s"
 _CANT_BE_WRITTEN = "%s/%s can't be written: %s"
 
 
@@ -99,9 +99,14 @@ class RunSummary:
     """Some of the topics in which something was done, or failed: those that failed first."""
 
     @property
+    def has_failed(self) -> bool:
+        """Did any step fail?"""
+        return bool(self.failed_count or self.has_failed_otherwise)
+
+    @property
     def is_idle(self) -> bool:
         """Was nothing done, and did nothing fail?"""
-        return not (self.failed_count or self.has_failed_otherwise) and not words(self)
+        return not self.has_failed and not words(self)
 
 
 def words(done: RunSummary | Work) -> str:
@@ -173,14 +178,21 @@ def read_runs(cluster: Cluster) -> tuple[RunSummary, ...]:
         raise ValueError(f"not understood: {type(error).__name__}") from error
 
 
-def note_run(cluster: Cluster, run: RunSummary) -> None:
-    """Let a run be known, beside the newest others. A GET and a PUT. What fails is logged."""
+def note_run(cluster: Cluster, run: RunSummary, *, if_last_failed: bool = False) -> None:
+    """Let a run be known, beside the newest others. A GET and a PUT. What fails is logged.
+
+    Args:
+        if_last_failed: only where the newest run that is known has failed: for one that has nothing else to tell than
+            that it didn't. A GET where it hasn't.
+    """
     uri = cluster.store.uri
     try:
         before = read_runs(cluster)
     except (ValueError, SparklogError) as error:
         _LOGGER.info(_CANT_BE_READ, uri, MAINTENANCE_RUNS, error)
         before = ()
+    if if_last_failed and not (before and before[0].has_failed):
+        return
     kept = [run, *(one for one in before if not one.is_idle)][:_MOST_RUNS]
     body = {"format": RUNS_FORMAT, "cluster_id": cluster.cluster_id, "runs": [asdict(one) for one in kept]}
     try:
@@ -213,6 +225,8 @@ def _is_done(outcome: Any) -> bool:
 def _run(body: Mapping[str, Any]) -> RunSummary:
     """A run of plain values. Raises ``KeyError``, ``TypeError``, ``ValueError``, ``InvalidTopicError``."""
     numbers = ("took_ms", "topic_count", "unchanged_count", "failed_count", "finished_transactions", "expired_offsets")
+    if max(body["unchanged_count"], body["failed_count"]) > body["topic_count"]:
+        raise ValueError("more topics than there were")
     return RunSummary(
         ended_ms=_number(body["ended_ms"], below=_LAST_MS),
         has_failed_otherwise=bool(body["has_failed_otherwise"]),

@@ -6,6 +6,7 @@ One topic, group or step that fails hinders no other; each may be done again at 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -55,6 +56,8 @@ __all__ = [
     "maintain_topic",
 ]
 
+_LOGGER = logging.getLogger("sparklog.compaction")
+_CANT_BE_TOLD = "what a run of maintenance did isn't recorded"
 _TOPICS_AT_ONCE = 16
 """Topics that are loaded at once: each keeps its state in memory while it waits for its turn to be rewritten."""
 
@@ -209,13 +212,14 @@ def _maintain_topics(
 
 
 def _note_run(run: MaintenanceRun, report: MaintenanceReport, *, is_noted: bool, took_ms: float) -> None:
-    """Let what a run did be seen; where it did nothing, and noted nothing, nothing is written."""
+    """Let what a run did be seen; where it did nothing, noted nothing, and none failed before, nothing is written."""
     try:
         found = summary_of(report, ended_ms=run.now_ms(), took_ms=took_ms)
+        note_run(run.cluster, found, if_last_failed=found.is_idle and not is_noted)
     except SparklogError:  # the store's time, which each step has met
         return
-    if is_noted or not found.is_idle:
-        note_run(run.cluster, found)
+    except Exception:  # a defect: the run is done, and its report tells more than the summary
+        _LOGGER.exception(_CANT_BE_TOLD)
 
 
 def _check_topic(cluster: Cluster, name: str) -> None:

@@ -191,7 +191,8 @@ class Api:
 
     def maintenance(self, request: Request) -> Response:
         """The steps of maintenance that are due, and its newest runs, as of the newest look."""
-        return json_response(plain_maintenance(self._figures()))
+        figures = self._figures()
+        return json_response({**plain_maintenance(figures), "unreadable": _unreadable(figures, "topic")})
 
     def sql(self, request: Request) -> Response:
         """The rows of a statement."""

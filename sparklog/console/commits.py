@@ -97,10 +97,16 @@ class VersionsCompared:
     settings: tuple[SettingChange, ...] | None
     """Settings that differ; None where a version is another engine's, which doesn't tell."""
     schema_ids: tuple[int, int] | None
-    """The newest schema of the values in each version, 0 for none; None as above."""
+    """The newest schema of the values in each version, 0 for none; None as above. Ids of an earlier topic are its own:
+    the topic that is there now has other schemas under them."""
     of_earlier: tuple[int, ...]
     """The versions, of the two, that are of an earlier topic of this name, which was deleted since: their records can't
     be shown."""
+
+    @property
+    def has_other_schemas(self) -> bool:
+        """Is there a schema of an earlier topic in it, of which the fields aren't known any more?"""
+        return bool(self.of_earlier) and self.schema_ids is not None and any(self.schema_ids)
 
 
 def newest_commits(cluster: Cluster, topic: str, newest: int, count: int, *, topic_id: str) -> list[CommitSummary]:
@@ -167,7 +173,7 @@ def changed_fields(schemas: Sequence[ValueSchema], before: int, after: int) -> l
     """The fields in which two of a topic's schemas differ, by path, with the type in each; empty: it isn't there.
 
     Args:
-        schemas: all of the topic's; their ids are 1, 2, …
+        schemas: all of the topic's of which the versions are; their ids are 1, 2, …
         before: an id; 0 for no schema.
     """
     kinds = [dict(schemas[one - 1].field_types()) if 0 < one <= len(schemas) else {} for one in (before, after)]

@@ -188,6 +188,7 @@ _ANSWERS: Mapping[str, Mapping[str, Any]] = {
             )
         ),
         runs_error={**_TEXT, "description": "why what runs did can't be told; empty where it can"},
+        unreadable=_UNREADABLE,
     ),
     "/api/transactions": _object(
         now_ms=_TIME,

@@ -268,7 +268,7 @@ class Pages:
         fields: list[tuple[str, str, str]] = []
         try:
             found = compare_versions(self._backend.cluster(), name, before, after, topic_id=described.topic_id)
-            if found.schema_ids is not None:
+            if found.schema_ids is not None and not found.of_earlier:
                 fields = changed_fields(described.value_schemas, *found.schema_ids)
         except InvalidArgumentError as caught:
             error = in_one_line(caught)

@@ -44,6 +44,12 @@ def _duration(duration_ms: float | None) -> str:
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 
+def _ago(age_ms: float | None) -> str:
+    if age_ms is not None and age_ms <= -1_000:  # by a clock that goes before ours, or forged
+        return f"{_duration(-age_ms)} ahead of this clock"
+    return NOTHING if age_ms is None else f"{_duration(age_ms)} ago"
+
+
 def _dollars(amount: float) -> str:
     return "less than $0.01" if 0 < amount < 0.01 else f"${amount:,.2f}"
 
@@ -101,6 +107,7 @@ def _environment() -> Environment:
         "count": _count,
         "size": _size,
         "duration": _duration,
+        "ago": _ago,
         "time": _time,
         "retention": _retention,
         "dollars": _dollars,

@@ -6,18 +6,20 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from sparklog.compaction.last_runs import read_runs, words
+from sparklog.compaction.last_runs import RunSummary, read_runs, words
 from sparklog.errors import SparklogError, UnsafeStoreError
 from sparklog.log.cluster import Cluster
 from sparklog.paths import CLUSTER_FILE, MAINTENANCE_FOLDER, MAINTENANCE_NOTES, TOPICS_FOLDER, new_probe
 from sparklog.storage import CreateResult
 
-__all__ = ["HealthCheck", "Verdict", "check_health", "clock_check", "maintenance_check"]
+__all__ = ["HealthCheck", "Verdict", "check_health", "clock_check", "maintenance_check", "with_run"]
 
 _CLOCK_WARNS_MS = 30_000
 _CLOCK_FAILS_MS = 300_000
 _MAINTENANCE_WARNS_MS = 2 * 86_400_000
 """Maintenance looks at each topic once a day, and notes it."""
+_AHEAD_MS = 180_000
+"""A run whose end is so far ahead of this machine's clock is said to be: less shows as 0.0 h."""
 
 
 class Verdict(str, enum.Enum):
@@ -88,6 +90,17 @@ def maintenance_check(age_ms: int | None, *, topic_count: int) -> HealthCheck:
     )
 
 
+def with_run(check: HealthCheck, run: RunSummary, *, now_ms: int) -> HealthCheck:
+    """A verdict on maintenance together with the newest recorded run: one that failed in part warns. Pure."""
+    age_ms = now_ms - run.ended_ms
+    when = f"{abs(age_ms) / 3_600_000:.1f} h {'ahead of this clock' if age_ms < -_AHEAD_MS else 'ago'}"
+    failed = [f"{run.failed_count} topic{'' if run.failed_count == 1 else 's'} failed"] if run.failed_count else []
+    failed += ["steps of the cluster failed"] if run.has_failed_otherwise else []
+    told = ", ".join([words(run) or "nothing", *failed])
+    verdict = Verdict.WARNING if run.has_failed and check.verdict is Verdict.OK else check.verdict
+    return replace(check, verdict=verdict, detail=f"{check.detail}; {when} a run did this: {told}")
+
+
 def _timed(cluster: Cluster, name: str, check: Callable[[], HealthCheck]) -> HealthCheck:
     began = cluster.clock.ticks_ms()
     try:
@@ -136,18 +149,8 @@ def _maintenance(cluster: Cluster) -> HealthCheck:
     now_ms = cluster.clock.now_ms()
     age_ms = None if notes is None else now_ms - notes
     found = maintenance_check(age_ms, topic_count=len(store.list_names(TOPICS_FOLDER)))
-    return replace(found, detail=f"{found.detail}{_last_run(cluster, now_ms)}")
-
-
-def _last_run(cluster: Cluster, now_ms: int) -> str:
-    """The newest run in words; empty where none told."""
     try:
         runs = read_runs(cluster)
-    except ValueError as error:
-        return f"; what runs did can't be told: {error}"
-    if not runs:
-        return ""
-    run = runs[0]
-    failed = f", {run.failed_count} topics failed" if run.failed_count else ""
-    failed += ", steps of the cluster failed" if run.has_failed_otherwise else ""
-    return f"; {max(0, now_ms - run.ended_ms) / 3_600_000:.1f} h ago a run did this: {words(run) or 'nothing'}{failed}"
+    except (ValueError, SparklogError) as error:  # nothing is decided by it: whoever may not read it isn't unfit
+        return replace(found, detail=f"{found.detail}; what runs did can't be told: {' '.join(str(error).split())}")
+    return with_run(found, runs[0], now_ms=now_ms) if runs else found

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
+from sparklog.compaction.last_runs import RunSummary, summary_of
+from sparklog.compaction.reports import MaintenanceReport
 from sparklog.delta.log import DeltaLog
 from sparklog.log.append import TopicWriter
 from sparklog.log.data.object_paths import object_path
@@ -88,3 +91,16 @@ def pairs_of(log: DeltaLog, partition: int = 0) -> list[tuple[int, Key, str | No
 def delete_files(log: DeltaLog, segments: Sequence[Segment]) -> None:
     """As vacuum does in the end."""
     log.store.delete([object_path(log.table, segment.path) for segment in segments])
+
+
+def a_run(**given: Any) -> RunSummary:
+    """A run that found nothing to do, but for what is given."""
+    return (
+        summary_of(
+            MaintenanceReport(topics=(), transactions=(), groups=(), errors={}, dry_run=False),
+            ended_ms=T0_MS,
+            took_ms=5.0,
+        )
+        if not given
+        else replace(a_run(), **given)
+    )

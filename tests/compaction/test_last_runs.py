@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import asdict
+from typing import Any, NoReturn
 
 import pytest
 
 from sparklog.compaction import maintain
-from sparklog.compaction.last_runs import RunSummary, TopicWork, Work, note_run, read_runs, summary_of, words
+from sparklog.compaction.last_runs import TopicWork, Work, note_run, read_runs, summary_of, words
 from sparklog.compaction.reports import MaintenanceReport, TopicMaintenance
 from sparklog.compaction.steps import Step
 from sparklog.errors import StorePermissionError
@@ -19,7 +19,7 @@ from sparklog.log.topic import create_topic
 from sparklog.paths import MAINTENANCE_RUNS
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock
-from tests.compaction.support import append_at
+from tests.compaction.support import a_run, append_at
 from tests.support import T0_MS, a_writer
 from tests.txn.support import a_cluster
 
@@ -40,18 +40,6 @@ def with_topics(memory: MemoryStore, *names: str, commits: int = 12) -> Cluster:
     return cluster
 
 
-def a_run(**given: Any) -> RunSummary:
-    return (
-        summary_of(
-            MaintenanceReport(topics=(), transactions=(), groups=(), errors={}, dry_run=False),
-            ended_ms=T0_MS,
-            took_ms=5.0,
-        )
-        if not given
-        else replace(a_run(), **given)
-    )
-
-
 def test_a_run_notes_what_it_did_and_one_that_did_nothing_writes_nothing(memory: MemoryStore) -> None:
     cluster = with_topics(memory, "a", "b")
     assert read_runs(cluster) == ()
@@ -66,8 +54,10 @@ def test_a_run_notes_what_it_did_and_one_that_did_nothing_writes_nothing(memory:
         ("b", "merged 11 files into 1"),
     ]
     noted = memory.read(MAINTENANCE_RUNS)
-    maintain(cluster)
+    seen = FaultyStore(memory)
+    maintain(a_cluster(seen, ManualClock(start_ms=T0_MS)))
     assert memory.read(MAINTENANCE_RUNS) == noted
+    assert [one for one in seen.calls if one.path == MAINTENANCE_RUNS] == [("get", MAINTENANCE_RUNS)]
     log = cluster.topic_log("a")
     append_at(a_writer(log, topic="a"), T0_MS + 100, "y")
     maintain(cluster)  # looks at a topic that has changed, and finds nothing worth doing
@@ -87,6 +77,43 @@ def test_a_topic_that_failed_is_named_until_it_is_mended(memory: MemoryStore) ->
     memory.put(path, data)
     maintain(cluster)
     assert [one.failed_count for one in read_runs(cluster)] == [0, 1]
+
+
+@pytest.mark.parametrize("topics", [None, ["a"]])
+def test_a_failure_that_is_mended_is_not_the_last_word(
+    memory: MemoryStore, monkeypatch: pytest.MonkeyPatch, topics: list[str] | None
+) -> None:
+    """A run that does nothing else tells that it didn't fail; those after it tell nothing."""
+    cluster = with_topics(memory, "a", commits=1)
+    maintain(cluster)
+    with monkeypatch.context() as patched:
+        patched.setattr("sparklog.compaction.maintenance.expire_groups", raise_refused)
+        assert maintain(cluster).errors
+    assert read_runs(cluster)[0].has_failed_otherwise
+    maintain(cluster, topics)
+    assert [one.has_failed for one in read_runs(cluster)][:2] == [False, True]
+    noted = memory.read(MAINTENANCE_RUNS)
+    maintain(cluster, topics)
+    assert memory.read(MAINTENANCE_RUNS) == noted
+
+
+def test_a_defect_in_the_summary_loses_no_report(
+    memory: MemoryStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = with_topics(memory, "a")
+    monkeypatch.setattr("sparklog.compaction.maintenance.summary_of", raise_defect)
+    assert [one.topic for one in maintain(cluster).topics] == ["a"]
+    [record] = [one for one in caplog.records if "isn't recorded" in one.getMessage()]
+    assert record.exc_info is not None
+    assert read_runs(cluster) == ()
+
+
+def raise_refused(*_: object, **__: object) -> NoReturn:
+    raise StorePermissionError("refused")
+
+
+def raise_defect(*_: object, **__: object) -> NoReturn:
+    raise ZeroDivisionError("a defect")
 
 
 def test_ten_runs_are_kept_and_of_those_that_did_nothing_the_newest_alone(memory: MemoryStore) -> None:
@@ -148,6 +175,8 @@ _HOSTILE: dict[str, bytes | dict[str, Any]] = {
     "a time that no calendar has": {"runs": [{**_GOOD, "ended_ms": 10**17}]},
     "less than nothing": {"runs": [{**_GOOD, "topic_count": -1}]},
     "a name that no topic has": {"runs": [{**_GOOD, "topics": [{"topic": "<script>", "work": {}, "failed": True}]}]},
+    "more failures than topics": {"runs": [{**_GOOD, "topic_count": 1, "failed_count": 2}]},
+    "more topics passed over than there were": {"runs": [{**_GOOD, "unchanged_count": 9}]},
     "no work": {"runs": [{**_GOOD, "work": None}]},
 }
 

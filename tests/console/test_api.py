@@ -15,6 +15,7 @@ from starlette.routing import Route
 from sparklog.compaction import maintain
 from sparklog.console import create_app
 from sparklog.console.openapi import DESCRIPTION
+from sparklog.delta.names import entry_path
 from sparklog.log import Cluster
 from sparklog.producer import Producer
 from tests.console.support import TestClient, a_cluster, a_topic, backend_of, console, consume, produce
@@ -115,6 +116,11 @@ def test_maintenance_tells_what_is_due_and_what_runs_did(cluster: Cluster) -> No
     [run] = after["runs"]
     assert (run["topic_count"], run["failed_count"], run["words"]) == (1, 0, "merged 11 files into 1")
     assert [(one["topic"], one["work"]["merged_files"]) for one in run["topics"]] == [("orders", 11)]
+    assert after["unreadable"] == []
+    cluster.store.put(entry_path("topics/orders", 99), b"{")
+    with console(cluster) as client:  # nothing is due in it as far as is known, and that isn't all
+        broken = client.get("/api/maintenance").json()
+    assert (broken["due"], [one["name"] for one in broken["unreadable"]]) == ([], ["orders"])
 
 
 def test_records_are_lines_and_the_last_one_tells_how_far_it_came(cluster: Cluster) -> None:

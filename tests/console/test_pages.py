@@ -12,14 +12,17 @@ import pytest
 
 from sparklog.admin import Admin
 from sparklog.compaction import maintain
+from sparklog.compaction.last_runs import note_run
 from sparklog.console import hash_password
 from sparklog.log import Cluster
 from sparklog.paths import transaction_entry
 from sparklog.producer import Producer
 from sparklog.storage import MemoryStore
 from sparklog.testing import WrappedStore
+from tests.compaction.support import a_run
 from tests.console.support import TestClient, a_cluster, a_topic, backend_of, console, consume, produce
 from tests.observe.support import watched
+from tests.support import a_writer
 
 HOSTILE = b"<script>alert(1)</script><img src=x onerror=alert(2)>\"'><b hx-get=/x>"
 
@@ -463,6 +466,35 @@ def test_the_overview_tells_what_maintenance_did(cluster: Cluster) -> None:
             page = ok(client, "/")
             assert "What the last runs did can’t be told" in page
             assert "<b>" not in page
+
+
+@pytest.mark.parametrize(("ahead_ms", "told"), [(0, "0.0 s ago"), (7 * 3_600_000, "7 h ahead of this clock")])
+def test_a_run_by_another_clock_is_told_in_words(ahead_ms: int, told: str) -> None:
+    here = watched()
+    here.topic("t")
+    here.append(a_writer(here.cluster.topic_log("t"), topic="t"), "x")
+    run = a_run(ended_ms=here.clock.now_ms() + ahead_ms, topic_count=3, unchanged_count=3)
+    note_run(here.cluster, run)
+    with console(here.cluster) as client:
+        page = text_of(ok(client, "/"))
+    assert f" {told} 0.0 s 0 of 3 nothing" in page
+    assert "ahead ago" not in page
+
+
+def test_schemas_of_an_earlier_topic_are_not_taken_for_those_of_the_present_one() -> None:
+    cluster = a_cluster()
+    a_topic(cluster, value_schema=pa.schema([("total", pa.int64())]))
+    admin = Admin(cluster)
+    admin.delete_topics(["orders"])
+    a_topic(cluster, value_schema=pa.schema([("other", pa.string())]))
+    admin.alter_value_schema("orders", pa.schema([("other", pa.string()), ("at", pa.date32())]))
+    newest = admin.describe_topics(["orders"])[0].delta_version
+    with console(cluster) as client:
+        across = text_of(ok(client, f"/topics/orders/compare?from=0&to={newest}"))
+        assert "Not compared: the schemas of an earlier topic" in across
+        assert "date" not in across
+        present = text_of(ok(client, f"/topics/orders/compare?from={newest - 1}&to={newest}"))
+        assert "Schema 1 Schema 2 at – date" in present
 
 
 def test_versions_are_compared(cluster: Cluster) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sparklog.compaction import maintain
+from sparklog.compaction.last_runs import Work, note_run
 from sparklog.errors import StorePermissionError
 from sparklog.log import Cluster
-from sparklog.observe.health import HealthCheck, Verdict, check_health, clock_check, maintenance_check
+from sparklog.observe.health import HealthCheck, Verdict, check_health, clock_check, maintenance_check, with_run
+from sparklog.paths import MAINTENANCE_RUNS
 from sparklog.storage import CreateResult, ObjectStore
 from sparklog.storage.retrying import RetryingStore
 from sparklog.testing import ManualClock, WrappedStore
+from tests.compaction.support import a_run
 from tests.observe.support import Watched, watched
 from tests.support import DAY_MS, T0_MS
 
@@ -115,3 +120,41 @@ def test_the_newest_run_of_maintenance_is_told(here: Watched) -> None:
     here.memory.put("maintenance/runs.json", b"{")
     garbled = check_health(here.cluster)[3]
     assert (garbled.verdict, "can't be told" in garbled.detail) == (OK, True)
+
+
+def test_what_runs_did_may_be_closed_to_a_probe(here: Watched) -> None:
+    """Earlier versions listed the folder alone."""
+    here.topic("t")
+    maintain(here.cluster)
+    here.failing.closed = MAINTENANCE_RUNS
+    found = check_health(here.cluster, writes=False)[3]
+    assert (found.verdict, found.error) == (OK, None)
+    assert f"; what runs did can't be told: {MAINTENANCE_RUNS}: forbidden" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        ({"failed_count": 1, "topic_count": 1}, "merged 2 files into 1, 1 topic failed"),
+        (
+            {"failed_count": 2, "topic_count": 2, "has_failed_otherwise": True},
+            "merged 2 files into 1, 2 topics failed, steps of the cluster failed",
+        ),
+    ],
+)
+def test_a_newest_run_that_failed_warns_until_one_does_not(here: Watched, failure: dict[str, Any], told: str) -> None:
+    maintain(here.cluster)
+    note_run(here.cluster, a_run(ended_ms=T0_MS, work=Work(merged_files=2, merged_into=1), **failure))
+    found = check_health(here.cluster)[3]
+    assert (found.verdict, found.detail.rpartition("did this: ")[2]) == (WARNING, told)
+    maintain(here.cluster)
+    assert check_health(here.cluster)[3].verdict is OK
+
+
+def test_a_run_by_a_clock_ahead_of_this_one_is_told_so() -> None:
+    fine = maintenance_check(0, topic_count=1)
+    ahead = with_run(fine, a_run(ended_ms=T0_MS + 7 * 3_600_000), now_ms=T0_MS)
+    assert ahead.detail.endswith("; 7.0 h ahead of this clock a run did this: nothing")
+    assert "; 0.0 h ago" in with_run(fine, a_run(ended_ms=T0_MS + 60_000), now_ms=T0_MS).detail
+    failed = a_run(ended_ms=T0_MS, has_failed_otherwise=True)
+    assert with_run(maintenance_check(None, topic_count=1), failed, now_ms=T0_MS).verdict is WARNING

@@ -44,7 +44,8 @@ def assert_harmless(page: str) -> None:
     elements = Elements(page).found
     assert elements
     scripts = [attributes.get("src") for tag, attributes in elements if tag == "script"]
-    assert scripts == ["/static/htmx.min.js", "/static/uplot.min.js", "/static/console.js"]
+    assert [*scripts[:-1]] in ([], ["/static/htmx.min.js"], ["/static/uplot.min.js"])
+    assert scripts[-1] == "/static/console.js"
     assert {tag for tag, _ in elements} & {"img", "b", "iframe", "object", "embed", "style", "base"} == set()
     names = {name for _, attributes in elements for name in attributes}
     assert [name for name in names if name.startswith("on")] == []

@@ -66,15 +66,15 @@ def test_a_run_notes_what_it_did_and_one_that_did_nothing_writes_nothing(memory:
 
 def test_a_topic_that_failed_is_named_until_it_is_mended(memory: MemoryStore) -> None:
     cluster = with_topics(memory, "a", "b")
-    path = next(one.path for one in memory.list("topics/b/partition=0/"))
-    data = memory.read(path)
-    memory.delete([path])
+    files = {one.path: memory.read(one.path) for one in memory.list("topics/b/partition=0/")}
+    memory.delete([*files])
     assert maintain(cluster).failures
     [run] = read_runs(cluster)
     assert (run.failed_count, words(run)) == (1, "merged 11 files into 1")
     assert [(one.topic, one.failed) for one in run.topics] == [("b", True), ("a", False)]
     assert b"parquet" not in memory.read(MAINTENANCE_RUNS)
-    memory.put(path, data)
+    for path, data in files.items():
+        memory.put(path, data)
     maintain(cluster)
     assert [one.failed_count for one in read_runs(cluster)] == [0, 1]
 

@@ -127,11 +127,11 @@ class Fetcher:
     def _take_arrivals(self) -> bool:
         """Do without a round where all that there is to do was announced, and is little. False: make a round."""
         has_rested = self._due_ticks_ms > -math.inf and not (self._has_requests or self.is_limited)
-        if has_rested and not (self._changed or self._retry_ticks_ms or self._topics.is_opening):
-            if self._arrivals.take(self._epochs, turn=self._turn + 1, due_ticks_ms=self._due_ticks_ms):
-                self._turn, self._has_arrived = self._turn + 1, True
-                self._due_ticks_ms = min(self._due_ticks_ms, self._arrivals.due_ticks_ms)
-                return True
+        is_done = has_rested and not (self._changed or self._retry_ticks_ms or self._topics.is_opening)
+        if is_done and self._arrivals.take(self._epochs, turn=self._turn + 1, due_ticks_ms=self._due_ticks_ms):
+            self._turn, self._has_arrived = self._turn + 1, True
+            self._due_ticks_ms = min(self._due_ticks_ms, self._arrivals.due_ticks_ms)
+            return True
         self._due_ticks_ms, self._has_arrived = -math.inf, False
         return False
 

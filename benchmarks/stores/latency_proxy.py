@@ -153,6 +153,8 @@ def _is_open(idle: socket.socket) -> bool:
         idle.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
         return True
+    except OSError:  # it was reset
+        return False
     return False
 
 

@@ -45,6 +45,11 @@ class BoundedQueue(Generic[_T]):
         self._items.append(item)
         self._tell("get")
 
+    def put_last(self, item: _T) -> None:
+        """Append the last item, whatever the limit: nobody waits for one who may take no more."""
+        self._items.append(item)
+        self._tell("get")
+
     async def get(self) -> _T:
         """Take the first item, once there is one."""
         while not self._items:

@@ -142,8 +142,7 @@ class Connection:
         try:
             await asyncio.wait([answering, reading], return_when=asyncio.FIRST_COMPLETED)
             if reading.done():
-                with contextlib.suppress(asyncio.TimeoutError):  # a full queue of a client that reads nothing
-                    await asyncio.wait_for(self._answers.put(None), self._idle_s)
+                self._answers.put_last(None)  # the queue may be full, and answering end before it takes anything
                 await asyncio.wait([answering], timeout=self._idle_s)
         finally:
             await _end([reading, answering])
@@ -152,8 +151,9 @@ class Connection:
                     self._report(task.exception())
             self._silence.end()
             await self._forget_unanswered()
+            has_taken_all = _unsent_bytes(self._writer.transport) == 0  # before: what is lost and closed can't tell
             self._writer.close()
-            if not self._writer.transport.get_write_buffer_size():
+            if has_taken_all:
                 with contextlib.suppress(ConnectionError, asyncio.TimeoutError):
                     await asyncio.wait_for(self._writer.wait_closed(), 1)
             self._writer.transport.abort()  # what the client doesn't read would be kept for ever
@@ -204,6 +204,7 @@ class Connection:
             finally:
                 if not is_queued:
                     await self._budget.give_back(size)
+            del frame, answer  # whose bytes are given back once it is answered, which may be long before the next one
 
     def _check_size(self, size: int) -> None:
         """Raise ``WireError``: no frame has this size."""
@@ -290,20 +291,25 @@ class Connection:
         while (item := await self._answers.get()) is not None:
             if item.sent is not None:
                 await self._answer_sent(item, item.sent)
-                continue
-            try:
-                data = await self._carried_on(item)
-            finally:
-                await self._budget.give_back(item.size)
-            self._note_answered(item, time.monotonic())
-            if data is not None:
-                await self._write(data)
-            if self._authentication.has_failed:
-                return
+            else:
+                await self._answer_other(item)
+                if self._authentication.has_failed:
+                    return
+            del item  # nothing of it is kept until the next one comes
+
+    async def _answer_other(self, item: _Pending) -> None:
+        try:
+            data = await self._carried_on(item)
+        finally:
+            await self._budget.give_back(item.size)
+        self._note_answered(item, time.monotonic())
+        if data is not None:
+            await self._write(data)
 
     async def _carried_on(self, item: _Pending) -> Frame | None:
+        answer, item.answer = item.answer, None  # the request isn't kept while its answer is written
         try:
-            return None if item.answer is None else await item.answer()
+            return None if answer is None else await answer()
         except SparklogError as error:  # what no part of the answer can say
             is_away = error.retriable and isinstance(error, (StoreError, KafkaTimeoutError))
             kind = UnavailableError if is_away else WireError
@@ -347,8 +353,16 @@ class Connection:
         for part in parts:
             self._backend.figures.sent_bytes += len(part)
             transport.write(part)
-            if transport.get_write_buffer_size() or transport.is_closing():
+            if _unsent_bytes(transport) != 0 or transport.is_closing():
                 await asyncio.wait_for(self._writer.drain(), self._idle_s)
+
+
+def _unsent_bytes(transport: asyncio.WriteTransport) -> int | None:
+    """Bytes that the system hasn't taken yet; None: the connection is lost."""
+    try:
+        return transport.get_write_buffer_size()
+    except AttributeError:  # of TLS, which has let go of its connection: in Python 3.10 as soon as it is lost
+        return None
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:

@@ -83,7 +83,8 @@ class FrameReader(asyncio.StreamReader):
             self._news = None
 
     def _resume(self) -> None:
-        if self._is_paused and self._receiving is not None:
+        # TLS of Python 3.10 can't resume what is lost; and nothing more would come.
+        if self._is_paused and self._receiving is not None and not self._is_over and self._error is None:
             self._is_paused = False
             self._receiving.resume_reading()
 
@@ -93,6 +94,9 @@ class FrameReader(asyncio.StreamReader):
         taken = bytes(memoryview(self._ahead)[self._at : end])
         if end == len(self._ahead):
             self._ahead.clear()
+            end = 0
+        elif end > 2 * _SHARED_BYTES:  # a large request: the first bytes of the next one don't keep its memory
+            del self._ahead[:end]
             end = 0
         self._at = end
         if self._is_paused and len(self._ahead) - end <= _SHARED_BYTES:

@@ -87,7 +87,8 @@ class LocalStore(ObjectStore):
 
     def _targets(self, paths: Sequence[str]) -> list[bytes]:
         """The files of objects as the system names them. Raises ``InvalidArgumentError``."""
-        if not is_path("/".join(paths)):  # whose parts are those of all of them
+        joined = "/".join(paths)  # whose parts are those of all of them, but for an end of line at the end of a name
+        if "\n" in joined or not is_path(joined):
             for path in paths:
                 check_path(path)
         root = self._root_bytes

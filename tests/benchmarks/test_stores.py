@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import select
+import socket
+import struct
 import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -17,7 +20,7 @@ from benchmarks.report import Report
 from benchmarks.stores import delayed_s3, suite
 from benchmarks.stores.figures import TARGETS, add_targets, cost_cells
 from benchmarks.stores.http_messages import answer_needs, message_needs, operation_of
-from benchmarks.stores.latency_proxy import LatencyProxy, control, serve
+from benchmarks.stores.latency_proxy import LatencyProxy, _is_open, control, serve
 from benchmarks.stores.prices import EXPRESS, STANDARD, Prices, dollars, prices_of
 from benchmarks.stores.sustained import send_batch_sustained, send_sustained
 from tests.scripted_server import HANG_UP, Reply, ScriptedServer, scripted_server
@@ -112,6 +115,21 @@ def test_where_the_server_hangs_up_so_does_the_proxy(server, proxy):
     client.close()
     counts = control(proxy)
     assert (counts["PUT"], counts["lost"]) == (1, 1)
+
+
+@pytest.mark.parametrize("is_reset", [True, False])
+def test_an_idle_connection_that_the_server_has_ended_isnt_open(is_reset):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        socket.create_connection(listening.getsockname()) as idle,
+    ):
+        accepted, _ = listening.accept()
+        assert _is_open(idle)
+        if is_reset:
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        accepted.close()
+        select.select([idle], [], [], 60)
+        assert not _is_open(idle)
 
 
 def test_requests_of_a_measured_block_are_its_own(server, proxy, monkeypatch):

@@ -49,6 +49,20 @@ def test_who_waits_goes_on_when_there_is_something_or_room():
     asyncio.run(play())
 
 
+def test_the_last_item_needs_no_room():
+    async def play():
+        queue: BoundedQueue[int | None] = BoundedQueue(1)
+        await queue.put(1)
+        queue.put_last(None)
+        assert [await queue.get(), await queue.get()] == [1, None]
+        getting = asyncio.ensure_future(queue.get())
+        await asyncio.sleep(0)
+        queue.put_last(None)
+        assert await asyncio.wait_for(getting, 60) is None
+
+    asyncio.run(play())
+
+
 def test_a_wait_that_is_given_up_loses_nothing():
     async def play():
         queue: BoundedQueue[int] = BoundedQueue(1)

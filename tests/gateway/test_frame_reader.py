@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -14,16 +15,19 @@ from sparklog.gateway.frame_reader import FrameReader, new_protocol
 
 
 class Transport(asyncio.Transport):
-    """Receives nothing while it is paused."""
+    """Receives nothing while it is paused; what is lost can't go on, as with TLS in Python 3.10."""
 
     def __init__(self):
         super().__init__()
         self.is_paused = False
+        self.is_lost = False
 
     def pause_reading(self):
         self.is_paused = True
 
     def resume_reading(self):
+        if self.is_lost:
+            raise AttributeError("'NoneType' object has no attribute 'resume_reading'")
         self.is_paused = False
 
     def is_closing(self):
@@ -221,5 +225,44 @@ def test_a_client_that_is_faster_than_its_requests_are_read_is_held_up():
             await asyncio.sleep(0)
         assert [await asyncio.wait_for(client.read(), 60) for _ in sent] == sent
         await sending
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_requests_that_had_come_are_read_though_their_client_has_gone(is_whole):
+    async def play():
+        client, sent = Client(), frames([60_000] * 3)
+        data = joined(sent)[: None if is_whole else -1]
+        for start in range(0, len(data), 65_536):  # at once, before anybody reads
+            piece = data[start : start + 65_536]
+            client.room()[: len(piece)] = piece
+            client.protocol.buffer_updated(len(piece))
+        assert client.transport.is_paused
+        client.transport.is_lost = True
+        client.protocol.connection_lost(None)
+        found = []
+        with pytest.raises(asyncio.IncompleteReadError):
+            while True:
+                found.append(await asyncio.wait_for(client.read(), 60))
+        assert found == (sent if is_whole else sent[:2])
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("size", [200_000, 5_000_000])
+def test_the_first_byte_of_the_next_frame_keeps_no_memory_of_the_one_before(size):
+    async def play():
+        client, (sent, following) = Client(), frames([size, 20])
+        data = joined([sent, following])
+        begun, rest = data[: size + 5], data[size + 5 :]
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(frame_reader, "_DIRECT_BYTES", 0)  # so that it comes among what is read ahead
+            reading = asyncio.ensure_future(client.read())
+            await client.send(begun, 65_536)
+            assert await asyncio.wait_for(reading, 60) == sent
+        assert sys.getsizeof(client.reader._ahead) < 65_536
+        await client.send(rest, 65_536)
+        assert await asyncio.wait_for(client.read(), 60) == following
 
     asyncio.run(play())

@@ -755,7 +755,7 @@ def test_blocks_of_files_are_used_again_once_no_view_of_them_is_left(core, tmp_p
 
 
 @pytest.mark.parametrize(
-    "paths", [["a", "../b"], ["", "a"], ["a/", "b"], ["a", "/b"], ["c\\b", "a"], ["a", "b\0", "c"]]
+    "paths", [["a", "../b"], ["", "a"], ["a/", "b"], ["a", "/b"], ["c\\b", "a"], ["a", "b\0", "c"], ["a/\n", "b"]]
 )
 def test_a_name_that_may_not_be_is_told_among_many(tmp_path, paths):
     store = LocalStore(tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -65,7 +66,7 @@ class Waiting(Connection):
         """The frames that were read."""
         figures = GatewayFigures()
         settings = GatewaySettings()
-        backend = SimpleNamespace(settings=settings, figures=figures, log_repeats=Repeats(), users=None)
+        backend: Any = SimpleNamespace(settings=settings, figures=figures, log_repeats=Repeats(), users=None)
         self.figures = figures
         super().__init__(backend, ByteBudget(settings.queued_bytes, figures), reader, writer)
 

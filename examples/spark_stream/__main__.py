@@ -25,7 +25,11 @@ from sparklog.log import open_cluster
 PARTITIONS = 3
 REPOSITORY = Path(__file__).parent.parent.parent
 KILL_AFTER_S = (0.5, 6.0)
-"""So long after its queries began the job is killed, at random."""
+"""So long after its queries have planned their first micro-batches the job is killed, at random. Before that Spark
+itself may refuse to go on: a query with state whose checkpoint has no micro-batch yet must not find any files there."""
+PLANNED_S = 60.0
+"""They have so long for that."""
+QUERIES = ("alerts", "counts")
 
 
 def main() -> int:
@@ -89,6 +93,8 @@ def run(
         process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=said, text=True)
         with process:
             started = process.stdout is not None and process.stdout.readline().strip() == STARTED
+            if started and kill_after_s is not None:
+                wait_until_planned(checkpoints, process)
             try:
                 process.wait(kill_after_s if started else None)
             except subprocess.TimeoutExpired:
@@ -98,6 +104,20 @@ def run(
             said.seek(0)
             raise SystemExit(f"the job failed with exit code {process.returncode}:\n{said.read()}")
     return True
+
+
+def wait_until_planned(checkpoints: Path, process: subprocess.Popen[str]) -> None:
+    """Wait until each query has planned a micro-batch, or the job has ended.
+
+    Raises:
+        SystemExit: that takes longer than :data:`PLANNED_S`.
+    """
+    latest_s = time.monotonic() + PLANNED_S
+    while process.poll() is None and not all((checkpoints / name / "offsets" / "0").exists() for name in QUERIES):
+        if time.monotonic() > latest_s:
+            process.kill()
+            raise SystemExit(f"the queries {', '.join(QUERIES)} have planned no micro-batch in {PLANNED_S:.0f} s")
+        time.sleep(0.05)
 
 
 def report(found: list[Findings]) -> int:

@@ -339,4 +339,5 @@ def test_what_is_taken_by_itself_is_what_rounds_find(steps):
         told.take_told()
         other.run()
         assert seen(told) == seen(other)
-    assert told.looks == 0  # the last record arrived by itself
+    if all(kind != "trim" for kind, _ in steps):  # a round resets a position below the log start
+        assert told.looks == 0  # the last record arrived by itself

@@ -96,6 +96,20 @@ def test_a_dashboard_is_whole(path: Path) -> None:
         )
 
 
+def test_grafana_is_provisioned_with_what_is_there() -> None:
+    """What each variable stands for is in the page; the folder of dashboards has no other JSON."""
+    folder, page = (
+        REPOSITORY / "deploy" / "grafana" / "provisioning",
+        (REPOSITORY / "docs" / "monitoring.md").read_text(),
+    )
+    texts = {path.parent.name: path.read_text() for path in folder.rglob("*.yml")}
+    assert {"type: prometheus", "url: $SPARKLOG_PROMETHEUS"} <= set(map(str.strip, texts["datasources"].splitlines()))
+    assert {"type: file", "path: $SPARKLOG_DASHBOARDS"} <= set(map(str.strip, texts["dashboards"].splitlines()))
+    assert "`SPARKLOG_PROMETHEUS`" in page
+    assert "`SPARKLOG_DASHBOARDS`" in page
+    assert [*(REPOSITORY / "deploy" / "grafana").rglob("*.json")] == DASHBOARDS
+
+
 def test_gateways_are_scraped_where_somebody_takes_them_in() -> None:
     """A critical alert fires for a job whose target isn't there."""
     text = (PROMETHEUS / "prometheus.yml").read_text()

@@ -218,6 +218,7 @@ def consume(side: Broker, topic: str, *, count: int, value_size: int) -> Usage:
 
 def consume_new(side: Broker, *, count: int, value_size: int) -> Usage:
     topic = filled(side, count=count, value_size=value_size)
+    os.sync()  # what was written doesn't go to the disk while it is read, as with the peer's topic, which is older
     usage = consume(side, topic, count=count, value_size=value_size)
     kafka_delete(side.bootstrap, topic)
     return usage

@@ -10,7 +10,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
-__all__ = ["as_json", "as_text", "utf8_text", "with_text"]
+__all__ = ["as_json", "as_text", "counted", "utf8_text", "with_text"]
 
 
 def as_text(value: Any) -> str:
@@ -67,3 +67,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     return _iso(value) if isinstance(value, datetime | date | time) else str(value)
+
+
+def counted(number: int, noun: str, plural: str = "", *, by_thousands: bool = False) -> str:
+    """A number of things, such as "1 file" and "2000 files".
+
+    Args:
+        plural: where that isn't the noun and an s.
+        by_thousands: "2,000 files".
+    """
+    return f"{number:{',' if by_thousands else ''}} {noun if number == 1 else plural or f'{noun}s'}"

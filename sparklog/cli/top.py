@@ -12,6 +12,7 @@ from sparklog.cli.exporter import watch_opener
 from sparklog.cli.options import connection_options
 from sparklog.cli.output import as_json, is_terminal, print_table
 from sparklog.cli.signals import stopped_by_signals
+from sparklog.texts import counted
 
 if TYPE_CHECKING:
     from sparklog.observe import ClusterFigures
@@ -138,9 +139,9 @@ def _headline(status: WatchStatus) -> str:
     unfinished = sum(one.is_overdue(now_ms=figures.now_ms) for one in figures.transactions)
     parts = [
         figures.uri,
-        _count(len(figures.topics), "topic"),
-        _count(len(figures.groups), "group"),
-        _count(unfinished, "overdue transaction"),
+        counted(len(figures.topics), "topic"),
+        counted(len(figures.groups), "group"),
+        counted(unfinished, "overdue transaction"),
         f"{len(figures.problems)} unreadable",
         f"look {figures.took_ms:.0f} ms" if not figures.is_part else "the first look is under way",
     ]
@@ -204,10 +205,6 @@ def _as_plain(before: ClusterFigures | None, status: WatchStatus) -> dict[str, o
         if now is None
         else [{"kind": one.kind, "name": one.name, "error": str(one.error)} for one in now.problems],
     }
-
-
-def _count(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def _rate(rate: float | None) -> str:

@@ -13,6 +13,7 @@ from sparklog.cli.options import admin_of, complete_topics, confirm_deletion, co
 from sparklog.cli.output import as_json, print_table
 from sparklog.cli.schemas import SCHEMA_HELP, schema_argument
 from sparklog.errors import InvalidRecordError, TopicAlreadyExistsError
+from sparklog.texts import counted
 
 if TYPE_CHECKING:
     from sparklog.admin import TopicDescription
@@ -187,15 +188,11 @@ def sequence(ctx: click.Context, name: str, json_: bool) -> None:
             )
         )
     else:
-        click.echo(f"sequenced {_count(result.record_count, 'record')} of {_count(result.sequenced_count, 'file')}")
+        click.echo(f"sequenced {counted(result.record_count, 'record')} of {counted(result.sequenced_count, 'file')}")
         if result.refused:
             print_table(["file", "refused because"], sorted(result.refused.items()))
     if result.refused:
-        raise InvalidRecordError(f"topic {name!r}: {_count(len(result.refused), 'file')} can't be sequenced")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+        raise InvalidRecordError(f"topic {name!r}: {counted(len(result.refused), 'file')} can't be sequenced")
 
 
 def _settings(topic: TopicDescription, *, all_: bool) -> Mapping[str, Any]:

@@ -10,11 +10,13 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparklog.errors import InvalidTopicError, ObjectNotFoundError, SparklogError
 from sparklog.log.cluster import Cluster
 from sparklog.paths import MAINTENANCE_RUNS, check_topic_name
+from sparklog.texts import counted
 
 if TYPE_CHECKING:
     from sparklog.compaction.reports import MaintenanceReport, TopicMaintenance
@@ -33,6 +35,7 @@ _LAST_MS = 253_402_300_800_000
 _LOGGER = logging.getLogger("sparklog.compaction")
 _CANT_BE_READ = "%s/%s can't be read: %s"
 _CANT_BE_WRITTEN = "%s/%s can't be written: %s"
+_counted = partial(counted, by_thousands=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +77,7 @@ class TopicWork:
     topic: str
     work: Work
     failed: bool = False
-    """Did a step fail? The run has told why."""
+    """Did a step fail? The report of the run says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,21 +116,21 @@ def words(done: RunSummary | Work) -> str:
     """The work in words; empty for nothing."""
     work = done.work if isinstance(done, RunSummary) else done
     found = [
-        (work.sequenced_files, f"gave offsets to {_count(work.sequenced_files, 'file')}"),
-        (work.retention_files, f"removed {_count(work.retention_files, 'file')} by retention"),
+        (work.sequenced_files, f"gave offsets to {_counted(work.sequenced_files, 'file')}"),
+        (work.retention_files, f"removed {_counted(work.retention_files, 'file')} by retention"),
         (
             work.compacted_files,
-            f"compacted {_count(work.compacted_files, 'file')}, dropping {_count(work.dropped_records, 'record')}",
+            f"compacted {_counted(work.compacted_files, 'file')}, dropping {_counted(work.dropped_records, 'record')}",
         ),
-        (work.merged_files, f"merged {_count(work.merged_files, 'file')} into {work.merged_into:,}"),
-        (work.checkpoints, f"wrote {_count(work.checkpoints, 'checkpoint')}"),
-        (work.deleted_files, f"deleted {_count(work.deleted_files, 'file')}"),
-        (work.deleted_entries, f"deleted {_count(work.deleted_entries, 'log entry', 'log entries')}"),
+        (work.merged_files, f"merged {_counted(work.merged_files, 'file')} into {work.merged_into:,}"),
+        (work.checkpoints, f"wrote {_counted(work.checkpoints, 'checkpoint')}"),
+        (work.deleted_files, f"deleted {_counted(work.deleted_files, 'file')}"),
+        (work.deleted_entries, f"deleted {_counted(work.deleted_entries, 'log entry', 'log entries')}"),
     ]
     if isinstance(done, RunSummary):
         found += [
-            (done.finished_transactions, f"finished {_count(done.finished_transactions, 'transaction')}"),
-            (done.expired_offsets, f"let {_count(done.expired_offsets, 'offset')} of groups expire"),
+            (done.finished_transactions, f"finished {_counted(done.finished_transactions, 'transaction')}"),
+            (done.expired_offsets, f"let {_counted(done.expired_offsets, 'offset')} of groups expire"),
         ]
     return ", ".join(text for number, text in found if number)
 
@@ -138,7 +141,7 @@ def summary_of(report: MaintenanceReport, *, ended_ms: int, took_ms: float) -> R
     total = Work()
     for one in works:
         total = total.plus(one.work)
-    told = [one for one in works if one.failed or words(one.work)]
+    named = [one for one in works if one.failed or words(one.work)]
     return RunSummary(
         ended_ms=ended_ms,
         took_ms=int(took_ms),
@@ -151,7 +154,7 @@ def summary_of(report: MaintenanceReport, *, ended_ms: int, took_ms: float) -> R
         finished_transactions=sum(one.action.value != "nothing" for one in report.transactions if one.error is None),
         expired_offsets=sum(one.expired_offsets for one in report.groups),
         work=total,
-        topics=tuple(sorted(told, key=lambda one: (not one.failed, -one.work.file_count, one.topic))[:_MOST_TOPICS]),
+        topics=tuple(sorted(named, key=lambda one: (not one.failed, -one.work.file_count, one.topic))[:_MOST_TOPICS]),
     )
 
 
@@ -182,8 +185,8 @@ def note_run(cluster: Cluster, run: RunSummary, *, if_last_failed: bool = False)
     """Let a run be known, beside the newest others. A GET and a PUT. What fails is logged.
 
     Args:
-        if_last_failed: only where the newest run that is known has failed: for one that has nothing else to tell than
-            that it didn't. A GET where it hasn't.
+        if_last_failed: only where the newest run that is known has failed: for a run of which nothing else is to be
+            known than that it didn't. A GET where it hasn't.
     """
     uri = cluster.store.uri
     try:
@@ -249,7 +252,3 @@ def _number(value: Any, *, below: int = _MOST_NUMBER) -> int:
     if type(value) is not int or not 0 <= value < below:
         raise ValueError(f"expected a number from 0 to {below}")
     return value
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or f'{one}s'}"

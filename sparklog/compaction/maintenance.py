@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 _LOGGER = logging.getLogger("sparklog.compaction")
-_CANT_BE_TOLD = "what a run of maintenance did isn't recorded"
+_NOT_RECORDED = "what a run of maintenance did isn't recorded"
 _TOPICS_AT_ONCE = 16
 """Topics that are loaded at once: each keeps its state in memory while it waits for its turn to be rewritten."""
 
@@ -219,7 +219,7 @@ def _note_run(run: MaintenanceRun, report: MaintenanceReport, *, is_noted: bool,
     except SparklogError:  # the store's time, which each step has met
         return
     except Exception:  # a defect: the run is done, and its report tells more than the summary
-        _LOGGER.exception(_CANT_BE_TOLD)
+        _LOGGER.exception(_NOT_RECORDED)
 
 
 def _check_topic(cluster: Cluster, name: str) -> None:

@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 
 
 class BoundedQueue(Generic[_T]):
-    """First in, first out. Where nobody has to wait, nobody is told, unlike in ``asyncio.Queue``."""
+    """First in, first out. Nothing is done to wake a task where none waits, unlike in ``asyncio.Queue``."""
 
     def __init__(self, limit: int) -> None:
         """``limit``: items that it holds."""
@@ -28,14 +28,14 @@ class BoundedQueue(Generic[_T]):
 
     def take_first(self) -> _T:
         """Take what :attr:`first` is."""
-        self._tell("put")
+        self._wake("put")
         return self._items.popleft()
 
     def take_all(self) -> list[_T]:
         """Take all that is there."""
         taken = [*self._items]
         self._items.clear()
-        self._tell("put")
+        self._wake("put")
         return taken
 
     async def put(self, item: _T) -> None:
@@ -43,12 +43,12 @@ class BoundedQueue(Generic[_T]):
         while len(self._items) >= self._limit:
             await self._wait("put")
         self._items.append(item)
-        self._tell("get")
+        self._wake("get")
 
     def put_last(self, item: _T) -> None:
         """Append the last item, whatever the limit: nobody waits for one who may take no more."""
         self._items.append(item)
-        self._tell("get")
+        self._wake("get")
 
     async def get(self) -> _T:
         """Take the first item, once there is one."""
@@ -63,6 +63,6 @@ class BoundedQueue(Generic[_T]):
         finally:
             self._changed.pop(what, None)
 
-    def _tell(self, who: str) -> None:
+    def _wake(self, who: str) -> None:
         if self._changed and (waiting := self._changed.get(who)) is not None and not waiting.done():
             waiting.set_result(None)

@@ -68,9 +68,9 @@ class FrameReader(asyncio.StreamReader):
         if len(self._ahead) > 2 * _SHARED_BYTES and self._receiving is not None and not self._is_paused:
             self._is_paused = True
             self._receiving.pause_reading()
-        self._tell()
+        self._wake()
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
@@ -122,7 +122,7 @@ class FrameReader(asyncio.StreamReader):
         return size, key
 
     def take_frame(self, size: int) -> memoryview | None:
-        """Take the frame of which :meth:`head` has told; None, and nothing is taken: it isn't here as a whole."""
+        """Take the frame that :meth:`head` has described; None: it isn't here as a whole, and nothing is taken."""
         if len(self._ahead) - self._at - 4 < size:
             return None
         self._at += 4
@@ -163,17 +163,17 @@ class FrameReader(asyncio.StreamReader):
         self._left = self._left[size:]
         if not self._left:
             self._left = None  # what comes before the next frame is asked for is kept
-            self._tell()
+            self._wake()
 
     def feed_eof(self) -> None:
         """Nothing more will come."""
         self._is_over = True
-        self._tell()
+        self._wake()
 
     def set_exception(self, exc: Exception) -> None:
         """Have reading fail."""
         self._error = exc
-        self._tell()
+        self._wake()
 
 
 class _Protocol(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):

@@ -155,7 +155,7 @@ class _Round:
         self._settle(waiting, [refused] * len(waiting))
 
     def _settle(self, waiting: Sequence[_Waiting], results: Sequence[int | Answer]) -> None:
-        """Tell requests where their records are, or the answers to them."""
+        """Give requests the offsets of their records, or the answers to them."""
         unanswered = self._unanswered
         for one, result in zip(waiting, results, strict=True):
             sent = one.sent

@@ -99,9 +99,8 @@ class Checkpoints:
             created: did this process create the entry? Off: another one did, which published what this one had
                 announced or decided, and the checkpoint is for that one.
         """
-        state.checkpoint_version = max(
-            state.checkpoint_version, self._known.version
-        )  # what entries carry depends on it
+        # What entries carry depends on it.
+        state.checkpoint_version = max(state.checkpoint_version, self._known.version)
         newest = self._newest = _Committed(
             log=state.log,
             version=state.position.version,

@@ -96,9 +96,9 @@ def with_run(check: HealthCheck, run: RunSummary, *, now_ms: int) -> HealthCheck
     when = f"{abs(age_ms) / 3_600_000:.1f} h {'ahead of this clock' if age_ms < -_AHEAD_MS else 'ago'}"
     failed = [f"{run.failed_count} topic{'' if run.failed_count == 1 else 's'} failed"] if run.failed_count else []
     failed += ["steps of the cluster failed"] if run.has_failed_otherwise else []
-    told = ", ".join([words(run) or "nothing", *failed])
+    done = ", ".join([words(run) or "nothing", *failed])
     verdict = Verdict.WARNING if run.has_failed and check.verdict is Verdict.OK else check.verdict
-    return replace(check, verdict=verdict, detail=f"{check.detail}; {when} a run did this: {told}")
+    return replace(check, verdict=verdict, detail=f"{check.detail}; {when} a run did this: {done}")
 
 
 def _timed(cluster: Cluster, name: str, check: Callable[[], HealthCheck]) -> HealthCheck:

@@ -113,7 +113,7 @@ class Batch(ABC):
         self.drop_records()
         with self._lock:
             self.outcome = outcome
-            watching, self._watching = self._watching, []
+            watching = self._take_watching()
         self._progress.notify_all()
         for callback in watching:
             callback()
@@ -149,15 +149,16 @@ class Batch(ABC):
         with self._lock:
             self._uploaded, self._keep = outcome, keep
             is_awaited = bool(self._waiting)
+            watching = self._take_watching()
         self._progress.notify_all()
-        self._notify_watching()
-        return is_awaited
-
-    def _notify_watching(self) -> None:
-        with self._lock:
-            watching, self._watching = self._watching, []
         for callback in watching:
             callback()
+        return is_awaited
+
+    def _take_watching(self) -> list[Callable[[], None]]:
+        """The callbacks that are due, each once. Under the lock."""
+        watching, self._watching = self._watching, []
+        return watching
 
     def fail_after_fork(self, error: SparklogError) -> None:
         """Fail it, in a forked child: whoever waits there would wait for ever."""

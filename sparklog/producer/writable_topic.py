@@ -80,7 +80,7 @@ class WritableTopic:
         self._metrics = metrics
         self._encoding: tuple[TopicHead | None, ValueEncoding | None] = (None, None)
         """The newest, and the head that it was made for, or that has the same schemas and settings."""
-        self._told: tuple[TopicHead | None, bool] = (None, False)
+        self._limited_by: tuple[TopicHead | None, bool] = (None, False)
         """The topic as it was when the queue was told of it, and whether it was gone."""
         self._update_queue()
 
@@ -279,10 +279,10 @@ class WritableTopic:
 
     def _update_queue(self) -> None:
         """Tell the queue how large records may be, and by which schema it may take dicts."""
-        head, (known, was_gone) = self.head, self._told
+        head, (known, was_gone) = self.head, self._limited_by
         if known is not None and (known.config, known.schemas, was_gone) == (head.config, head.schemas, self.is_gone):
             return
-        self._told = head, self.is_gone
+        self._limited_by = head, self.is_gone
         config = self._config
         limit = min(config.max_request_size, config.buffer_memory, self.max_message_bytes)
         self._queue.max_record_bytes = -1 if self.is_gone else limit

@@ -293,8 +293,4 @@ def _size(data: Any) -> int:
 
 
 def _size_of_all(found: Iterable[Any]) -> int:
-    size_bytes = 0
-    for data in found:  # without a generator: this is done for each small commit
-        if data is not None:
-            size_bytes += data.nbytes if isinstance(data, memoryview) else len(data)
-    return size_bytes
+    return sum([_size(data) for data in found if data is not None])  # a list: this is done for each small commit

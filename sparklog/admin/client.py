@@ -104,7 +104,7 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
     def list_topics(self) -> list[str]:
         """The names of the topics, sorted.
 
-        Costs one listing, and one look at the newest commit of each, 32 at a time: that tells which are deleted.
+        Costs one listing, and one look at the newest commit of each, 32 at a time: that shows which are deleted.
         """
         return topic_names(self._cluster())
 
@@ -187,8 +187,8 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
     def sequence(self, topic: str, *, timeout_ms: float | None = None) -> SequencingResult:
         """Give offsets to what other Delta writers added to a topic without: only then readers see it.
 
-        Nobody needs to call this: consumers and producers of the topic that meet such files do the same, soon
-        afterwards. It is for whoever wants to know when it is done, or why it isn't: a file that can't be sequenced
+        This call isn't needed: consumers and producers of the topic that detect such files do the same, soon
+        afterwards. It shows when it is done, or why it isn't: a file that can't be sequenced
         stays as it is, and hinders no other.
 
         Args:
@@ -227,7 +227,7 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
         """The names of the consumer groups, sorted: those that have members, offsets, or had members.
 
         Costs a LIST, and for each group a LIST and a GET, or two LISTs and a GET where it never had members, 32 groups
-        at a time: that tells which are deleted.
+        at a time: that shows which are deleted.
         """
         return group_names(self._cluster())
 
@@ -257,11 +257,11 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """The committed offsets of a group, sorted by partition; a partition without a commit isn't there.
 
-        What was committed for a topic that was deleted since isn't told, nor as one of a topic that was created anew.
+        Offsets of a topic that was deleted since aren't returned, nor as those of a topic that was created anew.
         A group that isn't there has committed nothing.
 
         Args:
-            partitions: to tell of; all by default.
+            partitions: whose offsets to return; all by default.
         """
         deciding = self._deciding(self._bound_ms(None))
         committed = administration.committed_offsets(self._cluster(), check_group(group), deciding)
@@ -297,7 +297,7 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
         Args:
             to: ``ResetTo("earliest")``, ``ResetTo("shift", -10)``, …, or an offset for each partition.
             partitions: by default all for which the group has committed something, or those that ``to`` names.
-            dry_run: only tell what would be done, and raise what doing it would raise.
+            dry_run: only return the result, and raise the errors of the real change.
         Returns:
             What becomes of each partition, sorted.
         Raises:
@@ -390,8 +390,8 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
     def abort_transaction(self, transactional_id: str, *, timeout_ms: float | None = None) -> None:
         """Abort the transaction of an id: none that was open when this was called can be committed afterwards.
 
-        Its producer gets a ``TransactionAbortableError`` that tells who did it; it stays usable. Whether one is open
-        nobody can tell: where none is, the next one of a producer that lives is aborted. To be rid of the producer,
+        Its producer gets a ``TransactionAbortableError`` that names the cause; it stays usable. Whether one is open
+        is unknown: where none is, a live producer's next transaction is aborted. To be rid of the producer,
         too, start another with the same id.
 
         Raises:
@@ -405,7 +405,7 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
     def recover_transactions(self, *, timeout_ms: float | None = None) -> list[Recovered]:
         """Finish every transaction that is decided, and abort those that are past their ``transaction_timeout_ms``.
 
-        Nobody needs to call this for the sake of order: the next producer with the same id, consumers that are idle
+        This call isn't needed for correctness: the next producer with the same id, consumers that are idle
         and new owners of partitions do the same for what concerns them.
 
         Args:

@@ -45,7 +45,7 @@ def each(items: Mapping[str, S], act: Callable[[str, S], T]) -> dict[str, T]:
     fail in the same way.
 
     Raises:
-        The error of the first that failed. Its message tells which others were done, failed or were not tried.
+        The error of the first that failed. Its message says which others were done, failed or were not tried.
     """
     done: dict[str, T] = {}
     errors: dict[str, Exception] = {}

@@ -89,7 +89,7 @@ class ConfigEntry:
     """In force: the one that was set, or the default."""
     default: Value
     is_default: bool
-    """Nobody set it."""
+    """It was not set."""
     provided_by_store: bool
     """Recorded as Kafka would; the object store itself provides what it asks for."""
 

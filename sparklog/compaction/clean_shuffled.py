@@ -47,7 +47,7 @@ class Layout:
     reads: tuple[FileRange, ...]
     """The same files in smaller pieces: the keys of each are read at once."""
     group_bits: int
-    """By so many bits a position is shifted to tell its group."""
+    """The number of bits by which a position is shifted to get its group."""
     due_tombstones_end: int
     """Tombstones below this offset go."""
     compression: str

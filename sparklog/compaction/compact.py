@@ -89,7 +89,7 @@ class CompactReport:
 
     topic: str
     compacts: bool
-    """False: its ``cleanup.policy`` is without ``compact``, there is nothing to tell."""
+    """False: its ``cleanup.policy`` lacks ``compact``, so there are no results."""
     partitions: tuple[CleanedPartition, ...]
     """By number; those with files."""
     delta_version: int

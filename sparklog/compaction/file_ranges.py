@@ -69,12 +69,12 @@ class FileUnit:
     record_count: int
     """0 for a file that can't be read, see :attr:`is_known`."""
     largest_timestamp_ms: int
-    """The largest timestamp of its records; where a file doesn't tell, when it was written. Source: Kafka
+    """The largest timestamp of its records; where a file has none, when it was written. Source: Kafka
     ``LogSegment.largestTimestamp``."""
     smallest_timestamp_ms: int
-    """The smallest timestamp of its records; where a file doesn't tell, when it was written."""
+    """The smallest timestamp of its records; where a file has none, when it was written."""
     is_known: bool
-    """Do all its files tell the offsets of their records? Who can't tell them must not be removed or rewritten."""
+    """Are the offsets of all its files known? A file of unknown offsets must not be removed or rewritten."""
 
     @classmethod
     def of(cls, segments: Iterable[Segment]) -> FileUnit:
@@ -105,7 +105,7 @@ class FileUnit:
 
     @property
     def has_stats(self) -> bool:
-        """Do its files also tell their timestamps?"""
+        """Are the timestamps of its files also known?"""
         return all(segment.has_stats for segment in self.segments)
 
 

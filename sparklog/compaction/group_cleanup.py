@@ -68,7 +68,7 @@ def expire_group(
 ) -> GroupReport:
     """Forget what is past its time in one group.
 
-    A group whose members all died is told to be empty, by a generation that says so: from then on its time counts.
+    A group whose members all died is declared empty by a generation: from then on its time counts.
 
     Args:
         now_ms: the store's time.

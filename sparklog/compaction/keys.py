@@ -26,7 +26,7 @@ class LatestOffsets:
 
     def __init__(self) -> None:
         self._tables = [pa.table({"key": pa.array([], pa.binary()), "offset": pa.array([], pa.int64())})]
-        """One; or more, and the hash of a key tells which."""
+        """One; or more, of which the hash of a key chooses one."""
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
 

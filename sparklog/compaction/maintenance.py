@@ -96,7 +96,7 @@ def maintain(
         topics: only these, each of which is looked at; then transactions and groups, which are the cluster's, are left
             alone. By default all, those that were deleted among them.
         policy: which files are worth being merged.
-        dry_run: change nothing, and tell what would be done as of now: what a step leaves for the next isn't foreseen.
+        dry_run: change nothing, and report what would be done now: effects of a step on the next aren't foreseen.
             Transactions are left alone, and ages are by this machine's clock: to ask for the store's takes a write.
         full: look at every topic, and search its folder.
         timeout_ms: for each commit.
@@ -218,7 +218,7 @@ def _note_run(run: MaintenanceRun, report: MaintenanceReport, *, is_noted: bool,
         note_run(run.cluster, found, if_last_failed=found.is_idle and not is_noted)
     except SparklogError:  # the store's time, which each step has met
         return
-    except Exception:  # a defect: the run is done, and its report tells more than the summary
+    except Exception:  # a defect: the run is done, and its report has more than the summary
         _LOGGER.exception(_NOT_RECORDED)
 
 

@@ -38,7 +38,7 @@ TOMBSTONE = "is_tombstone"
 """The column, made of others, that says whether a record is a tombstone."""
 PRODUCER = "producer"
 """A value for the compression: that of the first of the files, and snappy where that has none, as sequencing does.
-Source: Kafka ``compression.type``; that a file has no compression doesn't tell whether its writer wanted none."""
+Source: Kafka ``compression.type``; an uncompressed file doesn't show whether its writer wanted no compression."""
 _CODECS: Mapping[str, str] = {
     "none": "none",
     "uncompressed": "none",
@@ -134,7 +134,7 @@ class OpenRange:
         Args:
             once: forget each file that was read.
         Raises:
-            CorruptRecordError: a file is no Parquet, or its records aren't where the log tells.
+            CorruptRecordError: a file is no Parquet, or its records aren't where the log has them.
         """
         wanted = [name for name in columns if name != "headers" or self.has_headers()]
         last, size = -1, 0
@@ -375,7 +375,7 @@ def _conform(path: str, table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _to_read(file: pq.ParquetFile, schema: pa.Schema) -> list[str]:
-    """The columns of a file that a schema needs. Whether a record is a tombstone, one leaf of ``data`` tells."""
+    """The columns of a file that a schema needs. One leaf of ``data`` shows whether a record is a tombstone."""
     names = file.schema_arrow.names
     found = [name for name in schema.names if name in names]
     if TOMBSTONE in schema.names:

@@ -76,7 +76,7 @@ def optimize_topic(
 
     Args:
         timeout_ms: for each commit.
-        progress: is told after each range.
+        progress: is called after each range.
     Raises:
         NotATopicError: the table has columns of others; nothing was rewritten.
         InvalidConfigurationError: a setting isn't understood; nothing was rewritten.
@@ -111,7 +111,7 @@ def optimize_state(
 
     Args:
         rewrite_lock: is entered while records are read and written.
-        begins: is told the ranges before anything is done about them; what it raises is raised.
+        begins: is called with the ranges before they are merged; its errors are raised.
     """
     log = state.log
     if state.head.deleted:

@@ -120,7 +120,7 @@ def may_succeed_later(error: SparklogError) -> bool:
     """May a job that failed simply be run again, without anybody doing anything?
 
     A consumer may wait for a topic to be created, or for a file to become readable. A job that did would fail again and
-    again, and nobody would be told.
+    again, without an error.
     """
     return error.retriable and not isinstance(error, (UnknownTopicOrPartitionError, CorruptRecordError))
 

@@ -128,7 +128,7 @@ def maintain_topic(
 
     Args:
         search_ms: the store's time from which on vacuum is to search the topic's folder for files that nobody needs.
-        tell: is told the step that comes next.
+        tell: is called with the step that comes next.
     Returns:
         What became of it; None where there is no such topic.
     """
@@ -330,7 +330,7 @@ class _Steps:
 
     def _compacts(self, due: Sequence[CleanPlan]) -> None:
         """Raise where one of the partitions that are due is too much; asked before anything is committed, so that one
-        report tells of all partitions."""
+        report covers all partitions."""
         most = self._options.most_compacted_bytes
         if most is not None and any(plan.clean_bytes + plan.dirty_bytes > most for plan in due):
             raise _TooMuch

@@ -85,7 +85,7 @@ def vacuum_state(
     log_retention_ms = strict_config(log.table, metadata, [_LOG_RETENTION]).integer(_LOG_RETENTION)
     retention_ms = removed_age_ms(log.table, metadata)
     if retention_ms > deleted_file_retention_ms(log.table, metadata):
-        log_retention_ms = max(log_retention_ms, retention_ms)  # what a checkpoint has forgotten, the entries tell
+        log_retention_ms = max(log_retention_ms, retention_ms)  # entries keep what a checkpoint has dropped
     checkpoint = None
     if not dry_run:
         checkpoint, state = _write_checkpoint_if_worthwhile(state, run, timeout_ms=timeout_ms)

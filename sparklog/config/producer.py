@@ -129,7 +129,7 @@ def _check_transactional(values: dict[str, Any]) -> None:
 
 
 def _idempotence(values: Mapping[str, Any]) -> bool:
-    """Whether the producer is idempotent as Kafka would tell; sparklog's appends are so in any case."""
+    """Whether the producer is idempotent in Kafka's sense; sparklog's appends are so in any case."""
     asked: bool | None = values["enable_idempotence"]
     if asked is False:
         return False

@@ -113,7 +113,7 @@ class Api:
         return json_response({"topic": name, "version": version, "file_count": len(found), "files": files})
 
     def records(self, request: Request) -> Response:
-        """Records of a topic, an object a line; the last line tells how far the search came."""
+        """Records of a topic, an object a line; the last line says how far the search has read."""
         name = request.path_params["topic"]
         given = dict(request.query_params)
         shape, state = self._backend.shape_at(name, version_of(given))

@@ -167,7 +167,7 @@ class Backend:
 
     @property
     def is_over(self) -> bool:
-        """Has this console been told to end, and the time passed that it gives to answers that are under way?"""
+        """Was this console stopped, and has the time passed that it allows for answers under way?"""
         return self._ended_ms is not None and self._clock.ticks_ms() - self._ended_ms >= _GRACE_MS
 
     def ends_wait(self) -> Exception | None:

@@ -42,7 +42,7 @@ class CommitSummary:
     removed_files: int
     added_bytes: int
     added_records: int | None
-    """Records of the files that it added; None where one doesn't tell."""
+    """Records of the files that it added; None where the number of one is unknown."""
     is_rewrite: bool
     """Did it only write anew what was there?"""
     transactional_ids: tuple[str, ...]
@@ -55,7 +55,7 @@ class CommitSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionChange:
-    """A partition in two versions; offsets are None where a version doesn't tell."""
+    """A partition in two versions; offsets are None where a version has none."""
 
     partition: int
     start_before: int | None
@@ -95,7 +95,7 @@ class VersionsCompared:
     removed_files: int
     added_bytes: int
     settings: tuple[SettingChange, ...] | None
-    """Settings that differ; None where a version is another engine's, which doesn't tell."""
+    """Settings that differ; None where a version is another engine's, which has none."""
     schema_ids: tuple[int, int] | None
     """The newest schema of the values in each version, 0 for none; None as above. Ids of an earlier topic are its own:
     the topic that is there now has other schemas under them."""

@@ -34,7 +34,7 @@ class Shown:
     is_cut: bool = False
     """Is there more?"""
     note: str = ""
-    """A remark on what else the bytes tell, such as the schema's id in Confluent's framing."""
+    """A remark on further contents of the bytes, such as the schema's id in Confluent's framing."""
 
 
 def is_masked(name: str, masks: frozenset[str]) -> bool:
@@ -66,7 +66,7 @@ def shown(
         data: bytes, perhaps cut; a dict of a typed topic; None.
         size: of the whole, in bytes; -1 for a dict.
         how: one of :data:`DECODINGS`; what can't be read so is shown in hexadecimal digits.
-        masks: of what isn't JSON nothing is shown then, as nobody can tell what is in it.
+        masks: bytes that aren't JSON are then hidden whole, as their fields are unknown.
         pretty: whether it is spread over several lines, as on a page of its own.
         schema: of the bytes, if somebody has named one.
     """

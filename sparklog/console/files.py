@@ -1,4 +1,4 @@
-"""The live data files of a topic, as its log tells of them, newest first."""
+"""The live data files of a topic, as its log lists them, newest first."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class SearchJob:
 
         Args:
             open_search: loads the topic's log.
-            render: makes the answer of the steps; the search itself tells of its progress.
+            render: makes the answer of the steps; the search itself reports its progress.
             give_back: called at the end.
         """
         self._open = open_search

@@ -373,7 +373,7 @@ def find_record(
     """The record at an offset, in the newest version of the topic by default.
 
     Raises:
-        InvalidArgumentError: a version of which the log doesn't tell, or of another topic of the name.
+        InvalidArgumentError: a version that the log doesn't contain, or of another topic of the name.
         UnknownTopicOrPartitionError: no such topic or partition.
         ObjectNotFoundError: no such record: deleted, compacted away, or not yet there.
     """

@@ -33,7 +33,7 @@ HEADERS = {
 """Headers of every answer: no script but the console's own files runs, whatever a record holds."""
 
 _OPEN_PATHS = frozenset({"/healthz", "/readyz"})
-"""Probes carry no password; what they tell is in :class:`~sparklog.exporter.ExporterApp`."""
+"""Probes carry no password; their answers are described in :class:`~sparklog.exporter.ExporterApp`."""
 _READING = frozenset({"GET", "HEAD"})
 
 

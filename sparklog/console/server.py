@@ -1,4 +1,4 @@
-"""Serves a console until it is told to end."""
+"""Serves a console until it is stopped."""
 
 from __future__ import annotations
 

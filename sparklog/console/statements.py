@@ -55,7 +55,7 @@ class TopicShape:
     values: pa.StructType | None = None
     """The fields of a typed topic's values; None for an untyped one."""
     masks: frozenset[str] = field(default_factory=frozenset)
-    """Names that nobody may look for, as what is found would tell their content."""
+    """Names that may not be searched for, as the results would reveal their content."""
     named_schema: NamedSchema | None = None
     """The schema of an untyped topic's values that somebody has named: they are shown by it, not looked for."""
 

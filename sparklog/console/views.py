@@ -50,7 +50,7 @@ class GroupRow:
     lag_ms: int | None
     """The greatest of its partitions' of which it is known."""
     has_unknown_lag: bool
-    """Is there a partition with records to be read of which nothing tells how long they have been waiting?"""
+    """Is there a partition with unread records whose waiting time is unknown?"""
     state: str
     """``active`` with members, ``empty`` without."""
 

@@ -79,7 +79,7 @@ class Writes:
         return await self._done(request, self._recover)
 
     async def _done(self, request: Request, act: Callable[[Request, Form], tuple[str, str, str]]) -> Response:
-        """The page that tells what was done, and leads back; of an action that returns a title, a text and a way."""
+        """The page that reports an action and links back; the action returns a title, a text and a path."""
         form = await _form(request)
         if isinstance(form, Response):
             return form

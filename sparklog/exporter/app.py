@@ -53,7 +53,7 @@ class ExporterApp:
         """The answer to a GET.
 
         ``/metrics``: everything. ``/healthz``: 200 as long as the process goes on; 503: restart it. ``/readyz``: 200
-        while what is told isn't too old; 503: the store can't be read. ``/``: links to these.
+        while the figures aren't too old; 503: the store can't be read. ``/``: links to these.
 
         Args:
             path: without a query.

@@ -55,7 +55,7 @@ class ExporterServer:
         return int(self._server.server_address[1])
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop answering."""
         self._server.shutdown()
         self._server.server_close()
         self._worker.join(5.0)

@@ -1,4 +1,4 @@
-"""Metrics of what a process asks of its store, under the names that clients show it by. Pure."""
+"""Metrics of a process's requests to its store, under the names by which clients export them. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """kafka-python's names for errors: those of :mod:`sparklog.errors`, and those that sparklog never raises.
 
-``except`` clauses written for kafka-python work with the import changed: what Kafka's error tells is told by
+``except`` clauses written for kafka-python work with the import changed: each of Kafka's errors corresponds to
 sparklog's of the same name, and ``KafkaError`` is :class:`~sparklog.errors.SparklogError`, so it catches everything.
 """
 

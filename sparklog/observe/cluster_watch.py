@@ -58,10 +58,10 @@ _AGAIN_EVERY_MS = 60_000.0
 """How often what can't be read is tried again, unless the store was away: then by the next look."""
 _FEW_TOPICS = 100
 _FEW_GROUPS = 50
-"""Where there are no more, the first look tells nothing before it has loaded them: it is done as soon."""
+"""With no more than these, the first look publishes nothing before it has loaded them: it is done as soon."""
 _MOST_FIRST_TOPICS = 2_000
 _MOST_FIRST_GROUPS = 400
-"""By name, the topics and groups that it tells of first."""
+"""The number of topics and groups, by name, that it publishes first."""
 _FIRST_AT_ONCE = 128
 """Requests side by side, for who waits for the first page."""
 _CLUSTERS_OWN = 2
@@ -82,7 +82,7 @@ W = TypeVar("W", TopicWatch, GroupWatch)
 class _Unreadable:
     error: SparklogError
     is_foreign: bool
-    """Is it no topic at all, and so nothing to be told?"""
+    """Is it no topic, so that it is left out?"""
     again_ticks_ms: float
 
 
@@ -116,7 +116,7 @@ class ClusterWatch:
             patience_ms: how long a request is repeated where the store fails.
             checkpoints: reads checkpoints in another process, which ends with each look: for a process that has little
                 memory and doesn't use Arrow otherwise. By default they are read in this one.
-            orphans_every_ms: how often each topic's folder is listed, to find files that nobody needs; 0: in each look.
+            orphans_every_ms: how often each topic's folder is listed, to find unneeded files; 0: in each look.
                 By default never.
         """
         self._cluster = cluster
@@ -366,7 +366,7 @@ class ClusterWatch:
 
         Args:
             first: what else it has read.
-            topics: as their newest commits tell.
+            topics: by their newest commits.
             unread: topics that weren't looked at; groups that read one of them are left out.
         """
         now_ms = self._clock.now_ms()

@@ -43,13 +43,13 @@ class PartitionFigures:
     log_end_offset: int
     """The next offset to be given (exclusive)."""
     record_count: int = 0
-    """Records in its live files, as the files' statistics tell: in a compacted topic fewer than offsets."""
+    """Records in its live files, by the files' statistics: in a compacted topic fewer than offsets."""
     size_bytes: int = 0
     file_count: int = 0
     small_file_count: int = 0
     """Live files of less than :data:`SMALL_FILE_BYTES`."""
     oldest_ms: int | None = None
-    """The smallest timestamp of its records, ms since the epoch; None where there is none, or no file tells."""
+    """The smallest timestamp of its records, ms since the epoch; None where it is unknown, or there is none."""
     newest_ms: int | None = None
     """The largest one."""
 
@@ -73,7 +73,7 @@ class TopicFigures:
     checkpoint_ms: int | None = None
     """When it was written, by the store's time, ms since the epoch; None without one."""
     unsequenced_count: int
-    """Files that another engine has written and nobody has given offsets yet."""
+    """Files of another engine that have no offsets yet."""
     merge_file_count: int = 0
     """Small files that maintenance would merge now."""
     merge_bytes: int = 0
@@ -89,7 +89,7 @@ class TopicFigures:
     maintenance_error: str = ""
     """Why maintenance can't plan anything here, such as a setting that isn't understood; empty where it can."""
     totals: LiveTotals | None = None
-    """All its files with offsets, as the newest commit tells or as they were looked at; None: neither."""
+    """All its files with offsets, by the newest commit's totals or as they were read; None: neither."""
     totals_version: int = NO_FILES
     """The version of which they are."""
 
@@ -172,7 +172,7 @@ class TransactionFigures:
         """Does something wait for it in vain: offsets of a group for an open transaction that is past one and a half
         times its time-out, or readers for one that is decided and wasn't carried out for a minute?
 
-        An open transaction without offsets keeps nobody waiting; a producer that idles looks the same."""
+        An open transaction without offsets delays no reader; a producer that idles looks the same."""
         age_ms = now_ms - self.since_ms
         if self.state is TransactionState.ONGOING:
             return self.pending_count > 0 and age_ms > 1.5 * self.timeout_ms
@@ -218,24 +218,24 @@ class ClusterFigures:
     """Sorted by id."""
     problems: tuple[Problem, ...] = ()
     orphans: tuple[OrphanFigures, ...] = ()
-    """Orphans of the topics that were searched, by name; none where nobody asked for it."""
+    """Orphans of the topics that were searched, by name; none where they weren't requested."""
     maintained_ms: int | None = None
     """When a run of maintenance last changed its notes, by the store's time, ms since the epoch; None: never. It does
     so once a day at least."""
     runs: tuple[RunSummary, ...] = ()
     """The newest runs of maintenance, newest first."""
     runs_error: str = ""
-    """Why that can't be told; empty where it can."""
+    """Why that can't be read; empty where it can."""
     disk_free_bytes: int | None = None
-    """Free bytes of the disk that a cluster in a local folder lies on; None for any other store."""
+    """Free bytes of the disk of a cluster in a local folder; None for any other store."""
     disk_size_bytes: int | None = None
     unread_topic_count: int = 0
     """Topics of which the first look, which is still under way, has read nothing."""
     unread_group_count: int = 0
     """Groups that it hasn't come to, or of whose topics some."""
     is_part: bool = False
-    """Is this what the first look tells before it has loaded everything? It has groups, transactions, and what the
-    newest commit of each topic tells, totals of its files where that carries them; files by partition and what
+    """Are these the first look's figures before it has loaded everything? It has groups, transactions, and what the
+    newest commit of each topic has, totals of its files where that carries them; files by partition and what
     maintenance would do of the topics that were loaded already (:attr:`TopicFigures.has_files`), and lag in time of
     these, and where the newest commit has the records."""
     is_first_page_whole: bool = True

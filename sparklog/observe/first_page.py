@@ -22,7 +22,7 @@ def topics_to_load_first(part: ClusterFigures) -> list[str]:
     in the first ones, and since when records have been waiting that the groups with the most lag read next.
 
     Args:
-        part: as newest commits tell.
+        part: by newest commits.
     """
     shown = [one.name for one in part.topics[:FIRST_ROWS] if not one.has_files]
     groups = sorted(part.groups, key=lambda group: (-sum(one.lag for one in group.partitions), group.group_id))

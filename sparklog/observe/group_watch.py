@@ -28,7 +28,7 @@ _STATE = "state.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedTopic:
-    """A topic, and what it takes to tell the time of an offset."""
+    """A topic, with the data from which the time of an offset follows."""
 
     figures: TopicFigures
     ranges: Mapping[TopicPartition, TimedRange]
@@ -64,7 +64,7 @@ class GroupWatch:
         """A LIST and a GET where nothing has changed; six requests more at most, and one for each member that changed.
 
         Raises:
-            CorruptLogError, UnsupportedVersionError: what is there can't be understood.
+            CorruptLogError, UnsupportedVersionError: the stored objects can't be read.
             StoreError.
         """
         offsets = load_state(self._log, is_once=True) if self._offsets is None else catch_up(self._log, self._offsets)

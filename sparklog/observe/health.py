@@ -27,7 +27,7 @@ class Verdict(str, enum.Enum):
 
     OK = "ok"
     WARNING = "warning"
-    """It works; somebody should look at it."""
+    """It works; an operator should look at it."""
     FAILED = "failed"
     SKIPPED = "skipped"
 
@@ -40,7 +40,7 @@ class HealthCheck:
     """``read``, ``create``, ``clock`` or ``maintenance``."""
     verdict: Verdict
     detail: str
-    """Words that tell what was seen."""
+    """A text that describes the finding."""
     took_ms: float = 0.0
     error: SparklogError | None = None
 

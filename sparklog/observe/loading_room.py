@@ -41,7 +41,7 @@ def has_room(loads: Iterable[tuple[object, int]], load: object, room_bytes: int)
 
 class LoadingRoom:
     """Has loads wait for those that came before them. For several threads; without a lock, which an interrupt could
-    leave held. As nobody waits for who came later, no wait is for ever where loads end."""
+    leave held. As no load waits for a later one, no wait is for ever where loads end."""
 
     def __init__(self, room_bytes: int = _ROOM_BYTES) -> None:
         self._room_bytes = room_bytes

@@ -22,7 +22,7 @@ class MaintenanceSeen:
     runs: tuple[RunSummary, ...]
     """Newest first."""
     error: str
-    """Why what runs did can't be told; empty where it can."""
+    """Why the results of runs can't be read; empty where they can."""
 
 
 class MaintenanceWatch:

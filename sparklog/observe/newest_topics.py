@@ -46,7 +46,7 @@ def listed_topic(cluster: Cluster, name: str) -> ListedTopic:
 
 
 class NewestTopics:
-    """The newest commits of any number of topics, by calls that somebody makes side by side.
+    """The newest commits of any number of topics, by calls that the caller makes in parallel.
 
     A call lists the log of one topic, and opens a long one at once. Topics that follow each other make a group, and the
     call that is the last of its group reads the entries of all the others, while others go on to list. What takes more
@@ -105,7 +105,7 @@ def newest_topics(cluster: Cluster, listed: Sequence[ListedTopic]) -> list[ReadT
     wanted = [path for path in paths if path]
     try:
         data = dict(zip(wanted, cluster.store.read_many(wanted), strict=True)) if wanted else {}
-    except StoreError:  # because of one of them, maybe: each by itself tells
+    except StoreError:  # perhaps because of one of them: each is read by itself
         data = {}
     return [
         attempt(lambda pair: _read(cluster, pair[0], data.get(pair[1])), pair)

@@ -1,4 +1,4 @@
-"""Watching for files that nobody needs: a listing of one topic's folder after the other, so that each is searched once
+"""Watching for unneeded files: a listing of one topic's folder after the other, so that each is searched once
 in a long while."""
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class PackedFiles:
 
     def range_at(self, partition: int, offset: int) -> TimedRange | None:
         """The offsets and times of the file that holds the first record of ``partition`` at ``offset`` or beyond; None
-        where there is none, or where it doesn't tell its times."""
+        where there is none, or where its times are unknown."""
         files = range(len(self))
         begin, end = (bisect_left(files, wanted, key=self._partition) for wanted in (partition, partition + 1))
         at = bisect_left(files, offset, begin, end, key=self._greatest_offset)

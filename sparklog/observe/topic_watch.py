@@ -1,7 +1,7 @@
 """Watching one topic: as much of its state as the next look needs, in little memory.
 
 A look reads the next entry of the topic's log: one request where nothing was committed. In a topic with more commits
-than two between looks, it reads the newest entry alone, which tells settings, starts and ends (rule L5, opening); the
+than two between looks, it reads the newest entry alone, which has settings, starts and ends (rule L5, opening); the
 files that the entries between have added are caught up with now and then, by :meth:`TopicWatch.catch_up_files`.
 """
 
@@ -50,7 +50,7 @@ _MOST_LISTED = 900
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestTopic:
-    """A topic as its newest commit alone tells it."""
+    """A topic as its newest commit alone describes it."""
 
     figures: TopicFigures
     entry: Entry
@@ -62,7 +62,7 @@ class NewestTopic:
 
     def range_at(self, partition: int, offset: int) -> TimedRange | None:
         """The offsets and times of the file with the record at ``offset``, if the newest commit has added it; as
-        :meth:`TopicWatch.range_at` tells them."""
+        :meth:`TopicWatch.range_at` returns them."""
         for action in self.entry.actions:
             if not isinstance(action, AddFile) or action.partition_values.get("partition") != str(partition):
                 continue
@@ -171,13 +171,13 @@ class TopicWatch:
         return any(self.computed_ms < due_ms <= now_ms for due_ms in self._figures.due_ms.values())
 
     def next_paths(self, ahead: int) -> list[str]:
-        """The names of the entries that come next, for whoever looks at many topics in one call."""
+        """The names of the entries that come next, for a caller that reads many topics in one call."""
         return self._log.paths_beyond(self._state.position, ahead)
 
     def take(self, data: Sequence[bytes | None], *, began_ticks_ms: float) -> bool:
         """Apply what :meth:`next_paths` named. True: there may be more.
 
-        No request; a GET and a LIST where nobody looked for so long that an entry may have been cleaned.
+        No request; a GET and a LIST where the last look was so long ago that an entry may have been cleaned.
 
         Args:
             data: the objects in the order of the names; None for one that isn't there.
@@ -227,7 +227,7 @@ class TopicWatch:
             self.take(data, began_ticks_ms=began)
             return
         entry = self._log.read_entry(versions[-1])
-        if entry is None or entry.info is None:  # cleaned meanwhile, or another engine's, which doesn't tell ends
+        if entry is None or entry.info is None:  # cleaned meanwhile, or another engine's, which has no ends
             self.catch_up_files()
             return
         head = head_of_info(self._log.table, entry.version, entry.info)
@@ -265,7 +265,7 @@ class TopicWatch:
 
     def range_at(self, partition: int, offset: int) -> TimedRange | None:
         """The offsets and times of the file with the record at ``offset`` or the first one behind it; of what no file
-        is known yet, those between two commits that were seen. None where nothing tells."""
+        is known yet, those between two commits that were seen. None where there is neither."""
         found = self._files.range_at(partition, offset)
         if found is not None:
             return found

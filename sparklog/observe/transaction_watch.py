@@ -88,7 +88,7 @@ class TransactionWatch:
                 known.open_by_marker[marker.number] = may_be_open(known.log, known.newest, marker)
 
     def _is_newest(self, known: _Known) -> bool:
-        """Is there nothing behind the entry that is known? A GET; no, where nobody looked for long."""
+        """Is the known entry still the newest? A GET; no, where the last look was long ago."""
         began = self._cluster.clock.ticks_ms()
         if began - known.seen_ticks_ms > _TRUSTS * self._cluster.tail_trust_ms:
             return False

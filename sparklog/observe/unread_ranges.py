@@ -1,4 +1,4 @@
-"""The times of what a group reads next, as far as what was read of the topics tells them."""
+"""The times of a group's next records, as far as the parts of topics that were read have them."""
 
 from __future__ import annotations
 

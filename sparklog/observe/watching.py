@@ -1,4 +1,4 @@
-"""A thread that looks at a cluster again and again, so that whoever shows figures never waits for the store."""
+"""A thread that reads a cluster periodically, so that displays of figures never wait for the store."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class WatchStatus:
     is_alive: bool
     """Does the thread go on? A look that takes more than a quarter of an hour hangs."""
     is_fresh: bool
-    """Is what it knows not too old? Too old is more than four intervals, two minutes at least."""
+    """Are its figures not too old? Too old is more than four intervals, two minutes at least."""
     look_count: int
     failed_count: int
     part: ClusterFigures | None = None
-    """Found by the first look, while that is under way; None before, after it, and where nobody asked for it."""
+    """Found by the first look, while that is under way; None before, after it, and where it wasn't requested."""
     asked: Mapping[str, RequestCount] = field(default_factory=dict)
     """Requests to the store by their kind, of all that use the cluster in this process; empty before the first look."""
 
@@ -80,8 +80,8 @@ class Watching:
             open_watch: called at the first look, and again as long as it fails.
             interval_ms: from the beginning of one look to that of the next.
             on_figures: called in the thread with what each look finds, before anybody else sees it.
-            on_part: called in the thread when the first look has a part to tell.
-            tells_parts: tell, while the first look is under way, what it has found first.
+            on_part: called in the thread when the first look has a part of its figures.
+            tells_parts: publish parts of the figures while the first look is under way.
         """
         self._open_watch = open_watch
         self._interval_ms = interval_ms
@@ -111,7 +111,7 @@ class Watching:
         return self._state.look_count > beyond
 
     def wait_for_anything(self, timeout_s: float | None, *, first_page: bool = False) -> None:
-        """Wait until something can be told: a part, figures, or why there are none; until it is stopped, or for as
+        """Wait until there is a part, figures, or an error; until it is stopped, or for as
         long.
 
         Args:
@@ -143,7 +143,7 @@ class Watching:
         )
 
     def look(self) -> None:
-        """Look once, in the caller's thread: what the thread does again and again. Raises nothing: the status tells."""
+        """Look once, in the caller's thread: as the thread does repeatedly. Raises nothing: the status has errors."""
         before = self._state
         figures: ClusterFigures | None = None
         error: Exception | None = None

@@ -48,11 +48,11 @@ class RelayTakenOverError(SparklogError):
 
 
 class Relay:
-    """Sends the rows of one outbox table, in their order, each exactly once whatever dies when.
+    """Sends the rows of one outbox table, in their order, each exactly once, whenever a process dies.
 
     A batch of rows is sent in a transaction, and so is the relay's position: the ids of that batch. Once the
     transaction is committed the rows are deleted, or marked. A relay that begins fences its predecessors off (its name
-    is that of the transactional id), reads the position, and settles these rows first: whatever is left then was never
+    is that of the transactional id), reads the position, and settles these rows first: rows left then were never
     sent.
 
     Not to be used by two threads at once, except :meth:`stop` and :meth:`metrics`.
@@ -223,7 +223,7 @@ class Relay:
             producer.send(position_topic(self.name), value=encode_position(ids), key=self.name.encode())
             try:
                 producer.commit_transaction()
-            except TransactionAbortableError:  # a record can't be stored: the abort tells which
+            except TransactionAbortableError:  # a record can't be stored: the abort's error names it
                 producer.abort_transaction()
                 for row, future in futures:
                     error = future.exception if future.is_done else None

@@ -1,4 +1,4 @@
-"""Writing to the outbox, in the transaction of whoever calls."""
+"""Writing to the outbox, in the caller's transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The outbox table: its columns, and what a relay needs of a table that somebody else made."""
+"""The outbox table: its columns, and a relay's requirements on a table that an application created."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["DEFAULT_NAME", "OutboxTable", "create_table", "inspect_table", "tabl
 DEFAULT_NAME = "outbox"
 _REQUIRED = ("id", "aggregatetype", "payload")
 _ORDER = ("position", "created_at", "timestamp")
-"""Columns that may say in which order rows are sent, the first that is there."""
+"""Columns that may give the order in which rows are sent; the first existing one does."""
 _MOST_PAYLOAD_BYTES = 2**24 - 1
 
 
@@ -101,7 +101,7 @@ def inspect_table(engine: Engine, name: str, *, marks: bool) -> OutboxTable:
 
 
 def _refuse_reused_ids(engine: Engine, found: sa.Table) -> None:
-    """A relay knows sent rows by their ids; SQLite gives that of a deleted row again, unless it is told not to."""
+    """A relay recognises sent rows by their ids; by default SQLite reuses that of a deleted row."""
     with engine.connect() as connection:
         query = sa.text("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = :name")
         statement = connection.execute(query, {"name": found.name}).scalar() or ""

@@ -112,7 +112,7 @@ class Commits:
             self._work.refuse(*refused)  # it has other outputs now: each entry is refused twice at most
 
     def _send_all(self, producer: Producer, taken: Pending) -> tuple[Entry, SparklogError] | None:
-        """Send all outputs; where one can't be sent by itself: whose it is, and why."""
+        """Send all outputs; if one is refused even alone: its entry, and the reason."""
         self._partition_counts.clear()
         for entry in taken.moves:
             with nullcontext() if entry.span is None else resumed(entry.span):

@@ -1,4 +1,4 @@
-"""Dead-letter topics: what lies there, sending it again exactly once, deleting it."""
+"""Dead-letter topics: listing their letters, sending them again exactly once, deleting them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Wanted = Callable[[list["Found"]], Iterable["Found"]]
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTopic:
-    """A dead-letter topic, and how much lies there."""
+    """A dead-letter topic, and its numbers of letters."""
 
     name: str
     letters: int
@@ -137,7 +137,7 @@ def replay(
         wanted: chooses which.
         most: replay so many at most.
         group: its offsets say what was replayed.
-        execute: False: only tell what would be sent.
+        execute: False: only return what would be sent.
     Raises:
         InvalidArgumentError: letters without their values are among them; or the position can't hold which were
             replayed.
@@ -155,7 +155,7 @@ def replay(
             return Replay(found=chosen, to=_counted(chosen, to), done=False)
         sent: list[Found] = []
         with Producer(cluster, transactional_id=f"{group}-{topic}") as producer:
-            producer.init_transactions()  # fences off another replay; only now nobody else moves the position
+            producer.init_transactions()  # fences off another replay; from now on no other process moves the position
             committed = dict(_committed(admin, group))
             for looked, chosen in _chosen(cluster, topic, wanted, committed, most):
                 _check(chosen)

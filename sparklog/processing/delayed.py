@@ -79,7 +79,7 @@ class DelayedTopic:
         """Apply all that is there by now.
 
         Raises:
-            CorruptRecordError: a record that nobody of ours has written. And what reading a topic raises.
+            CorruptRecordError: a record that sparklog didn't write. And the errors of reading a topic.
         """
         self.follower.poll()
         while not self.follower.caught_up:
@@ -123,7 +123,7 @@ class DelayedTopic:
 
 
 class DelayMover:
-    """Delivers the delayed records of one topic, each exactly once whatever dies when.
+    """Delivers the delayed records of one topic, each exactly once, whenever a process dies.
 
     What is due is sent to the topic in one transaction with the records that end it in the delay topic. A mover that
     begins fences its predecessor off, then reads what waits: so nothing that was delivered is there any more.
@@ -245,7 +245,7 @@ class DelayMover:
                 self._alone_count = len(due)
                 return self._move()  # only once: what is sent alone is named
             except BaseException:
-                self._begin_anew()  # whether it is committed isn't known: the next schedule tells
+                self._begin_anew()  # whether it is committed isn't known: the next schedule shows it
                 raise
             for place in (*due, *cancelled):
                 delayed.schedule.end(place.id)
@@ -257,7 +257,7 @@ class DelayMover:
         return len(due)
 
     def _opened(self) -> tuple[DelayedTopic, Producer] | None:
-        """The schedule as of now, and a producer beside which nobody else delivers; None: nothing was ever delayed."""
+        """The schedule as of now, and the only producer that delivers; None: nothing was ever delayed."""
         try:
             if self._producer is None:
                 TopicFollower(self._cluster.topic_log(delay_topic(self.topic)), delay_topic(self.topic))

@@ -19,7 +19,7 @@ NOTHING: tuple[Output, ...] = ()
 
 
 class Entry:
-    """A record under way. Whoever handles it sets ``is_done`` last; from then on nobody changes it."""
+    """A record under way. The thread that handles it sets ``is_done`` last; from then on it doesn't change."""
 
     __slots__ = (
         "attempts",

@@ -108,7 +108,7 @@ class Handling:
                 elif (result := handler(given)) is not None:
                     entry.outputs = self._outputs(result)
             except AlreadyProcessedError:
-                pass  # the inbox knows its message: its effect is there
+                pass  # the inbox contains its message: its effect took place
             except BaseException as error:
                 slot.failures += 1
                 if self._settle(entry, error, can_mend=is_decoded):

@@ -23,7 +23,7 @@ class State(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """A worker's health, for the probes of whoever runs it."""
+    """A worker's health, for probes."""
 
     state: State
     is_alive: bool

@@ -105,7 +105,7 @@ def message_id(record: _Record) -> str:
 def once(session: _Session, record: _Record, *, group: str | None = None, table: str = TABLE_NAME) -> Iterator[str]:
     """Have the effect inside the ``with`` once for each message, if it is in the transaction of ``session``.
 
-    Whoever rolls back undoes both; two that try at the same time: the database lets the second wait for the first.
+    A rollback undoes both; of two concurrent attempts the database lets the second wait for the first.
 
     Args:
         session: SQLAlchemy's ``Session`` or ``Connection``; the caller commits.
@@ -164,7 +164,7 @@ def update_if_version(
     *,
     version_column: str = "version",
 ) -> bool:
-    """Change a row if it still has ``version``, and give it the next one. False: somebody has changed it, perhaps for
+    """Change a row if it still has ``version``, and give it the next one. False: it was changed meanwhile, perhaps for
     this very message. Raises what SQLAlchemy raises."""
     columns = target.columns
     is_the_row = [columns[name] == value for name, value in where.items()]

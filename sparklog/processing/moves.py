@@ -101,7 +101,7 @@ def due_ms_of(record: ConsumerRecord) -> int:
 
 
 def group_of(record: ConsumerRecord) -> str | None:
-    """The group that moved a record to a delay topic; None where nobody says."""
+    """The group that moved a record to a delay topic; None where no header says."""
     return _texts(record.headers).get(GROUP)
 
 
@@ -151,7 +151,7 @@ def delay(
 def bury(
     record: ConsumerRecord, topic: str, *, origin: Origin, group_id: str, attempts: int, error: BaseException
 ) -> tuple[Output, DeadLetter]:
-    """The record for a dead-letter topic, and what is told of it."""
+    """The record for a dead-letter topic, and its description."""
     letter = DeadLetter(
         topic=topic,
         origin=origin,
@@ -175,7 +175,7 @@ def pointer_only(letter: DeadLetter) -> tuple[Output, DeadLetter]:
 
 
 def letter_of(record: ConsumerRecord) -> DeadLetter:
-    """A record of a dead-letter topic, whoever wrote it: what it doesn't say is empty, and its origin where it is."""
+    """A record of a dead-letter topic, of any writer: missing headers are empty, and its origin is its own offset."""
     found = _texts(record.headers)
     at = origin_of(record, is_delayed=False)
     number = {name: _number(record.headers, DLQ + name) for name in ("partition", "offset", "delivery.count")}
@@ -236,7 +236,7 @@ def _texts(headers: Headers) -> dict[str, str]:
 
 
 def _number(headers: Headers, name: str) -> int:
-    """A number of a header that somebody else may have written; 0 where there is none."""
+    """A number of a header that another program may have written; 0 where there is none."""
     for found, value in headers:
         if found == name and value is not None and value.isdigit():
             return int(value)

@@ -31,7 +31,7 @@ class ReplayPosition:
 
     @classmethod
     def of(cls, committed: OffsetAndMetadata | None) -> ReplayPosition:
-        """The position that was committed. Raises ``InvalidArgumentError``: somebody else committed something else."""
+        """The position that was committed. Raises ``InvalidArgumentError``: another program committed it."""
         if committed is None:
             return cls()
         if not committed.metadata:

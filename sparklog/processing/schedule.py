@@ -1,4 +1,4 @@
-"""The records that wait in a delay topic, as its records tell: what is due, what is cancelled. Pure."""
+"""The schedule of a delay topic, from its records: what is waiting, due or cancelled. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Place:
 class Schedule:
     """Applies the records of a delay topic, each partition's in its order.
 
-    What is done is told by its record of end, so a schedule that is read anew is the same."""
+    A record of end marks what is done, so a schedule that is read again is the same."""
 
     _waiting: dict[bytes, Place] = field(default_factory=dict)
     _by_key: dict[tuple[int, bytes], set[bytes]] = field(default_factory=dict)

@@ -62,7 +62,7 @@ def acknowledgement_of(entry: Entry) -> AcknowledgeType:
 
 
 def is_settled(entry: Entry, now_ticks_ms: float) -> bool:
-    """May the group be told of a record now? One that is given back is held until its pause is over."""
+    """May a record be acknowledged to the group now? A released one is held until its pause is over."""
     return entry.is_done and (not entry.is_given_back or entry.due_ticks_ms <= now_ticks_ms)
 
 
@@ -187,7 +187,7 @@ class ShareWorker:
         self._watch.look()
 
     def _settle(self, now: float) -> None:
-        """Send what records that are done have to send, then mark them: the next call to the group tells it."""
+        """Send what records that are done have to send, then mark them: the next call to the group reports it."""
         done = [entry for entry in self._in_hand if is_settled(entry, now)]
         if not done:
             return
@@ -338,7 +338,7 @@ class ShareWorker:
                     ) from error
 
     def _drain(self) -> None:
-        """Begin nothing more; wait for handlers at work, whose records stay locked; tell the group what is done."""
+        """Begin nothing more; wait for handlers at work, whose records stay locked; acknowledge what is done."""
         for entry in self._in_hand:
             entry.frontier.is_live = False
         self._threads.stop()

@@ -164,7 +164,7 @@ class Work:
         return pending
 
     def take(self) -> Pending:
-        """Collect, and begin anew to collect: what was collected is the caller's, who commits it or gives it back."""
+        """Take the collected work, and start collecting again: the caller commits it or gives it back."""
         taken, self.pending = self.collect(), Pending()
         return taken
 
@@ -200,7 +200,7 @@ class Work:
         }
 
     def halt(self, partitions: Collection[TopicPartition]) -> Callable[[], bool]:
-        """Begin nothing more of partitions. Returns a function that tells whether something of them is still being
+        """Begin nothing more of partitions. Returns a function that says whether something of them is still being
         handled."""
         for partition in partitions:
             if partition in self.frontiers:

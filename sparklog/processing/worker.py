@@ -275,7 +275,7 @@ class AppWorker:
             self._lost(partitions)
 
     def _lost(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget partitions that are somebody else's."""
+        """Forget partitions that another member owns."""
         self._work.drop(partitions)
         self._paused -= set(partitions)
 
@@ -305,7 +305,7 @@ class AppWorker:
             numbers = sorted(self._consumer.partitions_for_topic(topic) or ())
             partitions = [TopicPartition(topic, number) for number in numbers]
             starts, ends = self._consumer.beginning_offsets(partitions), self._consumer.end_offsets(partitions)
-            # What another group alone has there is counted, too: whose a record is only it itself tells.
+            # What another group alone has there is counted, too: only the record itself names its group.
             left = sum(ends[at] - max(self._consumer.committed(at) or 0, starts[at]) for at in partitions)
             if left > 0:
                 _LOGGER.warning(

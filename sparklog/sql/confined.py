@@ -1,4 +1,4 @@
-"""A statement of somebody who is not trusted with this machine: it may read the topics, and nothing else."""
+"""A statement of an untrusted user: it may read the topics, and nothing else."""
 
 from __future__ import annotations
 

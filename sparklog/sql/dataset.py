@@ -80,7 +80,7 @@ class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has n
         return ds.field(name) if kind == self.plain_schema.field(name).type else ds.field(name).cast(kind)
 
     def segments_for(self, filter: Any) -> Sequence[SegmentRows]:
-        """The segments that may have records for which a filter holds, by what the log tells of each."""
+        """The segments that may have records for which a filter holds, by each segment's bounds in the log."""
         if filter is None:
             return self.segments
         names = columns_used(self.plain_schema, [], filter)
@@ -90,7 +90,7 @@ class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has n
         return [self.segments[place] for place in found[1].places_left(self.plain_schema, filter)]
 
     def _bounds(self, names: Sequence[str]) -> Iterator[ColumnBounds]:
-        """The bounds of these columns in each segment, as the log tells them."""
+        """The bounds of these columns in each segment, as the log has them."""
         for name in names:
             if name in _OF_SEGMENT:
                 is_constant, bounds_of = _OF_SEGMENT[name]
@@ -178,7 +178,7 @@ def load_living(log: DeltaLog, topic: str, version: int | None = None) -> TopicS
 
     Raises:
         UnknownTopicOrPartitionError: there is no such topic now, whatever there was in the version.
-        InvalidArgumentError: the log doesn't tell of the version, or it is of another topic that had the name.
+        InvalidArgumentError: the log doesn't contain the version, or it is of another topic that had the name.
         Other errors: what reading a log raises.
     """
     if version is None:

@@ -37,7 +37,7 @@ def between(field: Any, low: Any, high: Any) -> Any:
 
 
 def known_times(segment: Segment) -> Any:
-    """An expression of what the log tells of the timestamps of a segment's records."""
+    """An expression of the log's bounds of the timestamps of a segment's records."""
     low, high = segment.min_timestamp_ms, segment.max_timestamp_ms
     # Statistics are cut to milliseconds, foreign records may have microseconds.
     return between(
@@ -50,7 +50,7 @@ def known_times(segment: Segment) -> Any:
 def known_values(
     stats: str | Mapping[str, Any], leaves: Sequence[tuple[Leaf, pa.DataType]], field_of: Callable[[Leaf], Any]
 ) -> Any:
-    """An expression of what a file's statistics tell of the values of every record.
+    """An expression of a file's statistics of the values of every record.
 
     Args:
         field_of: the field that a leaf is.
@@ -69,7 +69,7 @@ class ColumnBounds:
     """The column, or a field of it, as an expression."""
     low: pa.Array
     high: pa.Array
-    """No value of a file's is outside of these; null: nobody knows."""
+    """Bounds of all of a file's values; null: unknown."""
     is_constant: bool = False
     """Have all records of a file the one value, and is it never null?"""
 

@@ -1,4 +1,4 @@
-"""Names of views, the same for every engine: topics under their own, and what the cluster tells of itself. Pure."""
+"""Names of views, the same for every engine: topics under their own, and the views of groups and transactions. Pure."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def _known(group: Any, schema: pa.Schema, columns: Mapping[str, str]) -> Any:
 
 
 def _scalar(bound: Any, kind: pa.DataType) -> pa.Scalar | None:
-    """A bound as a scalar of the column's type; None where it has another, whoever wrote the file."""
+    """A bound as a scalar of the column's type; None where it has another, as in files of some writers."""
     try:
         return pa.scalar(bound, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):

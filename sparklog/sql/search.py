@@ -83,7 +83,7 @@ class Search:
     limit: int = 100
     """At most so many records; 1 or more."""
     most_bytes: int = 2**20
-    """A key or value that is longer is cut to so many bytes; its size is told."""
+    """A key or value that is longer is cut to so many bytes; its size is returned."""
 
 
 class FoundRecord(NamedTuple):
@@ -157,7 +157,7 @@ class TopicSearch:
         self._files = sorted(kept, key=self._first_key)
         self._is_cancelled = False
         self._is_over = False
-        """Does nobody wait for what is still read?"""
+        """Is the result no longer awaited?"""
         self.progress = SearchProgress(file_count=len(files), skipped_count=len(files) - len(kept))
 
     def cancel(self) -> None:
@@ -295,7 +295,7 @@ class TopicSearch:
 
 
 class _Where:
-    """A condition in SQL. Each thread that asks has a connection of its own, which can do nothing else."""
+    """A condition in SQL. Each thread has a connection of its own, which can do nothing else."""
 
     def __init__(self, text: str) -> None:
         self._text = text.strip()

@@ -1,4 +1,4 @@
-"""The data files of a topic as Arrow reads them one by one, each with what the log knows of its records."""
+"""The data files of a topic as Arrow reads them one by one, each with the log's statistics of its records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class TopicFile(SegmentRows):
-    """A live data file of a topic, and what the log tells of its records."""
+    """A live data file of a topic, and the log's statistics of its records."""
 
     make_known: Callable[[SegmentRows], Any]
 
@@ -72,7 +72,7 @@ def file_schema(state: TopicState) -> pa.Schema:
 
 
 def parquet_format() -> Any:
-    """The way in which Arrow reads data files, whoever wrote them."""
+    """The way in which Arrow reads data files of any writer."""
     return ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
 
 

@@ -1,1 +1,1 @@
-"""Transactions across topics and groups: one create decides, and whoever meets the decision carries it out."""
+"""Transactions across topics and groups: one create decides, and any process that reads the decision carries it out."""

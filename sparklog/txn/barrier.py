@@ -114,9 +114,9 @@ def look_at_ids(cluster: Cluster, *, now_ms: int) -> dict[str, IdSeen]:
     Args:
         now_ms: the store's time.
     Raises:
-        StoreError: the listings. What else goes wrong is told of the id.
+        StoreError: the listings. Other errors are recorded with the id.
     """
-    markers = markers_by_id(cluster)  # first: whoever has none by now begins a transaction later, with young files
+    markers = markers_by_id(cluster)  # first: a session without one by now begins a transaction later, with young files
 
     def look(transactional_id: str) -> IdSeen:
         log = open_transaction_log(cluster, transactional_id)

@@ -30,7 +30,7 @@ def is_committed(batches: Sequence[QueryBatch], batch: QueryBatch, *, skip_older
     """Is ``batch`` the newest that was committed of its query, and were its rows written where they go now?
 
     Args:
-        batches: as the newest entry of the id tells them.
+        batches: as the newest entry of the id has them.
         skip_older: ``batch`` is a write that an application has numbered, ``txnAppId`` and ``txnVersion``: one before
             the newest counts as committed. Source: Delta's idempotent writes.
     Raises:
@@ -66,7 +66,7 @@ def with_batch(batches: Sequence[QueryBatch], batch: QueryBatch) -> tuple[QueryB
 
 
 def _check_declared_topic(newest: QueryBatch, batch: QueryBatch, name: str, remedy: str) -> None:
-    """Raise unless both batches declare the same topic, or neither any; entries of an older sparklog don't tell."""
+    """Raise unless both batches declare the same topic, or neither any; entries of an older sparklog have none."""
     before, now = newest.target, batch.target
     if before is not None and now is not None and before.topic != now.topic:
         raise IllegalStateError(

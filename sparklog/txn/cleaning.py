@@ -22,7 +22,7 @@ _JOIN_MS = 60_000.0
 
 
 def clean_transaction_log(log: TransactionLog, newest: TransactionEntry) -> int:
-    """Delete entries that nobody needs any more; returns how many (rule T6, an id's log).
+    """Delete entries that are no longer needed; returns how many (rule T6, an id's log).
 
     The newest two stay, everything from the newest complete entry on, and each whose successor is younger than ten
     minutes by the store's own times: what was the newest a moment ago is relied upon, however old it is (rule L3,
@@ -59,7 +59,7 @@ class LogCleaner:
         self._log = log
         self._background = Background("cleaner")
         self._cleaned_at = 0
-        """The newest entry's number when it was cleaned last; at first nobody may have done so: each producer that had
+        """The newest entry's number when it was cleaned last; at first perhaps never cleaned: each producer that had
         the id before may have lived for a few transactions."""
         self._cleaned_ticks_ms = -float(_CLEAN_EVERY_MS)
 

@@ -58,7 +58,7 @@ class UploadCommitter:
 
         Args:
             holder: the same for all processes that commit for one driver, one after the other: they may take the id
-                from each other. Empty: nobody else commits for this driver.
+                from each other. Empty: no other process commits for this driver.
         """
         self.transactional_id = transactional_id
         self.holder = holder
@@ -91,7 +91,7 @@ class UploadCommitter:
 
         Args:
             topics: each with one file or more.
-            batch: of a streaming query; committed once, whoever tries how often.
+            batch: of a streaming query; committed once, however often it is tried.
             skip_older: a batch before the newest counts as committed, see
                 :func:`~sparklog.txn.batches.is_committed`.
             timeout_ms: a commit that won is success however late.
@@ -168,7 +168,7 @@ class UploadCommitter:
         self._publish(topics, known, marker, deadline)
         try:
             session.complete(deadline=deadline)
-        except SparklogError as error:  # all is done and readable: whoever comes next says so
+        except SparklogError as error:  # all is done and readable: the next process completes it
             _LOGGER.info(
                 "entry %d of %r is left without its completion: %s", marker.number, self.transactional_id, error
             )

@@ -195,7 +195,7 @@ class _ConsistentRead:
         clock.sleep_ms(min(_PAUSE_MS, self._deadline.left_ms))
 
     def _help(self, transaction: Transaction) -> SparklogError | None:
-        """Carry a decision out that is left lying. Who may not write waits for somebody else to do it."""
+        """Carry out an unfinished decision. A process without write access waits for another to do it."""
         log = open_transaction_log(self._cluster, transaction.transactional_id)
         try:
             newest, position = log.open_newest()

@@ -114,7 +114,7 @@ def decide_cut(
 
     Args:
         histories: by topic.
-        named: the topics of a transaction, as the entry that decided it tells; of those in ``histories`` at least.
+        named: the topics of a transaction, as the entry that decided it names them; of those in ``histories`` at least.
         carried_out: transactions that were in all of their topics before the newest versions were looked for.
     Returns:
         :class:`Unknown` where ``named`` or ``carried_out`` must tell of more transactions; :class:`Partial` where the

@@ -234,7 +234,7 @@ def deciding_for(cluster: Cluster, *, reason: str, timeout_ms: float) -> Decidin
     """The functions by which groups learn of a cluster's transactions. Used by one thread at a time.
 
     Args:
-        reason: as the producer of a transaction is told that is aborted.
+        reason: for the producer of a transaction that is aborted.
         timeout_ms: for aborting one, and for each topic that has to get its records.
     """
     finished: dict[Decider, bool] = {}
@@ -268,7 +268,7 @@ def abort_if_open(
 
     Args:
         newest: of the log, as a listing showed that began at ``ticks_ms`` or later.
-        reason: as the producer will be told.
+        reason: for the producer.
     Returns:
         The entry that has the number now; None where the log went on long ago.
     Raises:

@@ -74,7 +74,7 @@ class TransactionDescription:
     groups: Mapping[str, frozenset[TopicPartition]] = field(default_factory=lambda: MappingProxyType({}))
     """The partitions whose committed offsets it moves, by group; known as long as ``topic_partitions``."""
     abort_reason: str | None = None
-    """Why somebody else than the producer has aborted its newest transaction; None where nobody has."""
+    """Why another process than the producer has aborted its newest transaction; None where none has."""
     error: SparklogError | None = None
     """Why ``state`` is None: ``CorruptLogError`` or ``UnsupportedVersionError``."""
 

@@ -48,7 +48,7 @@ TYPED_TRANSACTION_FORMAT = 2
 MAX_EPOCH = 32_766
 """Source: rule T5, epochs, and Kafka ``TransactionMetadata.isEpochExhausted``."""
 EXPIRED = "expired"
-"""How the reason of an entry begins that took an id from whoever hadn't used it for too long."""
+"""The beginning of the reason in an entry that expired an id, unused for too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +158,7 @@ class TransactionEntry:
 
     @property
     def is_expired(self) -> bool:
-        """Was the id taken from its producer because nobody had used it for too long?"""
+        """Did the id expire, unused for too long?"""
         return self.state is TransactionState.EMPTY and self.reason.startswith(EXPIRED)
 
     def follow(
@@ -368,7 +368,7 @@ def append_entry(
     Raises:
         PositionLost: the position is older than what cleanup left; nothing is decided by us.
         KafkaTimeoutError: it wasn't and won't be created.
-        CommitStateUnknownError: it may be created: only the same call again can tell.
+        CommitStateUnknownError: it may be created: repeating the same call settles it.
         StoreError.
     """
     outcome = log.create_next(position, partial(encode_transaction, entry), tokens=tokens, deadline=deadline, sync=sync)

@@ -43,7 +43,7 @@ _COMPLETION_ATTEMPTS = 5
 class EpochLog:
     """Begins an epoch, then creates its entries. Owned by one thread at a time.
 
-    Whoever else has created an entry meanwhile is noticed: within the epoch it stands, and a newer epoch is an error.
+    Entries that other processes created meanwhile are detected: those of the epoch count, a newer epoch is an error.
     """
 
     def __init__(self, cluster: Cluster, transactional_id: str, *, sync: bool, holder: str) -> None:
@@ -82,7 +82,7 @@ class EpochLog:
         """Finish what an earlier producer left, and fence it off by a new epoch. May be repeated after an error.
 
         Args:
-            timeout_ms: ``transaction_timeout_ms``, which entries tell to others.
+            timeout_ms: ``transaction_timeout_ms``, which entries contain for others.
         Returns:
             The epoch's first entry.
         Raises:
@@ -137,7 +137,7 @@ class EpochLog:
         self.is_unsettled = False
 
     def find_next(self) -> TransactionEntry | None:
-        """The entry that somebody else has created behind the newest one, which is the newest from now on; None: there
+        """The entry that another process has created after the newest one, which is the newest from now on; None: there
         is none, as of now.
 
         Raises ``ProducerFencedError`` if it is of a newer epoch, ``StoreError``."""
@@ -154,10 +154,10 @@ class EpochLog:
         return entry
 
     def append(self, entry: TransactionEntry, *, deadline: Deadline) -> TransactionEntry:
-        """Have the next number decided, by ``entry`` or by whoever was faster; returns the entry that has it.
+        """Have the next number decided, by ``entry`` or by a faster process; returns the entry that has it.
 
         Once an attempt's outcome isn't known, that is all that may be said until it is: "it wasn't created" of a later
-        attempt tells nothing of the earlier one.
+        attempt says nothing about the earlier one.
         """
         position = self._require_newest()[1]
         was_unsettled = self.is_unsettled
@@ -192,7 +192,7 @@ class EpochLog:
         return decided
 
     def complete(self, *, deadline: Deadline) -> None:
-        """Say that the newest decision is carried out everywhere, if nobody has said so yet. May be repeated. Now and
+        """Say that the newest decision is carried out everywhere, if no entry says so yet. May be repeated. Now and
         then old entries are deleted beside it.
 
         Raises ``ProducerFencedError``, ``KafkaTimeoutError``, ``CommitStateUnknownError``, ``StoreError``."""
@@ -230,7 +230,7 @@ class EpochLog:
         return False
 
     def _decided_long_ago(self, entry: TransactionEntry) -> tuple[TransactionEntry, Position]:
-        """The log went on without us for longer than entries are kept: somebody, perhaps we, decided the number."""
+        """The log went on without us for longer than entries are kept: a process, perhaps this, decided the number."""
         decided = entry_in_place(self._log, entry.version)
         if decided is not None:
             return decided, Position(version=decided.version, token=decided.token, anchor_ticks_ms=-math.inf)

@@ -51,9 +51,9 @@ class PublishedTopics:
 
 
 def is_refusal(error: BaseException | None) -> bool:
-    """Would the same call fail again until somebody mends what the error names?
+    """Would the same call fail again until an operator fixes what the error names?
 
-    False for what passes by itself: a store that is away, a time-out, an answer that was lost.
+    False for temporary errors: a store that can't be reached, a time-out, an answer that was lost.
     """
     return isinstance(error, SparklogError) and not error.retriable and not isinstance(error, KafkaTimeoutError)
 
@@ -71,7 +71,7 @@ def decider_of(log: TransactionLog, entry: TransactionEntry) -> Decider:
 def publish_topics(
     cluster: Cluster, log: TransactionLog, entry: TransactionEntry, *, timeout_ms: float
 ) -> PublishedTopics:
-    """Publish the records of a committed transaction in each of its topics, once, whoever else does so.
+    """Publish the records of a committed transaction in each of its topics, once, whichever other processes do so.
 
     Each topic is loaded whole: a marker may lie far back (rule L5, opening). All topics are tried, side by side,
     whatever one of them says.
@@ -154,12 +154,12 @@ def settle_group(table: OffsetTable, decider: Decider, *, is_committed: bool, ti
 def complete(
     log: TransactionLog, entry: TransactionEntry, position: Position, *, deadline: Deadline, sync: bool = True
 ) -> tuple[TransactionEntry, Position]:
-    """Say that a decision is carried out everywhere. Whoever was faster said the same.
+    """Record that a decision is carried out everywhere. A faster process recorded the same.
 
     Returns:
         The entry after ``entry``, and the position after it.
     Raises:
-        PositionLost: the log went on long ago: somebody has said so.
+        PositionLost: the log continued long ago: a later entry implies it.
         KafkaTimeoutError, CommitStateUnknownError, StoreError: repeat it.
     """
     is_committed = entry.state is TransactionState.PREPARE_COMMIT

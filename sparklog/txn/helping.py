@@ -69,7 +69,7 @@ class Helper:
     def begin_look(self, now_ticks_ms: float) -> bool:
         """May the caller look now? At most one thread of the process, and every 30 s. From any thread.
 
-        Whoever may calls :meth:`end_look` afterwards.
+        A caller that may look calls :meth:`end_look` afterwards.
         """
         with self._lock:
             if self._is_looking or now_ticks_ms < self._due_ticks_ms:
@@ -78,14 +78,14 @@ class Helper:
             return True
 
     def end_look(self) -> None:
-        """End the look that :meth:`begin_look` began, whatever came of it."""
+        """End the look that :meth:`begin_look` began, whatever its result."""
         with self._lock:
             self._is_looking = False
 
     def look(
         self, cluster: Cluster, now_ticks_ms: float, *, is_stopped: Callable[[], bool] = lambda: False
     ) -> list[str]:
-        """Look once; by one thread at a time, and never by a thread whose result somebody waits for.
+        """Look once; by one thread at a time, and never by a thread whose result a caller waits for.
 
         Args:
             now_ticks_ms: of the cluster's clock.
@@ -105,7 +105,7 @@ class Helper:
                     if self._help(cluster, transactional_id, now_ticks_ms):
                         finished.append(transactional_id)
             self._told.pop("", None)
-        except Exception as error:  # nobody waits for this: whatever it is, it is told and tried again later
+        except Exception as error:  # no caller waits for this: any error is logged, and tried again later
             self._tell("", error)
         return finished
 
@@ -164,7 +164,7 @@ class Helper:
             watched.newest, watched.position = log.open_newest()
         else:
             number = newest_number(log, after=watched.newest.version)
-            if number == 0:  # the newest entry is never deleted, so this tells it for certain
+            if number == 0:  # the newest entry is never deleted, so this is certain
                 return False
             watched.newest = log.read_entry(number)
             if log.clock.ticks_ms() - began > log.tail_trust_ms:  # what was read may be a stray by now (rule L1, trust)
@@ -210,7 +210,7 @@ _HELPERS_LOCK = threading.Lock()
 
 
 def helper_of(cluster: Cluster) -> Helper:
-    """The helper of this process for a cluster, made at first use and kept as long as somebody holds it."""
+    """The helper of this process for a cluster, made at first use and kept while it is referenced."""
     key = (os.getpid(), cluster.cluster_id, cluster.store.uri, cluster.clock)  # ticks of two clocks can't be compared
     with _HELPERS_LOCK:
         found = _HELPERS.get(key)

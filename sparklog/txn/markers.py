@@ -1,4 +1,4 @@
-"""Letting topics forget transactional ids that nobody uses any more (rule L7, producer state).
+"""Removing the markers of expired transactional ids from topics (rule L7, producer state).
 
 A marker says which transaction of an id a topic has last. It keeps whoever carries out a decision late from doing it
 twice, so it stays for as long as somebody may: seven days from when the id was taken from its producer, the longest
@@ -31,7 +31,7 @@ def expire_markers(
     Args:
         state: whole.
         ids: what the newest entries of the transactional ids say, now or earlier; asked for where there are markers.
-        dry_run: only tell of which.
+        dry_run: only return which.
         timeout_ms: for the commit.
     Returns:
         The ids, sorted, and the topic's state to go on with.

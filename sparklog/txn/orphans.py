@@ -60,7 +60,7 @@ _NOW_MS = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """A file that belongs to nobody."""
+    """A file that no log names."""
 
     path: str
     """In the store."""
@@ -111,7 +111,7 @@ def find_orphans(
     GET for each entry that is left of it, and a LIST and a GET for each transactional id.
 
     Args:
-        now_ms: by default the store's time, which takes a write to ask for; whoever may not write gives this machine's.
+        now_ms: by default the store's time, which takes a write; a caller without write access gives this machine's.
         log: the topic's; by default the cluster's own.
     Raises:
         UnknownTopicOrPartitionError: there never was such a topic; that of a deleted one is searched.
@@ -259,7 +259,7 @@ def sweep_candidates(
 
 
 def _take_next_version(state: TopicState, *, timeout_ms: float) -> TopicState:
-    """Commit an entry that changes nothing: whoever decided before it has to decide again. The state after it."""
+    """Commit an entry that changes nothing: processes that decided before it decide again. The state after it."""
 
     def decide(now: TopicState) -> Commit:
         return Commit(actions=[], head=now.head, operation="VACUUM START")

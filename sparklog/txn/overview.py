@@ -113,7 +113,7 @@ def age_ms(log: TransactionLog, entry: TransactionEntry, *, now_ms: int) -> int:
 
 
 def _id_of(folder: str) -> str | None:
-    """The id that a folder is of; None for somebody else's folder."""
+    """The id to which a folder belongs; None for a folder that isn't sparklog's."""
     name = decode_id(folder)
     try:
         return name if encode_id(name) == folder else None

@@ -1,4 +1,4 @@
-"""Finishing what producers left: decisions that nobody carried out, sessions that are past their time-out (rule T4,
+"""Finishing what producers left: unfinished decisions, sessions that are past their time-out (rule T4,
 open sessions).
 
 Everything here may be done by anybody, at any time and twice: what is decided stays so, and a transaction that isn't is
@@ -78,7 +78,7 @@ class RecoveryAction(str, Enum):
     TIMED_OUT = "timed out"
     """Whatever transaction was open is aborted."""
     EXPIRED = "expired"
-    """Nobody has used it for so long that its producer, if there is one, has lost it."""
+    """It expired, unused for so long that its producer, if there is one, has lost it."""
     FAILED = "failed"
     """See :attr:`Recovered.error`."""
 
@@ -117,7 +117,7 @@ def recover_transactions(
         timeout_ms: for each entry, each topic and each group.
         again_after_ms: abort a session again whose abort is that old; by default never.
         expire_after_ms: take an id away whose newest entry is that old, and older than its time-out: by an entry that
-            begins an epoch which is nobody's. Its log shrinks to two entries, its numbers go on. By default never.
+            begins an epoch without an owner. Its log shrinks to two entries, its numbers go on. By default never.
     Returns:
         What became of each id, sorted; one that can't be finished hinders no other.
     Raises:
@@ -134,9 +134,9 @@ def recover_transactions(
 
 
 def abort_transaction(cluster: Cluster, transactional_id: str, *, timeout_ms: float = DEFAULT_RETRY_MS) -> None:
-    """Abort whatever transaction is open: none that was open when this was called can be committed afterwards.
+    """Abort the open transaction, if any: none that was open when this was called can be committed afterwards.
 
-    Its producer is told that an administrator did it. Whether one is open nobody can tell: where none is, the next one
+    Its producer gets an error that names an administrator. Whether one is open is unknown: where none is, the next one
     of a producer that lives is aborted.
 
     Raises:
@@ -214,7 +214,7 @@ class _Recovery:
                 done = self._finish(decided, _at(decided, position))
                 return RecoveryAction.TIMED_OUT if decided.is_forced else done
             if newest.is_expired and ages.expire_after_ms is not None:
-                self._clean(newest)  # whoever took it may have died before
+                self._clean(newest)  # the process that expired it may have died before
             reason = self._why_to_expire(newest, ages)
             if reason is None:
                 return RecoveryAction.NOTHING
@@ -270,9 +270,9 @@ class _Recovery:
     def _expire(
         self, newest: TransactionEntry, position: Position, reason: str, markers: Collection[SessionMarker]
     ) -> bool:
-        """Begin an epoch that is nobody's: whoever holds the id is fenced off, and whoever takes it goes on from there.
+        """Begin an epoch without an owner: the id's producer is fenced off, and the next one continues from there.
 
-        False: somebody used the id meanwhile.
+        False: the id was used meanwhile.
         """
         entry = newest.follow(
             TransactionState.EMPTY, header=next_header(newest.header), reason=reason, now_ms=self._log.clock.now_ms()
@@ -291,7 +291,7 @@ class _Recovery:
     def _clean(self, newest: TransactionEntry) -> None:
         try:
             clean_transaction_log(self._log, newest)
-        except StoreError as error:  # it costs room; whoever comes next tries again
+        except StoreError as error:  # it costs space; the next run tries again
             _LOGGER.warning("cleaning the log of transactional id %s failed: %s", self._log.transactional_id, error)
 
 

@@ -167,7 +167,7 @@ class TransactionSession:
 
     def _learn_of_abort_while_idle(self, *, deadline: Deadline) -> None:
         """Look, before rows of a group name our next number, for an abort by others: while nothing was decided for
-        longer than the time-out, somebody may have taken it for an abort, and no transaction was open."""
+        longer than the time-out, another process may have used it for an abort, and no transaction was open."""
         while self._offsets.is_empty and self._clock.ticks_ms() - self._log.known_since_ticks_ms > self._timeout_ms:
             entry = self._log.find_next()
             if entry is None:
@@ -186,10 +186,10 @@ class TransactionSession:
         Returns:
             How topics are to remember the transaction; it is to be carried out now.
         Raises:
-            TransactionTimedOutError, TransactionAbortableError: somebody has aborted it, or it is too late to commit.
+            TransactionTimedOutError, TransactionAbortableError: another process aborted it, or it is too late.
             ProducerFencedError: a newer producer has taken the id.
             KafkaTimeoutError: not decided, and it won't be unless this is called again.
-            CommitStateUnknownError: perhaps decided: only this call again can tell.
+            CommitStateUnknownError: perhaps decided: repeating this call settles it.
             StoreError.
         """
         contents = Contents(topics=dict(topics), groups=self._offsets.groups())
@@ -205,7 +205,7 @@ class TransactionSession:
                 now_ms=self._clock.now_ms(),
             )
             decided = self._log.append(entry, deadline=deadline)
-            if decided.state is TransactionState.PREPARE_COMMIT:  # nobody else writes one in this epoch
+            if decided.state is TransactionState.PREPARE_COMMIT:  # no other process writes one in this epoch
                 self._committed = Marker(transactional_id=self.transactional_id, number=decided.version)
                 return self._committed
             self._after_forced_abort(decided, deadline=deadline)
@@ -220,7 +220,7 @@ class TransactionSession:
             )
 
     def _after_forced_abort(self, aborted: TransactionEntry, *, deadline: Deadline) -> None:
-        """Go on after somebody has taken our number for an abort. If that was for the time before this transaction
+        """Continue after another process aborted by this number. If that was for the time before this transaction
         began, and no group knows the number, the next one decides as well."""
         is_young = self._clock.ticks_ms() - self._began_ticks_ms <= self._timeout_ms
         if aborted.reason.startswith(TIMED_OUT) and is_young and self._offsets.is_empty:
@@ -264,7 +264,7 @@ class TransactionSession:
         self.settle_groups(is_committed=False, deadline=deadline)
 
     def complete(self, *, deadline: Deadline) -> None:
-        """Say that the decision is carried out everywhere, if nobody has said so yet. May be repeated. Now and then old
+        """Say that the decision is carried out everywhere, if no entry says so yet. May be repeated. Now and then old
         entries are deleted beside it.
 
         Raises ``ProducerFencedError``, ``KafkaTimeoutError``, ``CommitStateUnknownError``, ``StoreError``."""

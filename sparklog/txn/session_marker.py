@@ -37,7 +37,7 @@ class OwnSessionMarker:
 
     def refresh(self) -> None:
         """Write the marker anew; a failure is logged: the transaction may be aborted before its time then, and its
-        producer is told."""
+        producer gets an error."""
         try:
             self.write()
         except StoreError as error:

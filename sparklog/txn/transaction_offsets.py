@@ -91,7 +91,7 @@ class TransactionOffsets:
         self._groups.setdefault(group, set()).update(offsets)
         changed = table.change([change], deadline=deadline, sync=self._sync)
         if isinstance(changed.errors[0], UnstableOffsetCommitError):
-            # A producer with another id left them, and the partitions' owner is ours: it is to wait for nobody.
+            # A producer with another id left them, and the partitions' owner is ours: it must not wait.
             settle_pending(table, changed.rows, offsets, self._decide_other, deadline=deadline)
             changed = table.change([change], deadline=deadline, sync=self._sync)
         table.maintain_aside()

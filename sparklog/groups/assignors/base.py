@@ -42,7 +42,7 @@ class Assignor(ABC):
     """
 
     name: str
-    """How the members of a group tell each other which one they support; the name of Kafka's protocol."""
+    """The name by which members announce that they support this assignor; that of Kafka's protocol."""
     is_cooperative: bool = False
     """Do members keep what stays theirs while a rebalance is under way? An eager one's give up everything first."""
 

@@ -133,7 +133,7 @@ class Reconciliation:
 
     def hand_over(self, assigned: Collection[TopicPartition] | None = None) -> dict[TopicPartition, OffsetRow]:
         """The partitions that the application gets now, each with its row; nothing while it must release something
-        first, or be told what it lost: that may be the same partitions.
+        first, or learn what it lost: that may be the same partitions.
 
         Args:
             assigned: what it has; what was handed over and isn't among it is so again, since an interrupt came before

@@ -82,7 +82,7 @@ class OffsetTarget(CommitTarget[OffsetState, Changed]):
     ) -> None:
         """
         Args:
-            sync: fsync, before this is told, what is written and all that lies before it (rule L9, fsync).
+            sync: fsync what is written and all that lies before it, before this returns (rule L9, fsync).
             writer: the appId of the commit's ``txn`` action.
             number: of the call among those of its writer; the action's version.
             before_commit: called between the upload and the create that makes it count, before each attempt; may wait.
@@ -148,7 +148,7 @@ class OffsetTarget(CommitTarget[OffsetState, Changed]):
         )
 
     def settle(self, lost: PositionLost) -> tuple[OffsetState, bool]:
-        """Rows don't tell whose they are: the number of this writer's ``txn`` action does."""
+        """Rows don't name their writer: the number of this writer's ``txn`` action does."""
         stalled_ms = self.log.clock.ticks_ms() - self._began
         if stalled_ms >= _WRITER_REMEMBERED_MS:  # its absence would prove nothing any more
             raise CommitStateUnknownError(

@@ -8,7 +8,7 @@ uploads anew (rule L4, decide again). Names and sweeping: :mod:`sparklog.groups.
 version until then, so all that was decided with it is true: what was carried out, and what was refused beside it. If
 nothing is to be written, there is no create to prove it. Then what is known may be old, and both "refused" and "done
 already" could be wrong: what fences a commit may have been deleted, what is done already may have been undone. So
-nothing is told but from rows that were read after the call began.
+answers come only from rows that were read after the call began.
 
 **Lost answers** are settled by who holds the name (rule L2, unknown). Where even that can't be found out, because the
 caller slept until cleanup had deleted the version it stood on, rows don't tell whose they are; and to do a change again

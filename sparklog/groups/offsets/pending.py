@@ -177,7 +177,7 @@ def stable_rows(
 
     Args:
         look: :attr:`Deciding.look`, or :attr:`Deciding.finish` for whoever goes on behind the offsets.
-        waits: an offset that may still change is none to be told.
+        waits: an offset that may still change isn't returned.
     Raises:
         UnstableOffsetCommitError: one may still change, and ``waits``.
     """

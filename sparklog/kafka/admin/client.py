@@ -50,9 +50,9 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
     """Creates, describes, changes and deletes topics; describes, sets and deletes consumer groups; describes and aborts
     transactions.
 
-    As with kafka-python a call about several topics does each that it can, and then raises the first error, or with
-    ``raise_errors=False`` tells all of them in its answer. :meth:`create_topics` makes the cluster where there is none.
-    A call about groups tells what became of each in its answer.
+    As with kafka-python a call about several topics tries each, and then raises the first error, or with
+    ``raise_errors=False`` returns all of them in its answer. :meth:`create_topics` creates a missing cluster.
+    A call about groups returns the outcome of each in its answer.
 
     Args:
         bootstrap_servers: root URI of a cluster, or a list of exactly one. The first call looks for it.

@@ -51,7 +51,7 @@ class MemberToRemove:
     group_instance_id: str | None = None
     """The instance id of a static member."""
     reason: str | None = None
-    """Accepted; nobody is told."""
+    """Accepted without effect."""
 
 
 class GroupCalls(ABC):
@@ -245,6 +245,6 @@ def _spec_of(at: TopicPartition, spec: object) -> tuple[int, bool]:
 
 
 def _class_of(error: SparklogError) -> ErrorClass:
-    """The class by which kafka-python tells an error."""
+    """The class by which kafka-python reports an error."""
     code = code_of(error)
     return type(error) if code < 0 else for_code(code)

@@ -109,7 +109,7 @@ class TransactionCalls(ABC):
         return {description.transactional_id: _answer(description) for description in described}
 
     def abort_transaction(self, spec: AbortTransactionSpec) -> None:
-        """Abort whatever transaction a producer has open, all of it; the producer is told, and stays usable.
+        """Abort whatever transaction a producer has open, all of it; the producer gets an error, and stays usable.
 
         Raises:
             TransactionalIdNotFoundError: no transactional id belongs to this producer.

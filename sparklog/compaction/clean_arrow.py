@@ -78,7 +78,7 @@ Clean = Callable[[DeltaLog, CleanPlan, str, int], CleanPass]
 Its arguments: the topic's log, the plan, the topic's ``compression.type``, how large a rewritten file may become.
 
 Raises:
-    ObjectNotFoundError: a file is gone: somebody else is at it.
+    ObjectNotFoundError: a file is gone: another process replaced it.
     CorruptRecordError, InvalidArgumentError, InvalidRecordError: a file can't be read, or rewritten as it is.
     StoreError.
 """

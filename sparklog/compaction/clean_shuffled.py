@@ -96,7 +96,7 @@ def read_keys(log: DeltaLog, layout: Layout, number: int) -> Iterator[pa.RecordB
     """The keys of the records of ``layout.reads[number]`` that have one, of :data:`KEYS_SCHEMA`.
 
     Raises:
-        ObjectNotFoundError: a file is gone: somebody else is at it.
+        ObjectNotFoundError: a file is gone: another process replaced it.
         CorruptRecordError, InvalidArgumentError, InvalidRecordError: a file can't be read, or rewritten as it is.
         StoreError.
     """

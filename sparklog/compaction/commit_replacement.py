@@ -120,7 +120,7 @@ def is_live(state: TopicState, segments: Iterable[Segment]) -> bool:
 
 def why_gone(now: TopicState, segments: Iterable[Segment], error: ObjectNotFoundError, *, topic_id: str) -> str:
     """The reason why a file that was to be rewritten isn't in the store: empty where it was replaced, and vacuumed
-    already, by somebody else; else the error to report, as records are lost.
+    already, by another process; else the error to report, as records are lost.
 
     Args:
         now: loaded after the file was looked for.

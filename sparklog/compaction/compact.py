@@ -2,7 +2,7 @@
 
 A pass commits range by range, in offset order, and at its end remembers up to where it came. Killed in between it has
 dropped records whose keys came again, all of which are still there, and nothing else; the next pass begins anew. A
-range that somebody else changed meanwhile ends the pass: nothing behind it may be dropped for what it holds.
+range that another process changed meanwhile ends the pass: nothing behind it may be dropped for what it holds.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class CompactReport:
     delta_version: int
     dry_run: bool
     unreadable: tuple[str, ...] = ()
-    """Paths of live files that nobody can look into: nothing from there on was compacted."""
+    """Paths of live files that can't be read: nothing from there on was compacted."""
 
 
 def compact_topic(
@@ -268,7 +268,7 @@ class _Job:
         except NOT_REWRITABLE as error:
             return self._failed(progress.report, error, str(error))
         except RetriableError as error:  # lost races, or an engine that gave up: other partitions may fare better
-            if not may_succeed_later(error):  # the topic is gone, or nobody knows what became of a commit
+            if not may_succeed_later(error):  # the topic is gone, or the outcome of a commit is unknown
                 raise
             return self._failed(progress.report, error, str(error))
         return progress.report
@@ -318,7 +318,7 @@ class _Job:
         return outcome
 
     def _remember(self, plan: CleanPlan, end_offset: int, tombstone_count: int, due_tombstones_end: int) -> bool:
-        """Commit up to where the partition is clean. False: somebody else has cleaned it meanwhile."""
+        """Commit up to where the partition is clean. False: another process has cleaned it meanwhile."""
 
         def decide(now: TopicState) -> Commit | None:
             state = CleanerState.of(now.transactions, self._topic_id, plan.partition)

@@ -14,7 +14,7 @@ from sparklog.log.state import TopicState
 __all__ = ["LOOK_EVERY_MS", "checkpoint_worthwhile", "is_due", "is_plausible", "note_of", "policy_key"]
 
 LOOK_EVERY_MS = 86_400_000
-"""So often each topic is looked at, whatever is noted of it, and its folder searched for files that nobody needs."""
+"""How often each topic is checked, whatever its note, and its folder searched for unneeded files."""
 _TAIL = 20
 _LIVE_FILES_PER_VERSION = 100
 

@@ -115,7 +115,7 @@ def file_units(segments: Iterable[Segment]) -> list[FileUnit]:
 
 
 def unreadable_files(index: SegmentIndex) -> tuple[str, ...]:
-    """The paths of the live files that don't tell the offsets of their records, because nobody can look into them: no
+    """The paths of the live files whose offsets are unknown, because they can't be read: no
     job goes beyond one."""
     files = (segment for partition in index.partitions() for segment in index.partition(partition))
     return tuple(segment.path for segment in files if not _tells_its_offsets(segment))

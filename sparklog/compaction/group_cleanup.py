@@ -78,7 +78,7 @@ def expire_group(
         KafkaTimeoutError, CorruptLogError, StoreError, …: do it again.
     """
     table = OffsetTable(cluster, group)
-    rows = table.fetch()  # before the members are looked at: whoever takes a partition later changes its row
+    rows = table.fetch()  # before the members are looked at: a member that takes a partition later changes its row
     generations = generation_log(cluster, group)
     newest, _ = generations.open_newest()
     members = members_now(cluster, group)
@@ -138,7 +138,7 @@ def _expired(
 
 
 def _delete(cluster: Cluster, group: str) -> bool:
-    """Say that there is no such group any more. What somebody commits meanwhile stays, and makes it a group again.
+    """Say that there is no such group any more. Offsets that are committed meanwhile stay, and make it a group again.
 
     Source: Kafka ``GroupMetadataManager.cleanupExpiredGroupOffsets``: an empty group without offsets is dead.
     """

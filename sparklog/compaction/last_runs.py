@@ -1,6 +1,6 @@
 """Summaries of the newest runs of maintenance: one small object for the whole cluster, for people to look at.
 
-Nobody decides by it. It is read and written whole: of two runs that end at the same moment one may be missing, and so
+It decides nothing. It is read and written whole: of two runs that end at the same moment one may be missing, and so
 is one that was killed; what they committed is in the logs of topics all the same. It has names of topics and numbers.
 """
 

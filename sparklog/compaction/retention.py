@@ -87,7 +87,7 @@ class RetentionReport:
     delta_version: int
     dry_run: bool
     unreadable: tuple[str, ...] = ()
-    """Paths of live files that nobody can look into: nothing from there on was removed."""
+    """Paths of live files that can't be read: nothing from there on was removed."""
 
 
 def retention_rules(state: TopicState) -> RetentionRules:

@@ -21,9 +21,9 @@ class RunFacts:
     began_ms: int
     """The store's time as the run began, milliseconds since the epoch."""
     ids: Mapping[str, IdSeen] | None
-    """The transactional ids that expired, or can't be understood; None where nobody asks."""
+    """The transactional ids that expired, or can't be understood; None where it isn't needed."""
     barrier: TransactionBarrier | None
-    """None where nobody asks."""
+    """None where it isn't needed."""
 
 
 class MaintenanceRun:
@@ -122,7 +122,7 @@ class MaintenanceRun:
         """The transactional ids, by what their newest entries say. Raises ``StoreError``: the listings."""
         with self._ids_lock:
             if self._ids is None and self._recovered is not None:
-                self._ids = self.barrier().ids  # costs the same, and somebody may need it, too
+                self._ids = self.barrier().ids  # costs the same, and a later step may need it
             elif self._ids is None:
                 self._ids = look_at_ids(self.cluster, now_ms=self.began_ms)
             return self._ids

@@ -11,7 +11,7 @@ class Step(str, Enum):
     """The steps of :func:`~sparklog.compaction.maintenance.maintain`, in their order."""
 
     TRANSACTIONS = "transactions"
-    """Finish what is decided, abort what is past its time-out, take back ids that nobody has used for a week."""
+    """Finish decided transactions, abort those past their time-out, expire ids that were unused for a week."""
     SEQUENCE = "sequence"
     """Give offsets to what other engines wrote without."""
     RETENTION = "retention"
@@ -21,6 +21,6 @@ class Step(str, Enum):
     OPTIMIZE = "optimize"
     """Merge small files."""
     VACUUM = "vacuum"
-    """Clean the logs up, delete files that nobody needs."""
+    """Clean the logs up, delete unneeded files."""
     GROUPS = "groups"
     """Forget committed offsets that are past their time."""

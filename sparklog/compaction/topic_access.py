@@ -1,6 +1,6 @@
 """Access of maintenance jobs to a topic: its settings and columns, read strictly, and commits beside producers.
 
-Producers and consumers live with a property that somebody garbled: it is logged, and the setting stays as it was. A job
+Producers and consumers live with an invalid property: it is logged, and the setting stays as it was. A job
 that deletes by it must not guess.
 """
 

@@ -127,14 +127,14 @@ def maintain_topic(
     Costs a GET and the topic loaded, and with vacuum a LIST; more only where something is due.
 
     Args:
-        search_ms: the store's time from which on vacuum is to search the topic's folder for files that nobody needs.
+        search_ms: the store's time from which on vacuum is to search the topic's folder for unneeded files.
         tell: is called with the step that comes next.
     Returns:
         What became of it; None where there is no such topic.
     """
     try:
         log = run.cluster.topic_log(topic)
-    except InvalidTopicError:  # somebody's folder
+    except InvalidTopicError:  # a folder that isn't sparklog's
         return None
     with _room_for(run, log):
         opened = _OpenTopic(log)
@@ -172,7 +172,7 @@ def _room_for(run: MaintenanceRun, log: DeltaLog) -> AbstractContextManager[obje
     """Many topics are loaded at once, but of those that take much memory one after the other."""
     try:
         is_much = read_checkpoint_hint(log).row_count > _MUCH_TO_LOAD
-    except SparklogError:  # whoever loads the topic reports it
+    except SparklogError:  # loading the topic reports it
         is_much = False
     return run.rewrite_lock if is_much else nullcontext()
 
@@ -192,7 +192,7 @@ class _TooMuch(Exception):  # noqa: N818 - a signal within this module
 
 
 class _OpenTopic:
-    """A topic's state, loaded once and carried on by whoever commits. Owned by one thread."""
+    """A topic's state, loaded once and advanced by each commit. Owned by one thread."""
 
     def __init__(self, log: DeltaLog) -> None:
         self._log = log

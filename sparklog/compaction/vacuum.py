@@ -46,12 +46,12 @@ class VacuumReport:
     the clocks of the machines that commit to it differ."""
     dry_run: bool
     searched: bool = True
-    """Was the topic's folder searched for files that nobody needs, and were its transactional ids looked at? A run that
+    """Was the topic's folder searched for unneeded files, and were its transactional ids looked at? A run that
     wasn't asked for this topic or this step does it once a day."""
 
 
 def vacuum_topic(cluster: Cluster, topic: str, *, dry_run: bool = False, timeout_ms: float) -> VacuumReport:
-    """Write a checkpoint where it is worth it, clean the log up, and delete files that nobody needs.
+    """Write a checkpoint where it is worth it, clean the log up, and delete unneeded files.
 
     Also of a deleted topic. Files go once they were removed for as long as ``delta.deletedFileRetentionDuration`` says,
     a week by default and a day at least; those that were never committed once they are as old, and a week at least.
@@ -79,7 +79,7 @@ def vacuum_state(
     Where nothing is due it costs a LIST, with ``search`` one of the whole folder.
 
     Args:
-        search: look for files that nobody needs, and for transactional ids to let go.
+        search: search for unneeded files, and for markers of expired transactional ids.
     """
     log, metadata = state.log, state.require_whole().metadata
     log_retention_ms = strict_config(log.table, metadata, [_LOG_RETENTION]).integer(_LOG_RETENTION)

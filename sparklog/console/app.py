@@ -159,7 +159,7 @@ def _exported(backend: Backend, path: str) -> Callable[[Request], Response]:
 
 
 def _told(request: Request, pages: Pages, status: int, kind: str, message: str) -> Response:
-    """An error as whoever asks reads it."""
+    """An error as the client reads it."""
     if request.url.path.startswith(("/api/", "/mcp")):
         return json_response({"error": kind, "message": message}, status)
     return pages.render(request, "error.html", status, kind=kind, message=message)

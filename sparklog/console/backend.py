@@ -300,7 +300,7 @@ class Backend:
 
 
 def _drop(future: Future[Any]) -> None:
-    """Let go of what an answer holds that nobody waited for."""
+    """Release the resources of an answer that was no longer awaited."""
     if not future.cancelled() and future.exception() is None:
         answer = future.result()
         if isinstance(answer, StreamedResponse):

@@ -68,7 +68,7 @@ def shown(
         how: one of :data:`DECODINGS`; what can't be read so is shown in hexadecimal digits.
         masks: bytes that aren't JSON are then hidden whole, as their fields are unknown.
         pretty: whether it is spread over several lines, as on a page of its own.
-        schema: of the bytes, if somebody has named one.
+        schema: of the bytes, if one was named.
     """
     if how not in DECODINGS:
         raise InvalidArgumentError(f"decode={how}: expected one of {', '.join(DECODINGS)}")
@@ -134,7 +134,7 @@ def shown_record(
     ``headers``, a list of name and :class:`Shown`.
 
     Args:
-        schema: of the value, if somebody has named one.
+        schema: of the value, if one was named.
     """
     return {
         "partition": record.partition,
@@ -155,7 +155,7 @@ def plain_record(
     """A record as the JSON API has it; bytes that aren't UTF-8 in base64, under a name that ends so.
 
     Args:
-        schema: of the value, if somebody has named one: then it is an object.
+        schema: of the value, if one was named: then it is an object.
     """
     value: Any = record.value
     is_whole = isinstance(value, bytes) and record.value_size <= len(value)

@@ -38,7 +38,7 @@ _READING = frozenset({"GET", "HEAD"})
 
 
 def user_of(request: Request) -> str:
-    """The name of the user who asks; empty where nobody is asked for one."""
+    """The user's name; empty without a login."""
     return str(request.scope.get("sparklog.user", ""))
 
 
@@ -80,7 +80,7 @@ class Guard:
         await (refusal or self._app)(scope, receive, send_with_headers)
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
-        """Why a request isn't answered, whoever sends it; None where it is."""
+        """Why a request isn't answered, from any user; None where it is."""
         host = headers.get("host", "")
         if self._settings.hosts is not None and _host_name(host) not in self._settings.hosts:
             return PlainTextResponse("this console doesn't answer to that name: see --host\n", 421)
@@ -94,7 +94,7 @@ class Guard:
         return None
 
     async def _user(self, scope: Scope, headers: Headers) -> str | None:
-        """The name of the user; empty where nobody is asked; None: nobody that is known."""
+        """The user's name; empty without a login; None: no known user."""
         settings = self._settings
         if not settings.needs_login:
             return ""

@@ -34,7 +34,7 @@ def serve(backend: Backend, host: str, port: int, *, on_listening: Callable[[str
         port=port,
         log_config=None,  # the command has set up where logs go
         log_level="warning",
-        access_log=False,  # addresses of pages hold keys that somebody looked for
+        access_log=False,  # addresses of pages hold keys that were searched for
         server_header=False,
         proxy_headers=False,  # who a proxy is, the guard decides
         timeout_graceful_shutdown=_GRACE_S,

@@ -12,7 +12,7 @@ from sparklog.errors import InvalidArgumentError
 __all__ = ["LOCAL_HOSTS", "ConsoleSettings"]
 
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
-"""The names by which nobody but this machine reaches it."""
+"""The names by which only this machine reaches it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

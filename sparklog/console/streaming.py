@@ -1,4 +1,4 @@
-"""Answers that are written while they are found, and whose work ends when nobody waits for it any more."""
+"""Answers that are written while they are found, and whose work ends when its client has disconnected."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def _given(form: Form) -> dict[str, Any]:
 def _sent(backend: Backend, topic: str, arguments: dict[str, Any]) -> RecordMetadata:
     """Send one record, and wait until it is stored.
 
-    Raises what sending raises; of an outcome that nobody knows the message says so.
+    Raises what sending raises; the message says if the outcome is unknown.
     """
     with Producer(cluster=backend.cluster(), delivery_timeout_ms=30_000, request_timeout_ms=15_000) as producer:
         future = producer.send(topic, **arguments)

@@ -139,7 +139,7 @@ def delete_offsets(
     """
     table, wanted = OffsetTable(cluster, group), set(partitions)
     for _ in range(_ATTEMPTS):
-        rows = table.fetch()  # before the members are looked at: whoever takes a partition later changes its row
+        rows = table.fetch()  # before the members are looked at: a member that takes a partition later changes its row
         seen = inspect_group(cluster, group)
         if not seen.exists:
             raise _unknown(group)

@@ -65,7 +65,7 @@ class MemberDescription:
     topics: tuple[str, ...]
     """Subscribed to, sorted; those found by a pattern."""
     assignment: frozenset[TopicPartition]
-    """The partitions that it owns: it has taken them, and nobody else can commit them."""
+    """The partitions that it owns: it has taken them, and no other member can commit them."""
     target_assignment: frozenset[TopicPartition]
     """The partitions that the newest generation gives it; the same as ``assignment`` in a stable group."""
 
@@ -80,7 +80,7 @@ class GroupPartition:
     log_start_offset: int
     log_end_offset: int
     member_id: str | None
-    """Its owner; None while nobody has it."""
+    """Its owner; None without an owner."""
 
     @property
     def lag(self) -> int | None:

@@ -172,7 +172,7 @@ def _listing(cluster: Cluster, group: str, now: StoreNow) -> GroupListing | None
 
 
 def _group_of(folder: str) -> str | None:
-    """The group that a folder is of; None for somebody else's folder."""
+    """The group to which a folder belongs; None for a folder that isn't sparklog's."""
     group = decode_id(folder)
     try:
         return group if encode_id(group) == folder else None

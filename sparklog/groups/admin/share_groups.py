@@ -149,7 +149,7 @@ def delete_share_group(cluster: Cluster, group: str, *, deadline: Deadline) -> N
 
 
 def clean_share_groups(cluster: Cluster) -> int:
-    """Delete entries of all share groups' logs that nobody needs any more; how many. Raises ``StoreError``."""
+    """Delete entries of all share groups' logs that are no longer needed; how many. Raises ``StoreError``."""
     found = sorted(decode_id(part.rstrip("/")) for part in cluster.store.list_names(SHARE_GROUPS_FOLDER))
     logs = [open_share_log(cluster, group, at) for group in found for at in _partitions(cluster, group)]
     return sum(parallel_map(clean_share_log, logs))

@@ -99,7 +99,7 @@ class GenerationPlan:
     """Wall time of the proposer, milliseconds since the epoch."""
 
     def holder_of(self, instance_id: str | None) -> str:
-        """The member that has an instance id; empty where nobody has."""
+        """The member that has an instance id; empty where none has it."""
         holders = (i for i, member in self.members.items() if member.instance_id == instance_id is not None)
         return next(holders, "")
 
@@ -145,7 +145,7 @@ def generation_log(cluster: Cluster, group: str) -> GenerationLog:
 
 
 def clean_generations(log: GenerationLog) -> int:
-    """Delete generations that nobody needs any more, in bulk; returns how many.
+    """Delete generations that are no longer needed, in bulk; returns how many.
 
     The newest two stay, and each whose successor is younger than a day by the store's own times (rule L3, cleanup): a
     process that slept for less finds its own again, one that slept for longer verifies its position (rule L1, trust).

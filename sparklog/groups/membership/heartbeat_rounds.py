@@ -232,7 +232,7 @@ class HeartbeatRounds:
         self._membership.heartbeat_written(member_id, began_ticks_ms=began)
 
     def _list_members(self) -> None:
-        """List the members. Whoever lists them after this began sees what this member wrote before."""
+        """List the members. A member that lists them after this began sees what this member wrote before."""
         member_id = self._membership.member_id
         if not member_id:
             return
@@ -314,7 +314,7 @@ class HeartbeatRounds:
         self._membership.end(FencedInstanceIdError(f"{error} was taken over by another consumer"))
 
     def _claim_and_take(self) -> None:
-        """Take the partitions that nobody else claims. New claims are written first, and the members listed again."""
+        """Take partitions that no other claims. New claims are written first, and the members listed again."""
         if self._has_unwritten_state():
             self._write_heartbeat()
             self._list_members()

@@ -62,7 +62,7 @@ class Reconciliation:
     ) -> None:
         """Act upon the next generation.
 
-        One that was skipped is applied like every other, in order: what it gave to somebody else is given up, even if
+        One that was skipped is applied like every other, in order: what it gave to another member is given up, even if
         a later one gives it back (rule G2, silence). So is what belongs to another topic of the same name by now.
 
         Args:
@@ -96,7 +96,7 @@ class Reconciliation:
                 del self.held[partition]
 
     def claims(self) -> frozenset[TopicPartition]:
-        """The partitions that nobody else may take while this member lives."""
+        """The partitions that no other member may take while this member lives."""
         return self.target | self.held.keys() | self.taking.keys()
 
     def takeable(
@@ -128,7 +128,7 @@ class Reconciliation:
                 self.held[partition] = HeldPartition(stamp=stamp, row=rows[partition])
 
     def not_taken(self, stamp: Stamp) -> None:
-        """Forget a take: its stamp wasn't written, or nobody knows."""
+        """Forget a take: its stamp wasn't written, or that is unknown."""
         self.taking = {p: taking for p, taking in self.taking.items() if taking != stamp}
 
     def hand_over(self, assigned: Collection[TopicPartition] | None = None) -> dict[TopicPartition, OffsetRow]:

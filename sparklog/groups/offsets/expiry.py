@@ -23,7 +23,7 @@ def expired(
 
     - A group that never had members: counted from the commit.
     - An empty group: counted from when it became empty, or from a later commit.
-    - A group with members: topics that nobody subscribes to any more, counted from the commit.
+    - A group with members: topics to which no member subscribes any more, counted from the commit.
     - A group between two assignments: nothing.
 
     A row that was taken and never committed counts from the take. One that a transaction may still change stays.

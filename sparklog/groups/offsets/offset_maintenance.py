@@ -23,7 +23,7 @@ A topic's day would be 864,000 versions of a group of 50 that commits every five
 
 
 def maintain_offsets(log: DeltaLog, version: int, *, sweeps: bool = True) -> int:
-    """Do all that is due after the commit of ``version``, unless somebody else did. Returns the newest checkpoint's
+    """Do all that is due after the commit of ``version``, unless another client did. Returns the newest checkpoint's
     version.
 
     Args:

@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 FORMAT_INFO = "offsets_format"
-"""In ``commitInfo.sparklog``: the table's format, for whoever opens it from the newest commit alone."""
+"""In ``commitInfo.sparklog``: the table's format, for clients that open it from the newest commit alone."""
 COMMITTED_INFO = "committed"
 """In ``commitInfo.sparklog``, beside the format: how many rows have a committed offset. Older versions don't say."""
 UNSYNCED_INFO = "unsynced_since"
@@ -86,9 +86,9 @@ class OffsetState:
     """The first version that may not survive a power loss (rule L9, fsync), with all behind it and the live files; the
     next version: all of it does; None: not known."""
     unread: range = range(0)
-    """The versions without fsync that the table was opened over: nobody here has read them."""
+    """The versions without fsync that the table was opened over: this process hasn't read them."""
     unwritable: UnsupportedVersionError | None = None
-    """Why nobody of ours may commit: a foreign engine asks for a newer Delta writer."""
+    """Why sparklog must not commit: a foreign engine demands a newer Delta writer."""
 
     @property
     def is_durable(self) -> bool:

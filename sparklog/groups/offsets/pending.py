@@ -2,7 +2,7 @@
 deciding number; T2, hand-over).
 
 The rows themselves are the transaction's marker in the group: what is settled is pending no more, so settling twice
-does nothing, and a row that somebody took away is left alone.
+does nothing, and a row that was taken away is left alone.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def settle_pending(
     *,
     deadline: Deadline,
 ) -> Rows:
-    """Have every transaction decided that left offsets of these partitions pending, and settle them. Waits for nobody.
+    """Have every transaction decided that left offsets of these partitions pending, and settle them. Doesn't wait.
 
     Args:
         decide: :attr:`Deciding.decide`: an offset counts only once its transaction's records are in their topics.

@@ -42,7 +42,7 @@ class Api:
     handle: Handle | None
     """None: by the connection itself."""
     advertised_first: int | None = None
-    """Where clients are told of lower versions than are served."""
+    """The first version that ApiVersions names, where that isn't the lowest one that is served."""
 
     @property
     def request(self) -> Message:

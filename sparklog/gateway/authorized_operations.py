@@ -1,4 +1,4 @@
-"""Operations that the client of a request may do with a topic, a group or the cluster, told where it asks. Pure.
+"""Operations that a client may do with a topic, a group or the cluster, where its request asks for them. Pure.
 
 Source: KIP-430; Kafka ``AclOperation`` and ``AclEntry.supportedOperations``: without an authorizer, all of them.
 """

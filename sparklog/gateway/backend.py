@@ -81,7 +81,7 @@ class Backend:
         self.figures = GatewayFigures()
         self.log_repeats = Repeats()
         self.advertised = advertised
-        """Host and port that clients are told; None: those by which each came."""
+        """Host and port that Metadata names to clients; None: those to which each client connected."""
         self.neighbours: Neighbours | None = None
         """The gateways of the cluster; None: this one has no zone, and names itself alone."""
         self.admin = Admin(cluster)
@@ -106,7 +106,7 @@ class Backend:
         return self.advertised or request.local_address
 
     def route(self, request: Request) -> Route:
-        """The gateways that the client of a request is told of."""
+        """The gateways that Metadata names to the client of a request."""
         if self.neighbours is not None:
             return self.neighbours.route(request)
         own = Node(*self.address(request), zone=None)

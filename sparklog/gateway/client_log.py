@@ -40,7 +40,7 @@ class ClientLog:
         self._repeats = Repeats() if repeats is None else repeats
         self._client = address_text(peer)
         self.client_id: str | None = None
-        """The name that it gives itself, once a request has told."""
+        """The ``client.id`` of its first request; None before."""
         self.user: str | None = None
         """Its user, once that is sure."""
         self._refused: set[tuple[str, int, str]] = set()

@@ -1,7 +1,7 @@
 """Requests of administrators' tools about a cluster as a whole: DescribeCluster, DescribeTopicPartitions,
 DescribeLogDirs, ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments, DescribeClientQuotas, and ACLs.
 
-Many have one answer here: gateways are told to a client as in Metadata, and move no partition; there are no quotas, and
+Many have one answer here: the gateways are those of Metadata, and move no partition; there are no quotas, and
 users' rights are in a file, or in the store in a form of our own.
 """
 
@@ -114,7 +114,7 @@ def page_of_partitions(
     """A page of topics, and where the next one begins; None: there is none.
 
     Args:
-        topics: each as it is, or its name and why it isn't told.
+        topics: each as it is, or its name and the error why it isn't described.
         start: the name of a topic, and the partition of it that the page begins with; None: the first of all.
         limit: partitions of a page, at least one.
     Source: Kafka ``DescribeTopicPartitionsRequestHandler``: topics are in the order of their names; those before the
@@ -144,7 +144,7 @@ def page_of_partitions(
 
 async def describe_log_dirs(backend: Backend, request: Request) -> _Answer:
     """How many bytes the files of each partition have: the cluster's root is the one folder that there is. A topic that
-    can't be read isn't told of, since the answer has an error for a whole folder alone."""
+    can't be read is left out, since the answer has an error for a whole folder alone."""
     wanted, rules = request.body["topics"], request.rules
 
     def sizes(asked: tuple[str, Sequence[int] | None]) -> _Answer:

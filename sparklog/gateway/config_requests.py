@@ -92,7 +92,7 @@ def _of_groups(backend: Backend, names: list[str] | None) -> list[dict[str, Any]
 
 
 def config_of(name: str, entry: ConfigEntry, *, has_synonyms: bool = False) -> dict[str, Any]:
-    """A setting, as DescribeConfigs and CreateTopics tell it."""
+    """A setting, as DescribeConfigs and CreateTopics answer it."""
     value, source = to_text(entry.value), _DEFAULT_CONFIG if entry.is_default else _DYNAMIC_TOPIC_CONFIG
     synonyms = []
     if has_synonyms:  # the values that would be in force if those before them were not

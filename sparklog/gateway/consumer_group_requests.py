@@ -34,7 +34,7 @@ _NOT_FOR_A_MEMBER = (LEAVES, LEAVES_FOR_A_WHILE)
 
 
 async def consumer_group_heartbeat(backend: Backend, request: Request) -> dict[str, Any]:
-    """Hear a member; tell it what it may read."""
+    """Process a member's heartbeat and answer its assignment."""
     body, served = request.body, coordinators(backend)
     group, epoch = body["group_id"], body["member_epoch"]
     code = check_group_id(group)

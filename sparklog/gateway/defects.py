@@ -1,5 +1,5 @@
-"""Unexpected failures: the log has them, and where it is one with a topic, that part of an answer tells it, and the
-others' parts are answered."""
+"""Unexpected failures: logged; where one concerns a topic, its part of the answer is the error, and the parts of
+other topics are answered."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ class Coordinated:
         try:
             try:
                 await self.stay.commit(offsets, topic_ids, timeout_ms=timeout_ms)
-            except CommitFailedError:  # an administrator may have deleted rows; taking tells if it was another member
+            except CommitFailedError:  # an administrator may have deleted rows; taking fails if it was another member
                 self.stay.forget(offsets)
                 await self.stay.commit(offsets, topic_ids, timeout_ms=timeout_ms)
         except SparklogError as error:

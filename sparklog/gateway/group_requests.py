@@ -20,7 +20,7 @@ _GROUP, _TRANSACTION = 0, 1
 """Kinds of coordinators. Source: Kafka ``FindCoordinatorRequest.CoordinatorType``."""
 _NOWHERE = {"node_id": -1, "host": "", "port": -1}
 _ASKS_FOR_MEMBER_ID = 4
-"""From this version of JoinGroup on a client is told its member id before it is a member. Source: KIP-394."""
+"""From this version of JoinGroup on a client gets its member id before it is a member. Source: KIP-394."""
 _MAY_SKIP_ASSIGNMENT = 9
 
 

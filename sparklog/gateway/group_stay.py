@@ -116,7 +116,7 @@ class GroupStay:
         """Ids of these topics, as they were taken last."""
 
     def begin(self) -> None:
-        """Join the group; :meth:`standing` tells what comes of it."""
+        """Join the group; :meth:`standing` returns the outcome."""
         self._membership.subscribe((), None)
         self._heartbeat.start()
 

@@ -45,7 +45,7 @@ class Neighbours:
     # What clients are told.
 
     def route(self, request: Request) -> Route:
-        """The gateways that the client of a request is told of."""
+        """The gateways that Metadata names to the client of a request."""
         zone = zone_of_client_id(request.client_id)
         if zone is None:
             zone = self._told.zone_of(request.client_id, request.client_host, self._now_ms())
@@ -54,8 +54,8 @@ class Neighbours:
     def elsewhere(self, request: Request) -> Route | None:
         """Where the client of a Fetch is to read, by its ``client.rack``; None: here.
 
-        In its own zone a gateway sends nobody on, so no two send a client to each other. Nor does one send on who tells
-        its zone by its id: Metadata has led it already.
+        A gateway never redirects a client of its own zone, so no two gateways redirect a client to each other. Nor does
+        it redirect a client whose id names a zone: Metadata has led that client already.
         """
         zone = request.body.get("rack_id") or ""
         if not zone or zone == self._own.zone or zone_of_client_id(request.client_id) is not None:
@@ -69,7 +69,7 @@ class Neighbours:
     def stay(self, request: Request) -> bool:
         """Note that the client of a request has transactions, which live in this gateway alone.
 
-        False: it tells a zone by its id, so others lead the partitions that it writes to."""
+        False: its id names a zone, so others lead the partitions that it writes to."""
         if zone_of_client_id(request.client_id) is not None:
             return False
         self._told.stay(request.client_id, request.client_host, self._now_ms())

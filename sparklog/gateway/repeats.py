@@ -13,7 +13,7 @@ _REPEATS_S = 1.0
 
 class Repeats:
     """Bounds what many clients cause by the same reason, such as a store that is away: an entry a second. Two threads
-    that ask at the same time may both be told to write one."""
+    that ask at the same time may both get the answer to write an entry."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         """``now``: seconds of a clock that never goes back."""

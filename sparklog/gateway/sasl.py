@@ -17,7 +17,7 @@ MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
 
 
 class AuthenticationError(Exception):
-    """A client isn't who it says. The message tells the client nothing that it doesn't know."""
+    """A failed authentication. The message reveals nothing to the client that it doesn't know."""
 
 
 @dataclass(frozen=True, slots=True)

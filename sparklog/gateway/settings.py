@@ -61,14 +61,14 @@ class GatewaySettings:
     group_consumer_session_timeout_ms: int = 45_000
     """The session of members of the protocol ``consumer``. Kafka's ``group.consumer.session.timeout.ms``."""
     group_consumer_heartbeat_interval_ms: int = 1_000
-    """How often these members are told to ask. Kafka's ``group.consumer.heartbeat.interval.ms`` is 5000."""
+    """The interval of these members' heartbeats. Kafka's ``group.consumer.heartbeat.interval.ms`` is 5000."""
     allow_plain_without_tls: bool = False
     """Let clients send their password over a connection that isn't encrypted. SCRAM doesn't send it."""
     max_transactional_ids: int = 500
     """Transactional producers that this gateway holds at a time; those that rest longest go. Each has two threads, and
     two for each topic that it writes to."""
     zone: str | None = None
-    """The zone of this gateway, as clients tell theirs; None: it knows of no others, and names itself alone."""
+    """The zone of this gateway, as clients name it; None: it looks for no other gateways, and names itself alone."""
     zone_heartbeat_interval_ms: int = 10_000
     """How often a gateway with a zone shows that it lives, and looks for others: a PUT and a LIST."""
     zone_session_timeout_ms: int = 30_000

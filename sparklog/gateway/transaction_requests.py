@@ -59,7 +59,7 @@ def _told(code: ErrorCode, request: Request, name: str) -> ErrorCode:
 async def _done(
     backend: Backend, session: Session, call: Callable[[], object], request: Request, name: str
 ) -> ErrorCode:
-    """Do what may block, and tell how it ended. The session's lock is held."""
+    """Run a call that may block, and return its error code. The caller holds the session's lock."""
     try:
         await backend.run(call)
         return ErrorCode.NONE
@@ -77,7 +77,7 @@ async def _done(
 
 
 async def add_partitions_to_txn(backend: Backend, request: Request) -> dict[str, Any]:
-    """Begin a transaction where none is open; what it is told of may be produced to."""
+    """Begin a transaction where none is open, and add partitions to it: only to these may the client produce."""
     prefix = "v3_and_below_"
     topics = request.body[f"{prefix}topics"]
     session = _find(backend, request, "AddPartitionsToTxn", prefix)

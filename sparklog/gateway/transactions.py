@@ -64,7 +64,7 @@ class Session:
         self.has_failed = False
         """A batch of the open transaction couldn't be stored: it can only be aborted."""
         self.partitions: set[tuple[str, int]] = set()
-        """The partitions that the open transaction was told of."""
+        """The partitions that AddPartitionsToTxn has added to the open transaction."""
         self.was_committed: bool | None = None
         """How the newest transaction ended; None: none did, or one is open."""
         self.used_s = now_s
@@ -120,7 +120,7 @@ class Sessions:
         self._ending: set[asyncio.Task[None]] = set()
 
     def find(self, transactional_id: str, number: tuple[int, int]) -> Session | ErrorCode:
-        """The session that a client names by producer id and epoch, or what it is told."""
+        """The session that a client names by producer id and epoch, or the error that answers it."""
         found = self._held.get(transactional_id)
         if found is None or found.number[0] != number[0] or (found.inherited and found.asked == number):
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -169,7 +169,7 @@ class Sessions:
         """The answer to a client that asks for a commit, and whose session another gateway held.
 
         That gateway may have committed just now, without the client having heard of it. So it is fenced off first; then
-        the id's log tells the last that it has done. Where that is a commit, nobody can tell whether it is the one that
+        the id's log has the last entry that it wrote. Where that is a commit, it is unknown whether it is the one that
         is asked for: a client that took it for aborted would send its records again. So it is fenced off, too.
 
         Raises what :meth:`begin` raises.
@@ -197,7 +197,7 @@ class Sessions:
     def _entry_before(self, session: Session) -> TransactionEntry | None:
         """The last entry of the id's log before the session began; None: it isn't there any more.
 
-        Whoever aborted what took too long may have come after a commit whose answer was lost: nobody can tell whether
+        Whoever aborted what took too long may have come after a commit whose answer was lost: it is unknown whether
         there was another transaction to abort, so that entry and the decision for it are passed over.
         """
         log = open_transaction_log(self._backend.cluster, session.transactional_id)

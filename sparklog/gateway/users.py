@@ -1,7 +1,7 @@
 """The users of a gateway, and what each may do: a file with a line for each user, and its rules.
 
 A line is a JSON object: ``user``; ``iterations`` and ``salt`` (base64) of its password; for each hash, ``SHA-256`` and
-``SHA-512``, the keys that SCRAM needs (base64; no password can be told from them but by trying); and what it may do. Of
+``SHA-512``, the keys that SCRAM needs (base64; they reveal a password only by trial); and what it may do. Of
 users in the store (:mod:`sparklog.gateway.user_log`) a hash may have a salt and iterations of its own, or be missing.
 """
 

@@ -1,4 +1,4 @@
-"""Which gateways a client is told of: those of its zone lead partitions, the same ones for all clients of the zone.
+"""Which gateways Metadata names to a client: those of its zone lead partitions, the same for all clients of a zone.
 Pure: what is known and the time come in as arguments.
 
 A wrong answer costs time alone: any gateway serves any partition, and the store decides what is in a topic.
@@ -69,15 +69,15 @@ def own_node(zone: str, host: str, port: int) -> Node:
 
 
 def zone_of_client_id(client_id: str) -> str | None:
-    """The zone that a client tells in its ``client.id``, by ``zone=<name>`` at its beginning or behind a space, comma,
-    semicolon or ampersand; None: it tells none."""
+    """The zone that a client names in its ``client.id``, by ``zone=<name>`` at its beginning or behind a space, comma,
+    semicolon or ampersand; None: it names none."""
     found = _TOLD.search(client_id[:_LONGEST_ID])
     return None if found is None else found[1]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Node:
-    """A gateway as clients are told of it."""
+    """A gateway as Metadata names it to clients."""
 
     host: str
     port: int
@@ -96,7 +96,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The gateways that a client is told of."""
+    """The gateways that Metadata names to a client."""
 
     own: Node
     """The gateway that was asked."""
@@ -130,7 +130,7 @@ def read_listing(listed: Iterable[ObjectInfo], session_timeout_ms: float) -> Lis
     """The gateways that have shown lately that they live, by the times that the store gave.
 
     Args:
-        listed: the objects of gateways. The newest tells the time: whoever asks has written its own just before.
+        listed: the objects of gateways. The newest time is the present: the caller has just written its own.
     """
     objects = list(listed)
     now_ms = max((one.modified_ms for one in objects), default=0)
@@ -178,7 +178,7 @@ class _Told:
 
 
 class ToldZones:
-    """The zones that clients told by ``client.rack`` in Fetch, which Metadata doesn't carry. Belongs to the event loop.
+    """The zones that clients named by ``client.rack`` in Fetch; Metadata doesn't carry it. Belongs to the event loop.
 
     A client is known by its id and its host: it may ask for Metadata by another connection than that of Fetch.
     """
@@ -188,7 +188,7 @@ class ToldZones:
         """In the order in which they were heard of last."""
 
     def zone_of(self, client_id: str, client_host: str, now_ms: float) -> str | None:
-        """The zone that a client told; None: none."""
+        """The zone that a client named; None: none."""
         found = self._heard((client_id, client_host), now_ms)
         return None if found is None else found.zone
 
@@ -203,7 +203,7 @@ class ToldZones:
         return found.zone == zone and now_ms - found.since_ms < _REDIRECTED_MS
 
     def stay(self, client_id: str, client_host: str, now_ms: float) -> None:
-        """Note that a client has transactions, which live in this gateway alone: it is told of no other any more."""
+        """Note that a client has transactions, which live in this gateway alone: Metadata names it no other."""
         if len(client_id) <= _LONGEST_ID:
             self._put((client_id, client_host), None, now_ms)
 
@@ -231,7 +231,7 @@ def lead(nodes: Sequence[Node], own: Node, zone: str | None) -> Route:
 
     Args:
         nodes: the gateways that are known, ``own`` perhaps among them.
-        zone: of the client; None: it told none.
+        zone: of the client; None: it named none.
     """
     leaders = tuple(one for one in nodes if zone is not None and one.zone == zone)
     if not leaders:

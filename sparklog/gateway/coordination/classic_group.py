@@ -39,7 +39,7 @@ class ClassicGroup:
 
     Args:
         generation: numbers of its generations begin after this one.
-        settle: makes the partitions of topics this coordinator's, before anybody is told that they are its own; gives
+        settle: makes the partitions of topics this coordinator's, before any member is assigned them; gives
             the error that all members are answered with.
         initial_delay_ms: how long the first member waits for others.
         max_size: bound of members.
@@ -191,7 +191,7 @@ class ClassicGroup:
         joined = self._joined(member)
         if is_leader and request.may_skip_assignment:
             return {**joined, "skip_assignment": True}
-        # An older client that leads would assign anew: it is told of a leader that isn't there. Source: KIP-345.
+        # An older client that leads would assign anew: the answer's leader is then no member. Source: KIP-345.
         return {**joined, "leader": former.member_id if is_leader else self.leader, "members": []}
 
     # Generations.

@@ -34,7 +34,7 @@ class JoinRequest:
     protocol_type: str
     protocols: Protocols
     needs_member_id: bool
-    """Is it told its member id before it is a member? Source: KIP-394."""
+    """Does it get its member id before it is a member? Source: KIP-394."""
     may_skip_assignment: bool
     """Does it understand that it leads, and isn't to assign anything? Source: KIP-814."""
 

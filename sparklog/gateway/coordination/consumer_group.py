@@ -1,4 +1,4 @@
-"""A group of the protocol ``consumer`` (KIP-848): the coordinator assigns, and tells each member at its heartbeats.
+"""A group of the protocol ``consumer`` (KIP-848): the coordinator assigns, and answers heartbeats with assignments.
 
 As in :mod:`sparklog.gateway.coordination.classic_group` everything happens in the event loop's thread, and time comes
 in as steps. Source of all rules: Kafka ``GroupMetadataManager.consumerGroupHeartbeat`` and those around it.
@@ -116,7 +116,7 @@ class ConsumerGroup:
         self.facts, self.matches = seen, matched
 
     def heartbeat(self, said: ConsumerHeartbeat) -> Heard:
-        """Hear a member, and tell it what it may read. Its topics were looked at before, by :meth:`look`."""
+        """Process a member's heartbeat and return its assignment. :meth:`look` has resolved its topics before."""
         if said.assignor is not None and said.assignor not in ASSIGNORS:
             known = ", ".join(ASSIGNORS)
             return Heard(ErrorCode.UNSUPPORTED_ASSIGNOR, f"assignor {said.assignor} isn't served: expected {known}")
@@ -166,7 +166,7 @@ class ConsumerGroup:
         if code is not ErrorCode.NONE:
             return Heard(code, message)
         member = self.members[said.member_id]
-        # The answer that told it of the newer epoch may have been lost; then it has no more than it was given.
+        # The answer with the newer epoch may have been lost; then it has no more than it was given.
         is_behind = said.epoch == member.previous_epoch and said.owned is not None and said.owned <= member.assigned
         if said.epoch != member.epoch and not is_behind:
             message = f"member epoch {said.epoch}: expected {member.epoch}"

@@ -175,7 +175,7 @@ def _array(element: Codec, *, compact: bool, nullable: bool) -> Codec:
 
 
 def _nullable_struct(inner: Codec) -> Codec:
-    """A byte that tells whether the struct is there: 1, or -1. Source: KIP-893."""
+    """A struct behind a byte that is 1 where the struct follows, and -1 where it is null. Source: KIP-893."""
 
     def read(data: Input) -> Any:
         return None if FIXED["int8"].read(data) < 0 else inner.read(data)

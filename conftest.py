@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -21,7 +22,7 @@ from sparklog.storage.retrying import RetryingStore
 from tests.azurite import azure_options, azure_uri, azurite_endpoint
 from tests.databases import database_url, mariadb, postgresql
 from tests.depth import NIGHTLY, WALK
-from tests.fake_gcs import fake_gcs_endpoint, fake_gcs_options, fake_gcs_uri
+from tests.fake_gcs import fake_gcs_endpoint, gcs_options, gcs_uri, gcs_xml_endpoint, gcsfs_options
 from tests.parts import CPU_S, PART, SUMMARY, Stopwatch, add_up, part_of
 from tests.s3_server import s3_endpoint, s3_options, s3_uri
 from tests.spark_session import SPARK_TIMEOUT_S, spark, spark_jars
@@ -34,8 +35,10 @@ __all__ = [
     "azurite_endpoint",
     "database_url",
     "fake_gcs_endpoint",
-    "fake_gcs_options",
-    "fake_gcs_uri",
+    "gcs_options",
+    "gcs_uri",
+    "gcs_xml_endpoint",
+    "gcsfs_options",
     "mariadb",
     "postgresql",
     "s3_endpoint",
@@ -129,6 +132,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.slow)
     if hasattr(config, "workerinput"):  # else the order is that of the files
         items.sort(key=turn)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected out of later garbage collections: it lives as long as the run.
+
+    It is half a million objects, which each whole collection would look at, those that tests ask for among them.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def is_slow(file: str) -> bool:

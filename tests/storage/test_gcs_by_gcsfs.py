@@ -21,12 +21,12 @@ WRITERS = 8
 @pytest.mark.deep
 class TestGcsByGcsfs(StoreContract):
     @pytest.fixture
-    def store(self, fake_gcs_uri: str, fake_gcs_options: dict[str, Any]) -> ObjectStore:
-        return open_store(fake_gcs_uri, fake_gcs_options)
+    def store(self, gcs_uri: str, gcsfs_options: dict[str, Any]) -> ObjectStore:
+        return open_store(gcs_uri, gcsfs_options)
 
 
-def test_of_writers_that_race_for_a_name_one_wins(fake_gcs_uri: str, fake_gcs_options: dict[str, Any]) -> None:
-    stores = [open_store(fake_gcs_uri, fake_gcs_options) for _ in range(WRITERS)]
+def test_of_writers_that_race_for_a_name_one_wins(gcs_uri: str, gcsfs_options: dict[str, Any]) -> None:
+    stores = [open_store(gcs_uri, gcsfs_options) for _ in range(WRITERS)]
     assert all(isinstance(store, FsspecStore) for store in stores)
     probe_create_only(stores[0], clock=SystemClock())
     with ThreadPoolExecutor(WRITERS) as threads:

@@ -1,5 +1,4 @@
-"""What is sent to Google Cloud Storage, and what its answers mean. No server but Google's own speaks all of its XML
-interface: ``docs/stores.md`` says what was tried."""
+"""What is sent to Google Cloud Storage, and what its answers mean; ``test_gcs_by_obstore.py`` has an emulator."""
 
 import pytest
 

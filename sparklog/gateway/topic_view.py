@@ -28,10 +28,10 @@ from sparklog.schemas import UnwritableError
 __all__ = ["BatchCache", "Fetched", "TopicView"]
 
 _BATCH_BYTES = 250_000
-"""Of keys and values: four whole batches fit into :data:`_ASKED_BYTES`."""
+"""The keys and values of a batch: four whole batches fit into :data:`_ASKED_BYTES`."""
 _PIECE_BYTES = 1_048_576
 _MOST_PLAIN_BYTES = 4 * _PIECE_BYTES
-"""Of a file that is encoded at once."""
+"""A larger file isn't encoded at once."""
 _MAX_POLLS = 100
 """Each of up to 32 commits. A topic that grows faster than it is followed is read further at the next Fetch."""
 _AHEAD_BYTES = 2_097_152

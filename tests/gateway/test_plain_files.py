@@ -86,7 +86,7 @@ def test_batches_whose_times_the_log_has_set_have_one_time_each(count, run, batc
 
 def test_large_values_and_many_pages_are_read():
     random, count = np.random.default_rng(1), 1_500
-    values = [random.bytes(random.integers(4_000)) for _ in range(count)]
+    values = [random.bytes(int(random.integers(4_000))) for _ in range(count)]
     data = a_file(count, values=values)
     found = by_core(data, count)
     assert found == by_arrow(data, count)

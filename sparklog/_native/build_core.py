@@ -20,6 +20,7 @@ _PARTS = (
     "core.pyx",
     "column_reading.pxi",
     "local_files.pxi",
+    "plain_batches.pxi",
     "plain_files.pxi",
     "plain_reading.pxi",
     "record_batches.pxi",

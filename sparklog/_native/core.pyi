@@ -118,6 +118,15 @@ def encode_records(
     values: tuple[Any, ...],
     headers: Sequence[bytes] | None,
 ) -> bytearray: ...
+def plain_batches(
+    data: Any,
+    count: int,
+    places: tuple[tuple[int, int], ...],
+    base_offset: int,
+    first_row: int,
+    batch_bytes: int,
+    is_append_time: bool = False,
+) -> list[bytearray] | None: ...
 
 _ProducedBatch = tuple[int, int, int, int, int, int, int, int | None, int, int, int]
 

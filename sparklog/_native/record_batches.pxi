@@ -7,7 +7,7 @@ cdef extern from *:
     #include <stdint.h>
     #include <string.h>
     static uint32_t sparklog_crc_tables[8][256];
-    static void sparklog_crc_prepare(void) {
+    static void sparklog_crc_prepare_tables(void) {
         for (uint32_t number = 0; number < 256; number++) {
             uint32_t value = number;
             for (int bit = 0; bit < 8; bit++) {
@@ -24,6 +24,28 @@ cdef extern from *:
     }
     #if defined(__x86_64__) && defined(__GNUC__)
     #define SPARKLOG_HAS_CRC_INSTRUCTION 1
+    /* The instruction's answer comes after three cycles, and one can begin in each: so three parts are summed side by
+       side, and then put together. A checksum is linear: that of what follows others is theirs, moved on by as many
+       zeros as it has bytes, and its own. */
+    #define SPARKLOG_CRC_PART 512
+    static uint32_t sparklog_crc_moved_on[4][256];
+    static void sparklog_crc_prepare_parts(void) {
+        for (int bit = 0; bit < 32; bit++) {
+            uint32_t value = 1u << bit;
+            uint32_t *table = sparklog_crc_moved_on[bit / 8];
+            int least = 1 << bit % 8;
+            for (int number = 0; number < SPARKLOG_CRC_PART; number++) {
+                value = sparklog_crc_tables[0][value & 255] ^ value >> 8;
+            }
+            for (int number = 0; number < least; number++) {
+                table[least + number] = table[number] ^ value;
+            }
+        }
+    }
+    static inline uint32_t sparklog_crc_move_on(uint32_t value) {
+        return sparklog_crc_moved_on[0][value & 255] ^ sparklog_crc_moved_on[1][value >> 8 & 255]
+            ^ sparklog_crc_moved_on[2][value >> 16 & 255] ^ sparklog_crc_moved_on[3][value >> 24];
+    }
     #if defined(__clang__) && __clang_major__ >= 14
     __attribute__((target("crc32")))  /* of its own since then, not a part of SSE 4.2 */
     #else
@@ -31,6 +53,20 @@ cdef extern from *:
     #endif
     static uint32_t sparklog_crc_by_instruction(uint32_t value, const uint8_t *data, int64_t size) {
         uint64_t wide = value;
+        for (; size >= 3 * SPARKLOG_CRC_PART; data += 3 * SPARKLOG_CRC_PART, size -= 3 * SPARKLOG_CRC_PART) {
+            uint64_t second = 0, third = 0;
+            for (int at = 0; at < SPARKLOG_CRC_PART; at += 8) {
+                uint64_t words[3];
+                memcpy(&words[0], data + at, 8);
+                memcpy(&words[1], data + SPARKLOG_CRC_PART + at, 8);
+                memcpy(&words[2], data + 2 * SPARKLOG_CRC_PART + at, 8);
+                wide = __builtin_ia32_crc32di(wide, words[0]);
+                second = __builtin_ia32_crc32di(second, words[1]);
+                third = __builtin_ia32_crc32di(third, words[2]);
+            }
+            wide = sparklog_crc_move_on((uint32_t)wide) ^ second;
+            wide = sparklog_crc_move_on((uint32_t)wide) ^ third;
+        }
         for (; size >= 8; data += 8, size -= 8) {
             uint64_t word;
             memcpy(&word, data, 8);
@@ -56,17 +92,28 @@ cdef extern from *:
         }
         return value;
     }
-    static uint32_t sparklog_crc(const uint8_t *data, int64_t size, int by_tables) {
+    static void sparklog_crc_prepare(void) {
+        sparklog_crc_prepare_tables();
+    #ifdef SPARKLOG_HAS_CRC_INSTRUCTION
+        sparklog_crc_prepare_parts();
+    #endif
+    }
+    /* The checksum of bytes behind others, of which the checksum is known; 0: there are none. */
+    static uint32_t sparklog_crc_more(uint32_t before, const uint8_t *data, int64_t size, int by_tables) {
     #ifdef SPARKLOG_HAS_CRC_INSTRUCTION
         if (!by_tables && sparklog_has_crc_instruction()) {
-            return ~sparklog_crc_by_instruction(0xFFFFFFFFu, data, size);
+            return ~sparklog_crc_by_instruction(~before, data, size);
         }
     #endif
-        return ~sparklog_crc_by_tables(0xFFFFFFFFu, data, size);
+        return ~sparklog_crc_by_tables(~before, data, size);
+    }
+    static uint32_t sparklog_crc(const uint8_t *data, int64_t size, int by_tables) {
+        return sparklog_crc_more(0, data, size, by_tables);
     }
     """
     void sparklog_crc_prepare()
     uint32_t sparklog_crc(const uint8_t *data, int64_t size, int by_tables) nogil
+    uint32_t sparklog_crc_more(uint32_t before, const uint8_t *data, int64_t size, int by_tables) nogil
 
 sparklog_crc_prepare()
 

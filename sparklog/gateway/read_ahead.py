@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from functools import partial
+from itertools import islice
 
 from sparklog.errors import SparklogError
 from sparklog.gateway.backend import Backend
@@ -12,9 +14,14 @@ from sparklog.gateway.topic_view import TopicView
 
 __all__ = ["ReadAhead"]
 
+_Place = tuple[TopicView, int]
+"""A topic and a partition."""
+
 _LOGGER = logging.getLogger("sparklog.gateway")
 _MANY = 1_000
 """Partitions that wait to be read; of more, each reader reads its own when it comes."""
+_TOGETHER = 8
+"""Partitions that are read by one trip to a thread, which wakes that thread, and then the event loop."""
 
 
 class ReadAhead:
@@ -22,7 +29,7 @@ class ReadAhead:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._waiting: dict[tuple[TopicView, int], int] = {}
+        self._waiting: dict[_Place, int] = {}
         """Offsets by topic and partition."""
         self._reading: asyncio.Task[None] | None = None
 
@@ -39,12 +46,10 @@ class ReadAhead:
     async def _read(self) -> None:
         try:
             while self._waiting:
-                (view, partition), offset = next(iter(self._waiting.items()))
-                del self._waiting[view, partition]
-                try:
-                    await self._backend.run_look(partial(view.read_ahead, partition, offset))
-                except SparklogError as error:  # the reader's own Fetch tells it
-                    _LOGGER.debug("partition %d wasn't read ahead: %s", partition, error)
+                taken = [*islice(self._waiting.items(), _TOGETHER)]
+                for place, _ in taken:
+                    del self._waiting[place]
+                await self._backend.run_look(partial(_read_all, taken))
         finally:
             self._reading = None
 
@@ -54,3 +59,12 @@ class ReadAhead:
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait([self._reading])
+
+
+def _read_all(places: Iterable[tuple[_Place, int]]) -> None:
+    """Read partitions ahead, each from an offset on. May block."""
+    for (view, partition), offset in places:
+        try:
+            view.read_ahead(partition, offset)
+        except SparklogError as error:  # the reader's own Fetch tells it
+            _LOGGER.debug("partition %d wasn't read ahead: %s", partition, error)

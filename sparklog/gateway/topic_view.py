@@ -5,17 +5,21 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from sparklog.errors import InvalidRecordError, ObjectNotFoundError, UnknownTopicOrPartitionError
 from sparklog.gateway.records import encode_batches
+from sparklog.gateway.records.plain_files import encode_plain_file
 from sparklog.log.carried_files import CarriedLately
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.record_reading import milliseconds
 from sparklog.log.data.record_streaming import is_read_whole, open_segments
+from sparklog.log.data.segments import Segment
 from sparklog.log.follow import TopicFollower
 from sparklog.log.head import TopicHead
 from sparklog.log.typed_records import ValueReading
@@ -23,8 +27,11 @@ from sparklog.schemas import UnwritableError
 
 __all__ = ["BatchCache", "Fetched", "TopicView"]
 
-_BATCH_BYTES = 262_144
+_BATCH_BYTES = 250_000
+"""The keys and values of a batch: four whole batches fit into :data:`_ASKED_BYTES`."""
 _PIECE_BYTES = 1_048_576
+_MOST_PLAIN_BYTES = 4 * _PIECE_BYTES
+"""A larger file isn't encoded at once."""
 _MAX_POLLS = 100
 """Each of up to 32 commits. A topic that grows faster than it is followed is read further at the next Fetch."""
 _AHEAD_BYTES = 2_097_152
@@ -287,13 +294,15 @@ class TopicView:
         is_append_time = head.config["message.timestamp.type"] == "LogAppendTime"
         for group in self._follower.segment_groups(partition, offset):
             paths = frozenset(segment.path for segment in group)
-            data = None
-            if is_read_whole(group):
-                data = [
-                    self._carried.take(segment.path, size_bytes=segment.size_bytes)
-                    or log.store.read(object_path(log.table, segment.path))
-                    for segment in group
-                ]
+            data = self._files(group) if is_read_whole(group) else None
+            if reading is None and data is not None and len(group) == 1:
+                plain = _plain(group[0], data[0], offset, is_append_time=is_append_time)
+                if plain is not None:
+                    batches += [_Batch(_last_offset(encoded), encoded, paths) for encoded in plain]
+                    size += sum(map(len, plain))
+                    if size >= size_bytes or (batches and log.clock.ticks_ms() > until_ticks_ms):
+                        return batches
+                    continue
             values = None if reading is None else reading.type
             opened = open_segments(log, group, data, start_offset=offset, piece_bytes=_PIECE_BYTES, values=values)
             for piece in opened.pieces:
@@ -306,6 +315,14 @@ class TopicView:
             if batches and log.clock.ticks_ms() > until_ticks_ms:
                 break
         return batches
+
+    def _files(self, group: Sequence[Segment]) -> Sequence[Any]:
+        """The bytes of segments' files; None of one that is gone."""
+        log = self._follower.log
+        carried = [self._carried.take(segment.path, size_bytes=segment.size_bytes) for segment in group]
+        wanted = [object_path(log.table, one.path) for one, data in zip(group, carried, strict=True) if data is None]
+        found = iter(log.store.read_buffers(wanted) if wanted else ())
+        return [next(found) if data is None else data for data in carried]
 
 
 def _tells_as_sent(head: TopicHead) -> bool:
@@ -323,6 +340,21 @@ def _as_bytes(reading: ValueReading, piece: pa.RecordBatch, *, is_first: bool) -
         if is_first and error.place == 0:
             raise
         return reading.as_bytes(piece.slice(0, error.place))
+
+
+def _plain(segment: Segment, data: Any, offset: int, *, is_append_time: bool) -> list[bytearray] | None:
+    """The batches of a file of many plain records, from an offset on; None: it is another file, or gone."""
+    if data is None or segment.record_count is None:
+        return None
+    return encode_plain_file(
+        data,
+        segment.record_count,
+        base_offset=segment.base_offset or 0,
+        start_offset=offset,
+        batch_bytes=_BATCH_BYTES,
+        most_bytes=_MOST_PLAIN_BYTES,
+        is_append_time=is_append_time,
+    )
 
 
 def _encoded(piece: pa.RecordBatch, *, is_append_time: bool) -> list[bytearray]:

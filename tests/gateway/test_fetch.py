@@ -317,6 +317,36 @@ def test_what_a_reader_asks_for_next_is_read_ahead(cluster, monkeypatch):
     asyncio.run(play())
 
 
+def test_partitions_are_read_ahead_together(cluster, monkeypatch):
+    Admin(cluster).create_topics([NewTopic("jobs", 20)])
+    with Producer(cluster) as producer:
+        for partition in range(20):
+            producer.send("jobs", b"v", partition=partition).get(20)
+
+    async def play() -> None:
+        backend = Backend(cluster, GatewaySettings(), None)
+        view = await fetching_of(backend).view("jobs")
+        trips: list[Any] = []
+        real = backend.run_look
+
+        def counted(call: Any) -> Any:
+            trips.append(call)
+            return real(call)
+
+        monkeypatch.setattr(backend, "run_look", counted)
+        ahead = fetching_of(backend).ahead
+        for partition in range(20):
+            ahead.add(view, partition, 7 if partition == 3 else 0)  # behind the end: others are read all the same
+        ahead.begin()
+        assert ahead._reading is not None
+        await asyncio.wait_for(asyncio.wait([ahead._reading]), 60)
+        assert len(trips) == 3
+        assert [partition for partition in range(20) if not view.has_kept(partition, 0)] == [3]
+        await backend.close()
+
+    asyncio.run(play())
+
+
 def test_reading_ahead_of_what_is_gone_ends_quietly(cluster):
     Admin(cluster).create_topics([NewTopic("jobs", 1)])
     with Producer(cluster) as producer:

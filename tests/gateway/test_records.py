@@ -173,7 +173,7 @@ def test_the_core_writes_the_records_that_pure_python_writes(records):
     assert bytes(header.records) == bytes(encode_records_pure(given, times, offsets))
 
 
-@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 63, 1_023, 1_024, 5_001])
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 63, 1_023, 1_024, 1_535, 1_536, 1_537, 4_607, 5_001, 100_003])
 def test_checksums_are_the_same_by_all_ways(size):
     data = random.Random(size).randbytes(size)
     found = {crc32c(data), crc32c_numpy(data)} | ({CORE.crc32c(data, True)} if CORE is not None else set())

@@ -22,7 +22,7 @@ from sparklog.log.data.parquet_bytes import (
 from sparklog.log.data.plain_records import ascending_page
 from sparklog.log.data.schema import TIMESTAMP
 
-__all__ = ["read_plain_columns"]
+__all__ = ["plain_places", "read_plain_columns"]
 
 _NUMBER, _SMALL_NUMBER = bounds("<q", 0, 0), bounds("<i", 0, 0)
 _ASCENDING, _CONSTANT = (DELTA_BINARY_PACKED, RLE), (PLAIN, RLE, RLE_DICTIONARY)
@@ -52,6 +52,13 @@ def read_plain_columns(data: Any, count: int, most_bytes: int) -> tuple[pa.Array
         None: the file isn't one of many plain records, or isn't as expected; Arrow reads it, or says what is wrong.
     """
     file = memoryview(data).cast("B")
+    places = plain_places(file, count, most_bytes)
+    return None if places is None else _copied(file, count, places)
+
+
+def plain_places(file: memoryview, count: int, most_bytes: int) -> list[tuple[int, int]] | None:
+    """Where timestamps, keys and values begin and end in a file of many plain records, as its footer has it, for the
+    core to look at. Arguments and None as :func:`read_plain_columns` has them."""
     if CORE is None or count <= 0 or not len(MAGIC) + _END_BYTES < len(file) <= most_bytes or file[:4] != MAGIC:
         return None
     footer_bytes = int.from_bytes(file[-_END_BYTES : -len(MAGIC)], "little")
@@ -66,7 +73,7 @@ def read_plain_columns(data: Any, count: int, most_bytes: int) -> tuple[pa.Array
     if any(stop > end for _, stop in places):
         return None
     (start, stop), *columns = places
-    return _copied(file, count, columns) if file[start:stop] == ascending_page(0, count) else None
+    return columns if file[start:stop] == ascending_page(0, count) else None
 
 
 def _copied(file: memoryview, count: int, places: list[tuple[int, int]]) -> tuple[pa.Array, pa.Array, pa.Array] | None:

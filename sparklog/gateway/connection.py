@@ -154,12 +154,14 @@ class Connection:
             has_taken_all = _unsent_bytes(self._writer.transport) == 0  # before: what is lost and closed can't tell
             self._writer.close()
             if has_taken_all:
-                with contextlib.suppress(ConnectionError, asyncio.TimeoutError):
+                with contextlib.suppress(OSError, asyncio.TimeoutError):
                     await asyncio.wait_for(self._writer.wait_closed(), 1)
             self._writer.transport.abort()  # what the client doesn't read would be kept for ever
 
     def _report(self, error: BaseException | None) -> None:
         if error is None or isinstance(error, (EOFError, ConnectionError)):
+            return
+        if isinstance(error, OSError) and error is self._reader.lost_by:  # such as EHOSTUNREACH, or an error of TLS
             return
         self._backend.figures.disconnected[self._log.disconnected(error)] += 1
 

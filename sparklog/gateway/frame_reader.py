@@ -30,6 +30,8 @@ class FrameReader(asyncio.StreamReader):
         super().__init__(limit=_SHARED_BYTES)
         self.received_bytes = 0
         """All bytes that have come."""
+        self.lost_by: Exception | None = None
+        """What the system or TLS says of a connection that is lost; None: it isn't, or the client has closed it."""
         self._ahead = bytearray()
         """The bytes that were received."""
         self._at = 0
@@ -188,6 +190,11 @@ class _Protocol(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
         super().__init__(reader, lambda _, writer: connected(reader, writer))
         self._frames = reader
         self._shared = shared
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Have reading fail, or end."""
+        self._frames.lost_by = exc
+        super().connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to receive."""

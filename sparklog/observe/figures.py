@@ -225,7 +225,7 @@ class ClusterFigures:
     runs: tuple[RunSummary, ...] = ()
     """The newest runs of maintenance, newest first."""
     runs_error: str = ""
-    """Why that can't be told; empty where it can."""
+    """Why these are unknown; empty where they are known."""
     disk_free_bytes: int | None = None
     """Free bytes of the disk that a cluster in a local folder lies on; None for any other store."""
     disk_size_bytes: int | None = None

@@ -22,7 +22,7 @@ class MaintenanceSeen:
     runs: tuple[RunSummary, ...]
     """Newest first."""
     error: str
-    """Why what runs did can't be told; empty where it can."""
+    """Why it is unknown what runs did; empty where it is known."""
 
 
 class MaintenanceWatch:

@@ -174,16 +174,16 @@ class Connection:
         reader, figures = self._reader, self._backend.figures
         while not self._is_draining:
             found, start = reader.head(), b""
+            if found is None:
+                self._is_between_requests = True
+                if not await self._silence.bound(reader.has_come(4)):
+                    return
+                self._is_between_requests = False
+                found = reader.head()
             if found is not None:
                 size, key = found
             else:
-                self._is_between_requests = True
-                try:
-                    head = await self._silence.bound(reader.readexactly(4))
-                except asyncio.IncompleteReadError:
-                    return
-                self._is_between_requests = False
-                size = int.from_bytes(head, "big", signed=True)
+                size = int.from_bytes(await reader.readexactly(4), "big", signed=True)
                 self._check_size(size)
                 start = await self._silence.bound(reader.readexactly(8), within_frame=True)
                 key = int.from_bytes(start[:2], "big")

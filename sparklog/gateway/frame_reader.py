@@ -116,6 +116,15 @@ class FrameReader(asyncio.StreamReader):
                 raise asyncio.IncompleteReadError(self._take(len(self._ahead) - self._at), n)
             await self._wait()
 
+    async def has_come(self, size: int) -> bool:
+        """Wait until so many bytes are here, and take none of them; False: so many will never come. Raises what
+        :meth:`set_exception` was called with."""
+        while self._error is None and len(self._ahead) - self._at < size and not self._is_over:
+            await self._wait()
+        if self._error is not None:
+            raise self._error
+        return len(self._ahead) - self._at >= size
+
     def head(self) -> tuple[int, int] | None:
         """Size and first two bytes, as a number, of a frame of which :data:`_HEAD_BYTES` are here; None: fewer are."""
         if len(self._ahead) - self._at < _HEAD_BYTES or self._error is not None:

@@ -31,7 +31,7 @@ class FrameReader(asyncio.StreamReader):
         self.received_bytes = 0
         """All bytes that have come."""
         self.lost_by: Exception | None = None
-        """What the system or TLS says of a connection that is lost; None: it isn't, or the client has closed it."""
+        """The reason why the system or TLS gave the connection up; None: it is there, or the client has closed it."""
         self._ahead = bytearray()
         """The bytes that were received."""
         self._at = 0

@@ -48,7 +48,7 @@ _GATHERED_BYTES = 4_400_000
 """Bound of a round that is held, with :data:`_ROW_BYTES` for each record: to read as much takes some milliseconds, once
 in that time. More than 6 MiB wouldn't be taken together."""
 _ROW_BYTES = 24
-"""What a record takes in columns beside its bytes."""
+"""Size of a record in columns beside its bytes."""
 _MANY_CONNECTIONS = 8
 _MUCH_BYTES = 131_072
 
@@ -403,7 +403,7 @@ def _piece(batch: tuple[Any, ...]) -> Piece:
 
 
 def _cost(batch: tuple[Any, ...]) -> int:
-    """What reading a batch takes, in bytes that aren't compressed."""
+    """The effort of reading a batch, in bytes that aren't compressed."""
     size: int = batch[2] - batch[1]
     return size * (_COMPRESSED_COST if batch[3] else 1)
 

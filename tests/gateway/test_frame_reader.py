@@ -63,8 +63,7 @@ class Client:
     async def read(self):
         """As a connection does."""
         head = self.reader.head()
-        if head is None:
-            assert await self.reader.has_come(4)
+        if head is None and await self.reader.has_come(4):
             head = self.reader.head()
         if head is not None:
             size, key = head

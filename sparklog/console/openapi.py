@@ -187,7 +187,7 @@ _ANSWERS: Mapping[str, Mapping[str, Any]] = {
                 topics=_list(_object(topic=_TEXT, failed=_TRUTH, words=_TEXT, work=_WORK)),
             )
         ),
-        runs_error={**_TEXT, "description": "why what runs did can't be told; empty where it can"},
+        runs_error={**_TEXT, "description": "why it is unknown what runs did; empty where it is known"},
         unreadable=_UNREADABLE,
     ),
     "/api/transactions": _object(

@@ -154,12 +154,14 @@ class Connection:
             has_taken_all = _unsent_bytes(self._writer.transport) == 0  # before: what is lost and closed can't tell
             self._writer.close()
             if has_taken_all:
-                with contextlib.suppress(ConnectionError, asyncio.TimeoutError):
+                with contextlib.suppress(OSError, asyncio.TimeoutError):
                     await asyncio.wait_for(self._writer.wait_closed(), 1)
             self._writer.transport.abort()  # what the client doesn't read would be kept for ever
 
     def _report(self, error: BaseException | None) -> None:
         if error is None or isinstance(error, (EOFError, ConnectionError)):
+            return
+        if isinstance(error, OSError) and error is self._reader.lost_by:  # such as EHOSTUNREACH, or an error of TLS
             return
         self._backend.figures.disconnected[self._log.disconnected(error)] += 1
 
@@ -172,16 +174,16 @@ class Connection:
         reader, figures = self._reader, self._backend.figures
         while not self._is_draining:
             found, start = reader.head(), b""
+            if found is None:
+                self._is_between_requests = True
+                if not await self._silence.bound(reader.has_come(4)):
+                    return
+                self._is_between_requests = False
+                found = reader.head()
             if found is not None:
                 size, key = found
             else:
-                self._is_between_requests = True
-                try:
-                    head = await self._silence.bound(reader.readexactly(4))
-                except asyncio.IncompleteReadError:
-                    return
-                self._is_between_requests = False
-                size = int.from_bytes(head, "big", signed=True)
+                size = int.from_bytes(await reader.readexactly(4), "big", signed=True)
                 self._check_size(size)
                 start = await self._silence.bound(reader.readexactly(8), within_frame=True)
                 key = int.from_bytes(start[:2], "big")

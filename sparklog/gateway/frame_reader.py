@@ -30,6 +30,8 @@ class FrameReader(asyncio.StreamReader):
         super().__init__(limit=_SHARED_BYTES)
         self.received_bytes = 0
         """All bytes that have come."""
+        self.lost_by: Exception | None = None
+        """The reason why the system or TLS gave the connection up; None: it is there, or the client has closed it."""
         self._ahead = bytearray()
         """The bytes that were received."""
         self._at = 0
@@ -114,6 +116,15 @@ class FrameReader(asyncio.StreamReader):
                 raise asyncio.IncompleteReadError(self._take(len(self._ahead) - self._at), n)
             await self._wait()
 
+    async def has_come(self, size: int) -> bool:
+        """Wait until so many bytes are here, and take none of them; False: so many will never come. Raises what
+        :meth:`set_exception` was called with."""
+        while self._error is None and len(self._ahead) - self._at < size and not self._is_over:
+            await self._wait()
+        if self._error is not None:
+            raise self._error
+        return len(self._ahead) - self._at >= size
+
     def head(self) -> tuple[int, int] | None:
         """Size and first two bytes, as a number, of a frame of which :data:`_HEAD_BYTES` are here; None: fewer are."""
         if len(self._ahead) - self._at < _HEAD_BYTES or self._error is not None:
@@ -188,6 +199,11 @@ class _Protocol(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
         super().__init__(reader, lambda _, writer: connected(reader, writer))
         self._frames = reader
         self._shared = shared
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Have reading fail, or end."""
+        self._frames.lost_by = exc
+        super().connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to receive."""

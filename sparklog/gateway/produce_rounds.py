@@ -41,9 +41,14 @@ _COMPRESSED_BYTES = 131_072
 _COMPRESSED_COST = 4
 """To decompress a byte takes about so many times longer than to read one."""
 _MANY_ROUNDS = 1_000
-_GATHER_S = 0.02
+_GATHER_S = 0.05
 """Time between two rounds of a topic where :func:`gathers` says so: more requests share a file of their partition, a
 commit, and what a table of Arrow's costs."""
+_GATHERED_BYTES = 4_400_000
+"""Bound of a round that is held, with :data:`_ROW_BYTES` for each record: to read as much takes some milliseconds, once
+in that time. More than 6 MiB wouldn't be taken together."""
+_ROW_BYTES = 24
+"""Size of a record in columns beside its bytes."""
 _MANY_CONNECTIONS = 8
 _MUCH_BYTES = 131_072
 
@@ -71,7 +76,7 @@ class _Round:
         self._backend = backend
         self._loop = asyncio.get_running_loop()
         self._waiting: list[_Waiting] = []
-        self._size_bytes = 0
+        self._size_bytes = self._record_count = 0
         self._due: asyncio.Handle | None = None
         """The call that ends the turn."""
         self._opening: asyncio.Task[None] | None = None
@@ -105,12 +110,19 @@ class _Round:
         self._unanswered[connection] = self._unanswered.get(connection, 0) + 1
         self._unanswered_count += 1
         for batch in batches:
-            begin, end, codec = batch[1:4]
-            self._waiting.append(_Waiting(sent, place, frame[begin:end], batch, counts))
-            self._size_bytes += (end - begin) * (_COMPRESSED_COST if codec else 1)
+            self._waiting.append(_Waiting(sent, place, frame[batch[1] : batch[2]], batch, counts))
+            self._size_bytes += _cost(batch)
+            self._record_count += batch[5]
             counts, place = False, place + 1
-            if self._size_bytes > _ROUND_BYTES or self._due is None:
+            if self._due is None or self._is_large:
                 self._see_to_sending()
+
+    @property
+    def _is_large(self) -> bool:
+        """Has the round so much that it waits for no more?"""
+        if self._not_before_s:
+            return self._size_bytes + _ROW_BYTES * self._record_count > _GATHERED_BYTES
+        return self._size_bytes > _ROUND_BYTES
 
     def _see_to_sending(self) -> None:
         """Send what waits, as it is much, or see to it that it will be sent."""
@@ -118,7 +130,7 @@ class _Round:
             return
         if not self.producer._pipelines.is_open(self.topic):
             self._opening = self._loop.create_task(self._open())
-        elif self._size_bytes > _ROUND_BYTES:
+        elif self._is_large:
             self._send()
         elif self._due is None:
             self._due = self._loop.call_soon(self._end_turn)
@@ -149,7 +161,8 @@ class _Round:
         if refused is None:
             self._end_turn()
             return
-        waiting, self._waiting, self._size_bytes = self._waiting, [], 0
+        waiting, self._waiting = self._waiting, []
+        self._size_bytes = self._record_count = 0
         for one in waiting:
             one.sent.note_sent()
         self._settle(waiting, [refused] * len(waiting))
@@ -184,10 +197,11 @@ class _Round:
         if self._due is not None:
             self._due.cancel()
             self._due = None
+        was_held = self._not_before_s > 0
         is_busy = gathers(len(self._unanswered), self._unanswered_count, self._size_bytes)
         self._not_before_s = self._loop.time() + _GATHER_S if is_busy else 0.0
         try:
-            taken = self._readable()
+            taken = self._readable(was_held)
             is_sent = self._try_send(*taken)
         except (BatchError, SparklogError):  # sent alone, each has its own answer
             is_sent = False
@@ -196,25 +210,37 @@ class _Round:
             is_sent = False
         if not is_sent:
             self._sending = self._loop.create_task(self._send_each(self._waiting))
-            self._waiting, self._size_bytes = [], 0
+            self._waiting, self._size_bytes, self._record_count = [], 0, 0
             return
         for one in taken[0]:
             one.sent.note_sent()
         del self._waiting[: len(taken[0])]
-        self._size_bytes = 0
+        self._size_bytes = self._record_count = 0
         if self._waiting:
-            self._not_before_s = 0.0
+            if was_held and not any(one.batch[3] for one in self._waiting):  # little is left, which more may join
+                self._size_bytes = sum(_cost(one.batch) for one in self._waiting)
+                self._record_count = sum(one.batch[5] for one in self._waiting)
+            else:
+                self._not_before_s = 0.0
             self._due = self._loop.call_soon(self._end_turn)
 
-    def _readable(self) -> tuple[list[_Waiting], list[memoryview | bytes]]:
+    def _readable(self, was_held: bool) -> tuple[list[_Waiting], list[memoryview | bytes]]:
         """The first that wait, and their records, as many as make a round once they are decompressed. Raises
         ``BatchError``."""
-        taken, parts, size = [], [], 0
+        taken: list[_Waiting] = []
+        parts: list[memoryview | bytes] = []
+        size, row_bytes = 0, _ROW_BYTES if was_held else 0
+        most_bytes = _GATHERED_BYTES if was_held else _ROUND_BYTES
         for one in self._waiting:
-            parts.append(_records(one))
+            part = _records(one)
+            size += len(part) + row_bytes * one.batch[5]
+            if one.batch[3]:  # to decompress more would take too long
+                most_bytes = _ROUND_BYTES
+            if was_held and taken and size > most_bytes:
+                break
+            parts.append(part)
             taken.append(one)
-            size += len(parts[-1])
-            if size > _ROUND_BYTES:
+            if size > most_bytes:
                 break
         return taken, parts
 
@@ -374,6 +400,12 @@ def _piece(batch: tuple[Any, ...]) -> Piece:
         count,
         ProducerBatch(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, count=count),
     )
+
+
+def _cost(batch: tuple[Any, ...]) -> int:
+    """The effort of reading a batch, in bytes that aren't compressed."""
+    size: int = batch[2] - batch[1]
+    return size * (_COMPRESSED_COST if batch[3] else 1)
 
 
 def _records(waiting: _Waiting) -> memoryview | bytes:

@@ -225,7 +225,7 @@ class ClusterFigures:
     runs: tuple[RunSummary, ...] = ()
     """The newest runs of maintenance, newest first."""
     runs_error: str = ""
-    """Why that can't be read; empty where it can."""
+    """Why these runs are unknown; empty where they are known."""
     disk_free_bytes: int | None = None
     """Free bytes of the disk of a cluster in a local folder; None for any other store."""
     disk_size_bytes: int | None = None

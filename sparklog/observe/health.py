@@ -152,5 +152,6 @@ def _maintenance(cluster: Cluster) -> HealthCheck:
     try:
         runs = read_runs(cluster)
     except (ValueError, SparklogError) as error:  # nothing is decided by it: whoever may not read it isn't unfit
-        return replace(found, detail=f"{found.detail}; what runs did can't be told: {' '.join(str(error).split())}")
+        why = " ".join(str(error).split())
+        return replace(found, detail=f"{found.detail}; what runs did is unknown because of an error: {why}")
     return with_run(found, runs[0], now_ms=now_ms) if runs else found

@@ -22,7 +22,7 @@ class MaintenanceSeen:
     runs: tuple[RunSummary, ...]
     """Newest first."""
     error: str
-    """Why the results of runs can't be read; empty where they can."""
+    """Why it is unknown what runs did; empty where it is known."""
 
 
 class MaintenanceWatch:

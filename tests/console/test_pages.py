@@ -465,7 +465,7 @@ def test_the_overview_tells_what_maintenance_did(cluster: Cluster) -> None:
         store.put("maintenance/runs.json", hostile)
         with console(cluster) as client:
             page = ok(client, "/")
-            assert "What the last runs did can’t be told" in page
+            assert "What the last runs did is unknown because of an error: " in page
             assert "<b>" not in page
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import ssl
 import weakref
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +21,14 @@ from sparklog.gateway.settings import GatewaySettings
 FRAME = (20).to_bytes(4, "big") + API_VERSIONS.to_bytes(2, "big") + bytes(18)
 MOST_READ = 9  # one that is being answered, and the queue
 ANSWER = b"answer"
+LOST = {
+    "closed": None,
+    "reset": ConnectionResetError("reset"),
+    "unreachable": OSError(errno.EHOSTUNREACH, "No route to host"),
+    "too late": TimeoutError(errno.ETIMEDOUT, "Connection timed out"),
+    "TLS": ssl.SSLError(1, "[SSL: DECRYPTION_FAILED_OR_BAD_RECORD_MAC] decryption failed or bad record mac"),
+}
+"""Ordinary ends of connections."""
 
 
 class Transport(asyncio.Transport):
@@ -28,7 +38,7 @@ class Transport(asyncio.Transport):
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
         self.written = []
         self._is_of_python_310 = is_of_python_310
-        self._is_lost = self._is_closing = self._has_let_go = False
+        self._is_lost = self._is_closing = self._has_let_go = self.is_aborted = False
 
     def lose(self):
         self._is_lost = True
@@ -54,7 +64,7 @@ class Transport(asyncio.Transport):
         self._is_closing = True
 
     def abort(self):
-        self._is_closing = True
+        self._is_closing = self.is_aborted = True
 
 
 class Waiting(Connection):
@@ -110,7 +120,7 @@ async def turns():
 
 
 @pytest.mark.parametrize("is_of_python_310", [True, False])
-@pytest.mark.parametrize("error", [ConnectionResetError("reset"), None], ids=["reset", "closed"])
+@pytest.mark.parametrize("error", LOST.values(), ids=LOST)
 def test_a_client_that_goes_while_its_queue_is_full_keeps_nothing(error, is_of_python_310):
     async def play():
         client = Client(Transport(is_of_python_310=is_of_python_310))
@@ -145,14 +155,37 @@ def test_a_drain_while_the_queue_is_full_answers_what_was_read():
 
 
 @pytest.mark.parametrize("is_of_python_310", [True, False])
-def test_a_client_that_goes_is_no_defect(is_of_python_310):
+@pytest.mark.parametrize("sent", [b"", FRAME[:9], FRAME], ids=["between requests", "within one", "before its answer"])
+@pytest.mark.parametrize("error", LOST.values(), ids=LOST)
+def test_a_client_that_goes_is_no_defect(error, sent, is_of_python_310, caplog):
     async def play():
         client = Client(Transport(is_of_python_310=is_of_python_310))
+        client.send(sent)
         await turns()
-        client.go()
+        client.go(error)
+        client.connection.may_answer.set()
         await client.has_ended()
+        assert client.transport.is_aborted
 
     asyncio.run(play())
+    assert caplog.messages == []
+
+
+def test_an_error_of_the_system_within_a_request_is_a_defect(monkeypatch, caplog):
+    """The client is still there: what failed is something of the gateway's."""
+
+    async def play():
+        client = Client(Transport())
+        monkeypatch.setattr(client.connection, "_wait_for", failing)
+        client.send(FRAME)
+        await asyncio.wait_for(client.serving, 60)
+        assert client.connection.figures.disconnected == {"error": 1}
+
+    async def failing(frame):
+        raise OSError(errno.EHOSTUNREACH, "No route to host")
+
+    asyncio.run(play())
+    assert caplog.messages == ["client 127.0.0.1:1 was disconnected by an error"]
 
 
 def test_nothing_of_a_request_is_kept_once_it_is_answered():

@@ -63,6 +63,8 @@ class Client:
     async def read(self):
         """As a connection does."""
         head = self.reader.head()
+        if head is None and await self.reader.has_come(4):
+            head = self.reader.head()
         if head is not None:
             size, key = head
             frame = self.reader.take_frame(size)
@@ -100,6 +102,36 @@ def test_frames_come_as_they_were_sent_in_whatever_pieces(sizes, piece, direct_b
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(frame_reader, "_DIRECT_BYTES", direct_bytes)
         asyncio.run(play())
+
+
+@given(st.lists(st.sampled_from([8, 9, 20, 300]), min_size=1, max_size=20), st.integers(1, 50), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_small_frames_come_in_whatever_pieces(sizes, piece, is_cut):
+    async def play():
+        client, sent = Client(), frames(sizes)
+        sending = asyncio.ensure_future(client.send(joined(sent) + bytes(3 * is_cut), piece))
+        found = [await asyncio.wait_for(client.read(), 60) for _ in sent]
+        assert [bytes(one) for one in found] == sent
+        await sending
+        end = asyncio.ensure_future(client.reader.has_come(4))
+        await asyncio.sleep(0)
+        assert not end.done()
+        client.protocol.eof_received()
+        assert await asyncio.wait_for(end, 60) is False
+
+    asyncio.run(play())
+
+
+def test_whoever_waits_for_bytes_is_told_how_the_connection_was_lost():
+    async def play():
+        client = Client()
+        waiting = asyncio.ensure_future(client.reader.has_come(4))
+        await asyncio.sleep(0)
+        client.protocol.connection_lost(ConnectionResetError("reset"))
+        with pytest.raises(ConnectionResetError):
+            await asyncio.wait_for(waiting, 60)
+
+    asyncio.run(play())
 
 
 def test_a_large_frame_is_received_into_its_own_memory():

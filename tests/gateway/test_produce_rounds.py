@@ -302,15 +302,41 @@ def test_a_round_that_is_held_is_sent_once_it_is_large(cluster, monkeypatch):
     before = version_of(cluster)
 
     async def script(gateway):
-        sent = [gateway.send(LARGE, connection=number) for number in range(20)]
+        sent = [gateway.send(LARGE, connection=number) for number in range(200)]
         for _ in range(5):
             await asyncio.sleep(0)
-        assert not any(one.is_sent for one in sent)
-        sent += [gateway.send(LARGE, connection=number) for number in range(36)]
+        assert not any(one.is_sent for one in sent)  # four times as much as in a round that isn't held
+        sent += [gateway.send(LARGE, connection=number) for number in range(25)]
         return [await gateway.told(one) for one in sent]
 
-    assert held_after(cluster, monkeypatch, script) == [[number] for number in range(16, 72)]
+    assert held_after(cluster, monkeypatch, script) == [[number] for number in range(16, 241)]
     assert version_of(cluster) <= before + 3
+
+
+@needs_core
+@pytest.mark.parametrize(
+    ("large", "count", "most_bytes"),
+    [(batch(bytes(600_000), codec="zstd"), 1, 1_800_000), (batch(*[b""] * 20_000), 20_000, 4_400_000)],
+    ids=["compressed", "tiny records"],
+)
+def test_a_round_that_is_held_is_read_in_pieces_that_take_little(cluster, monkeypatch, large, count, most_bytes):
+    """What is compressed becomes longer, and a record takes more in columns than its bytes."""
+    sizes: list[int] = []
+
+    def noting(batches, parts):
+        rows = decode_parts(batches, parts)
+        sizes.append(0 if rows is None else rows.size_bytes)
+        return rows
+
+    async def script(gateway):
+        monkeypatch.setattr(produce_rounds, "decode_parts", noting)
+        sent = [gateway.send(large, connection=number) for number in range(30)]
+        await gateway.rounds.close()
+        return [await gateway.told(one) for one in sent]
+
+    assert held_after(cluster, monkeypatch, script) == [[16 + number * count] for number in range(30)]
+    assert len(sizes) >= 2
+    assert max(sizes) <= most_bytes
 
 
 @needs_core

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparklog._native import CORE
+from sparklog.log.data.copied_rows import CopiedRows
 from sparklog.log.data.few_rows import FewRows, Rows
 
 __all__ = ["PlainColumns"]
@@ -29,6 +30,8 @@ class PlainColumns:
     @classmethod
     def of(cls, rows: Rows) -> PlainColumns | None:
         """The columns of a batch; None: its records have headers or are none, or something else makes them."""
+        if isinstance(rows, CopiedRows):
+            return cls(*rows.places())
         if CORE is None or isinstance(rows, FewRows) or rows.num_columns != _COLUMNS:
             return None
         count, (*columns, headers) = rows.num_rows, rows.columns

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
 from sparklog.clock import Clock
 from sparklog.consumer.assignment import PartitionState
+from sparklog.consumer.joined_rows import joined
 from sparklog.consumer.read_ahead import FileAhead, PlannedFiles, ReadAhead
 from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log import TopicFollower
-from sparklog.log.data.few_rows import FEW_RECORDS, FewRows, Rows, as_batch, decode_few_records
+from sparklog.log.data.copied_rows import CopiedRows
+from sparklog.log.data.few_rows import FewRows, Rows, decode_few_records
 from sparklog.log.data.object_paths import object_path
+from sparklog.log.data.plain_reading import read_plain_rows
 from sparklog.log.data.record_streaming import (
     RECORD_SCHEMA,
     WHOLE_FILE_BYTES,
+    WHOLE_PIECES,
     OpenSegments,
     is_read_whole,
     open_segments,
@@ -287,10 +291,12 @@ class SegmentFetcher:
                 group.check()
                 reading = ValueReading.of(follower.head, self._value_schema_id)
                 data = [files.take(path) for path in group.paths] if group.paths else None
-                few = _few_rows(group, data, request.offset) if reading is None else None
-                if few is not None:
-                    batches += [few] if few.num_rows else []
-                    room -= few.nbytes
+                rows = self._rows(group, data, request.offset) if reading is None else None
+                if rows is not None:
+                    batches += [rows] if rows.num_rows else []
+                    room -= rows.nbytes
+                    if isinstance(rows, CopiedRows):
+                        self._growth[partition.topic] = max(1.0, rows.nbytes / max(1, group.stored_bytes))
                     request.offset = max(request.offset, group.next_offset)
                     continue
                 opened = open_segments(
@@ -324,6 +330,19 @@ class SegmentFetcher:
             raise
         return self._result(request, batches)
 
+    def _rows(self, group: _Group, data: Sequence[Any] | None, start_offset: int) -> FewRows | CopiedRows | None:
+        """The plain records of a file whose bytes are there, from an offset on; None: Arrow reads it, or says what is
+        wrong with it."""
+        if data is None or len(data) != 1 or data[0] is None:
+            return None
+        segment, found = group.segments[0], data[0]
+        first, count = segment.base_offset or 0, segment.record_count
+        rows = decode_few_records(found, first) if isinstance(found, bytes) else None
+        if rows is not None or count is None:
+            return _from(rows, start_offset)
+        copied = read_plain_rows(found, count, first, WHOLE_PIECES * self._limits.piece_bytes)
+        return _from(copied, start_offset)
+
     def _read_on(self, request: ReadRequest, batches: list[Rows], room: int) -> int:
         opened = self._open[request.state.partition]
         for batch in opened.segments.pieces:
@@ -339,26 +358,10 @@ class SegmentFetcher:
         return room
 
     def _result(self, request: ReadRequest, batches: list[Rows], error: SparklogError | None = None) -> ReadResult:
-        together = self._together(batches)
+        together = joined(batches, self._limits.piece_bytes)
         return ReadResult(
             request=request, batches=together, sizes=[int(batch.nbytes) for batch in together], error=error
         )
-
-    def _together(self, batches: list[Rows]) -> list[Rows]:
-        """The same records with small batches put together."""
-        if len(batches) == 1:
-            return batches
-        found: list[Rows] = []
-        few: list[Rows] = []
-        size = 0
-        for batch in batches:
-            is_other = bool(few) and not _alike(batch, few[0])  # its topic has a new schema since
-            if few and (is_other or size + batch.nbytes > self._limits.piece_bytes):
-                found.append(_concat(few))
-                few, size = [], 0
-            few.append(batch)
-            size += batch.nbytes
-        return [*found, _concat(few)] if few else found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -407,32 +410,11 @@ class _Group:
             raise self.error
 
 
-def _few_rows(group: _Group, data: Sequence[Any] | None, start_offset: int) -> FewRows | None:
-    """The records of a file of a few, from an offset on; None: Arrow reads it, or says what is wrong with it."""
-    if data is None or len(data) != 1 or not isinstance(data[0], bytes):
-        return None
-    rows = decode_few_records(data[0], group.segments[0].base_offset or 0)
+def _from(rows: FewRows | CopiedRows | None, start_offset: int) -> FewRows | CopiedRows | None:
+    """Rows whose offsets count one by one, from an offset on."""
     if rows is None or rows.offsets[0] >= start_offset:
         return rows
     return rows.slice(min(start_offset - rows.offsets[0], rows.num_rows))
-
-
-def _alike(batch: Rows, other: Rows) -> bool:
-    """Can these be one batch? All that is a few plain records is of one schema."""
-    schemas = [RECORD_SCHEMA if isinstance(each, FewRows) else each.schema for each in (batch, other)]
-    return schemas[0] is schemas[1] or bool(schemas[0] == schemas[1])
-
-
-def _concat(batches: list[Rows]) -> Rows:
-    """Batches as one. Of many records, those of a consumer that is behind, Arrow makes Python's more quickly."""
-    together: list[Rows] = []
-    for are_few, same in groupby(batches, lambda batch: isinstance(batch, FewRows)):
-        parts = [*same]
-        together += [FewRows.together([part for part in parts if isinstance(part, FewRows)])] if are_few else parts
-    if len(together) == 1:
-        rows = together[0]
-        return as_batch(rows) if rows.num_rows > FEW_RECORDS else rows
-    return pa.concat_batches([as_batch(each) for each in together])
 
 
 def empty_batch() -> pa.RecordBatch:

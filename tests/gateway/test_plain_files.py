@@ -16,7 +16,7 @@ from sparklog.gateway.records.crc32c import crc32c_numpy
 from sparklog.gateway.records.plain_files import encode_plain_file
 from sparklog.log.data import plain_records
 from sparklog.log.data.encode import encode_batch
-from sparklog.log.data.plain_reading import plain_places
+from sparklog.log.data.plain_reading import plain_column_ranges
 from sparklog.log.data.record_reading import milliseconds
 from sparklog.log.data.record_streaming import RECORD_SCHEMA, open_segments
 from tests.depth import by_depth
@@ -159,6 +159,6 @@ def test_places_that_make_no_sense_are_refused(count, places, first):
 
 def test_no_memory_is_taken_for_more_rows_than_there_can_be():
     data = a_file()
-    places = plain_places(memoryview(data), MANY, MOST)
+    places = plain_column_ranges(memoryview(data), MANY, MOST)
     assert places is not None
     assert core.plain_batches(data, 2**50, tuple(places), 0, 0, 2**18) is None

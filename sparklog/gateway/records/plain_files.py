@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparklog._native import CORE
-from sparklog.log.data.plain_reading import plain_places
+from sparklog.log.data.plain_reading import plain_column_ranges
 
 __all__ = ["encode_plain_file"]
 
@@ -34,7 +34,7 @@ def encode_plain_file(
     if CORE is None:
         return None
     file = memoryview(data).cast("B")
-    places = plain_places(file, count, most_bytes)
+    places = plain_column_ranges(file, count, most_bytes)
     if places is None:
         return None
     first = min(count, max(0, start_offset - base_offset))

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from sparklog.log.data.copied_rows import CopiedRows
 from sparklog.log.data.parquet_bytes import MAGIC, WRITER, data_page, footer_begin, run
 from sparklog.log.data.schema import HEADERS, PLAIN_RECORDS, RECORD_SCHEMA, TIMESTAMP
 
@@ -80,18 +81,19 @@ class FewRows:
         return [times, pa.array(self.keys, pa.binary()), pa.array(self.values, pa.binary())]
 
 
-Rows: TypeAlias = "pa.RecordBatch | FewRows"
-"""Records as a consumer has them: a batch of :data:`~sparklog.log.data.schema.RECORD_SCHEMA`, or a few."""
+Rows: TypeAlias = "pa.RecordBatch | FewRows | CopiedRows"
+"""Records as a consumer has them: a batch of :data:`~sparklog.log.data.schema.RECORD_SCHEMA`, a few, or those of a file
+as the core has copied them."""
 
 
 def as_batch(rows: Rows) -> pa.RecordBatch:
     """Records as Arrow has them."""
-    return rows.to_batch() if isinstance(rows, FewRows) else rows
+    return rows.to_batch() if isinstance(rows, FewRows | CopiedRows) else rows
 
 
 def offset_at(rows: Rows, place: int) -> int:
     """The offset of a row; -1 is the last one's place."""
-    return rows.offsets[place] if isinstance(rows, FewRows) else int(rows.column(0)[place].as_py())
+    return rows.offsets[place] if isinstance(rows, FewRows | CopiedRows) else int(rows.column(0)[place].as_py())
 
 
 def decode_few_records(data: bytes, base_offset: int) -> FewRows | None:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from sparklog._native import CORE
+from sparklog.log.data.copied_rows import CopiedRows
 from sparklog.log.data.parquet_bytes import (
     DELTA_BINARY_PACKED,
     MAGIC,
@@ -20,9 +21,8 @@ from sparklog.log.data.parquet_bytes import (
     unzigzag,
 )
 from sparklog.log.data.plain_records import ascending_page
-from sparklog.log.data.schema import TIMESTAMP
 
-__all__ = ["plain_places", "read_plain_columns"]
+__all__ = ["plain_column_ranges", "read_plain_columns", "read_plain_rows"]
 
 _NUMBER, _SMALL_NUMBER = bounds("<q", 0, 0), bounds("<i", 0, 0)
 _ASCENDING, _CONSTANT = (DELTA_BINARY_PACKED, RLE), (PLAIN, RLE, RLE_DICTIONARY)
@@ -42,23 +42,30 @@ _ALIGNED = 64
 
 
 def read_plain_columns(data: Any, count: int, most_bytes: int) -> tuple[pa.Array, pa.Array, pa.Array] | None:
-    """The timestamps, keys and values of a file's records, whose ``offset_delta`` counts from 0 on.
+    """The timestamps, keys and values of a file's records; arguments and results as of :func:`read_plain_rows`."""
+    rows = read_plain_rows(data, count, 0, most_bytes)
+    return None if rows is None else rows.plain_columns()
+
+
+def read_plain_rows(data: Any, count: int, base_offset: int, most_bytes: int) -> CopiedRows | None:
+    """The records of a file, whose ``offset_delta`` counts from 0 on.
 
     Args:
         data: the file, as bytes or a buffer.
         count: its records, as the log has it.
+        base_offset: the offset of the first.
         most_bytes: of a file that is read so.
     Returns:
         None: the file isn't one of many plain records, or isn't as expected; Arrow reads it, or says what is wrong.
     """
     file = memoryview(data).cast("B")
-    places = plain_places(file, count, most_bytes)
-    return None if places is None else _copied(file, count, places)
+    ranges = plain_column_ranges(file, count, most_bytes)
+    return None if ranges is None else _copied(file, count, base_offset, ranges)
 
 
-def plain_places(file: memoryview, count: int, most_bytes: int) -> list[tuple[int, int]] | None:
-    """Where timestamps, keys and values begin and end in a file of many plain records, as its footer has it, for the
-    core to look at. Arguments and None as :func:`read_plain_columns` has them."""
+def plain_column_ranges(file: memoryview, count: int, most_bytes: int) -> list[tuple[int, int]] | None:
+    """The byte ranges of timestamps, keys and values in a file of many plain records, as its footer has them; the core
+    checks them. Arguments and None as of :func:`read_plain_rows`."""
     if CORE is None or count <= 0 or not len(MAGIC) + _END_BYTES < len(file) <= most_bytes or file[:4] != MAGIC:
         return None
     footer_bytes = int.from_bytes(file[-_END_BYTES : -len(MAGIC)], "little")
@@ -76,7 +83,7 @@ def plain_places(file: memoryview, count: int, most_bytes: int) -> list[tuple[in
     return columns if file[start:stop] == ascending_page(0, count) else None
 
 
-def _copied(file: memoryview, count: int, places: list[tuple[int, int]]) -> tuple[pa.Array, pa.Array, pa.Array] | None:
+def _copied(file: memoryview, count: int, base_offset: int, places: list[tuple[int, int]]) -> CopiedRows | None:
     _, key_bytes, value_bytes = (stop - start for start, stop in places)
     bits, ends = (count + 7) // 8, 4 * (count + 1)
     parts, size = [], 0
@@ -85,12 +92,4 @@ def _copied(file: memoryview, count: int, places: list[tuple[int, int]]) -> tupl
         size += -(-part // _ALIGNED) * _ALIGNED
     out = pa.allocate_buffer(size)  # Arrow's memory: its pages are there already
     nulls = CORE.read_plain(file, count, tuple(places), out, tuple(parts))  # type: ignore[union-attr]
-    if nulls is None:
-        return None
-    slices = [out.slice(start, stop - start) for start, stop in zip(parts, [*parts[1:], size], strict=True)]
-    times = pa.Array.from_buffers(TIMESTAMP, count, [None, slices[0]], 0)
-    keys, values = (
-        pa.Array.from_buffers(pa.binary(), count, [of[0] if null_count else None, *of[1:]], null_count)
-        for of, null_count in zip((slices[1:4], slices[4:]), nulls, strict=True)
-    )
-    return times, keys, values
+    return None if nulls is None else CopiedRows(out, (*parts, size), nulls, count, 0, base_offset, count)

@@ -25,6 +25,7 @@ from sparklog.log.data.value_columns import DATA
 __all__ = [
     "RECORD_SCHEMA",
     "WHOLE_FILE_BYTES",
+    "WHOLE_PIECES",
     "OpenSegments",
     "RowGroup",
     "is_read_whole",
@@ -45,7 +46,7 @@ _BUFFER_BYTES = 512 * 1024
 """The buffer of each column's stream of a file that is read by ranges."""
 _SCAN_ROWS = 65_536
 _MAX_ROWS = 65_536
-_WHOLE_PIECES = 4
+WHOLE_PIECES = 4
 """A file of no more is decoded at once: to do so is faster than in pieces."""
 _FEW_ROWS = 1_024
 """In a piece whose size once decoded its encoded size doesn't tell."""
@@ -118,7 +119,7 @@ def _open_file(
 ) -> OpenSegments:
     path = object_path(log.table, segment.path)
     if data is not None and schema is RECORD_SCHEMA and segment.record_count is not None:
-        plain = read_plain_columns(data, segment.record_count, _WHOLE_PIECES * piece_bytes)
+        plain = read_plain_columns(data, segment.record_count, WHOLE_PIECES * piece_bytes)
         if plain is not None:
             return _whole(_from(_numbered(segment.base_offset or 0, plain), start_offset))
     file = RangeFile(log.store, path, segment.size_bytes) if by_ranges else None
@@ -126,11 +127,11 @@ def _open_file(
     parquet = _open_parquet(path, source, buffer_bytes=_BUFFER_BYTES if by_ranges else 0)
     columns = ("offset_delta", *schema.names[1:])
     groups: list[RowGroup] = []
-    is_small = _is_tiny(parquet.metadata, _WHOLE_PIECES * piece_bytes)
+    is_small = _is_tiny(parquet.metadata, WHOLE_PIECES * piece_bytes)
     if not is_small:
         groups = [RowGroup.of(parquet, number, columns) for number in range(parquet.metadata.num_row_groups)]
         size_bytes = sum(group.size_bytes for group in groups)
-        is_small = size_bytes <= _WHOLE_PIECES * piece_bytes and not any(group.expands for group in groups)
+        is_small = size_bytes <= WHOLE_PIECES * piece_bytes and not any(group.expands for group in groups)
     last_offsets = None if is_small else _decode(path, lambda: _last_offsets(path, parquet, segment))
     if last_offsets is None:
         table = _decode(path, lambda: parquet.read([*columns], use_threads=False))

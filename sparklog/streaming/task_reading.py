@@ -76,7 +76,10 @@ def read_task(
         CorruptRecordError, StoreError.
     """
     schema = pa.schema([_column(name, fields) for name in columns])
+    constants = _Constants(task)
+    own = pa.schema([field for field in schema if field.name not in constants.values])
     waiting: list[pa.RecordBatch] = []
+    count = 0
     wanted = [*filter(fields.__contains__, columns)]
     values = task.values if wanted or "value" in columns else None
     for records in _despite_replaced_files(log, task, fail_on_data_loss, values):
@@ -87,12 +90,13 @@ def read_task(
                 given |= {name: _field_of(structs, fields[name]) for name in wanted}
             if values_as_bytes and "value" in columns:
                 given["value"] = values.as_bytes(records).column("value")
-        waiting.append(_shown(records, task, schema, given))
-        if sum(batch.num_rows for batch in waiting) >= _BATCH_ROWS or records.nbytes >= _PIECE_BYTES:
-            yield _together(waiting, schema)
-            waiting = []
+        waiting.append(_shown(records, own, given))
+        count += records.num_rows
+        if count >= _BATCH_ROWS or records.nbytes >= _PIECE_BYTES:
+            yield _together(waiting, count, schema, constants)
+            waiting, count = [], 0
     if waiting:
-        yield _together(waiting, schema)
+        yield _together(waiting, count, schema, constants)
 
 
 def _column(name: str, fields: Mapping[str, pa.Field]) -> pa.Field:
@@ -190,15 +194,12 @@ def _below(piece: pa.RecordBatch, end: int) -> pa.RecordBatch:
     return piece.slice(0, int(offsets.to_numpy().searchsorted(end)))
 
 
-def _shown(records: pa.RecordBatch, task: Task, schema: pa.Schema, given: Mapping[str, pa.Array]) -> pa.RecordBatch:
+def _shown(records: pa.RecordBatch, schema: pa.Schema, given: Mapping[str, pa.Array]) -> pa.RecordBatch:
     """The columns of a batch: those ``given``, else those of the records; a field of values of a topic that isn't typed
     any more is null."""
-    constants = {"topic": task.topic, "partition": task.partition, "timestampType": task.timestamp_type}
     columns = []
     for field in schema:
-        if field.name in constants:
-            columns.append(pa.repeat(pa.scalar(constants[field.name], field.type), records.num_rows))
-        elif field.name not in given and field.name not in SOURCE_SCHEMA.names:
+        if field.name not in given and field.name not in SOURCE_SCHEMA.names:
             columns.append(pa.nulls(records.num_rows, field.type))
         else:
             column = given[field.name] if field.name in given else records.column(field.name)
@@ -206,5 +207,28 @@ def _shown(records: pa.RecordBatch, task: Task, schema: pa.Schema, given: Mappin
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _together(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+class _Constants:
+    """The columns that are the same in all records of a task: their batches share what was made once."""
+
+    def __init__(self, task: Task) -> None:
+        self.values = {"topic": task.topic, "partition": task.partition, "timestampType": task.timestamp_type}
+        self._made: dict[str, pa.Array] = {}
+
+    def column(self, field: pa.Field, count: int) -> pa.Array:
+        """So many times the field's value."""
+        made = self._made.get(field.name)
+        if made is None or len(made) < count:
+            length = count if made is None else max(count, 2 * len(made))  # a task of one batch makes what it needs
+            made = self._made[field.name] = pa.repeat(pa.scalar(self.values[field.name], field.type), length)
+        return made.slice(0, count)
+
+
+def _together(
+    batches: Sequence[pa.RecordBatch], count: int, schema: pa.Schema, constants: _Constants
+) -> pa.RecordBatch:
+    """One batch of ``count`` records, with the columns that are the same in all of them."""
+    own = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    columns = [
+        constants.column(field, count) if field.name in constants.values else own.column(field.name) for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

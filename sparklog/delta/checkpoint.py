@@ -15,7 +15,7 @@ from sparklog.arrow import pa, pq
 from sparklog.delta.listing import CheckpointHint, read_hint
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path, entry_path, last_checkpoint_path
-from sparklog.delta.snapshot import LogCopy, read_log
+from sparklog.delta.snapshot import read_log
 from sparklog.errors import CorruptLogError
 from sparklog.storage.retrying import DEFAULT_RETRY_MS, retry
 
@@ -82,12 +82,11 @@ def write_next_checkpoint(log: DeltaLog, *, sync: bool = True) -> CheckpointHint
         CorruptLogError: the log can't be read.
         StoreError: the store refuses.
     """
-    copy = read_log(log, known=log.known_lately())
-    if copy is None or copy.listing.newest_version <= copy.listing.checkpoint_version:
+    found = _next(log)
+    if found is None:
         return None
-    version = copy.listing.newest_version
+    version, encoded = found
     path = checkpoint_path(log.table, version)
-    encoded = _encoded(log, copy)
     if sync:  # a checkpoint whose own entry is lost opens nothing, and hides what lies below it (rule L9, fsync)
         log.store.sync([entry_path(log.table, version)])
     deadline = log.clock.deadline_in(DEFAULT_RETRY_MS)
@@ -99,15 +98,28 @@ def write_next_checkpoint(log: DeltaLog, *, sync: bool = True) -> CheckpointHint
     return CheckpointHint(version=version, row_count=encoded.row_count)
 
 
-def _encoded(log: DeltaLog, copy: LogCopy) -> EncodedCheckpoint:
+def _next(log: DeltaLog) -> tuple[int, EncodedCheckpoint] | None:
+    """The next checkpoint and its version; None where nothing is due."""
     from sparklog.delta.by_deltalake import checkpoint_by_deltalake
     from sparklog.delta.checkpoint_writing import NotUnderstoodError, next_checkpoint  # loads Arrow
 
-    try:
-        return next_checkpoint(copy.checkpoint, copy.raw_tail.values(), now_ms=log.clock.now_ms())
-    except NotUnderstoodError as error:
-        _LOGGER.info("deltalake writes the checkpoint of %s: %s", log.table, error)
-    return checkpoint_by_deltalake(log.table, copy.listing.newest_version, {**copy.checkpoint, **copy.raw_tail})
+    # At first without the header of the checkpoint before, of which the next one is made without it. Where that
+    # can't be done, :func:`read_log` looks for an older checkpoint that can be read.
+    for reads_header in (False, True):
+        copy = read_log(log, known=log.known_lately(), reads_header=reads_header)
+        if copy is None or copy.listing.newest_version <= copy.listing.checkpoint_version:
+            return None
+        version = copy.listing.newest_version
+        try:
+            return version, next_checkpoint(copy.checkpoint, copy.raw_tail.values(), now_ms=log.clock.now_ms())
+        except CorruptLogError:
+            if reads_header:
+                raise
+        except NotUnderstoodError as error:
+            if reads_header or not copy.checkpoint:
+                _LOGGER.info("deltalake writes the checkpoint of %s: %s", log.table, error)
+                return version, checkpoint_by_deltalake(log.table, version, {**copy.checkpoint, **copy.raw_tail})
+    return None
 
 
 def _hint(version: int, encoded: EncodedCheckpoint) -> bytes:

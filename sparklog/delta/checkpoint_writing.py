@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -43,6 +44,9 @@ _DICTIONARIES = ["add.partitionValues.key_value.key", "add.partitionValues.key_v
 """The columns that repeat few values; paths and statistics don't."""
 
 Action = dict[str, Any]
+_Maps = Mapping[str, "_Maps | None"]
+"""The fields of a struct that are maps, None; and those that are structs which have maps, with theirs."""
+_decode = json.JSONDecoder().raw_decode
 
 
 class NotUnderstoodError(Exception):
@@ -115,17 +119,21 @@ def next_checkpoint(parts: Mapping[str, bytes], entries: Iterable[bytes], *, now
 
 
 def _actions(entry: bytes) -> Iterator[tuple[str, Action]]:
-    for line in entry.split(b"\n"):
-        if not line.strip() or line.startswith(b'{"commitInfo":'):
+    for encoded in entry.split(b"\n"):
+        if encoded.startswith(b'{"commitInfo":') or not (line := encoded.strip().decode("utf-8", "surrogatepass")):
             continue
-        for kind, fields in json.loads(line).items():
+        found, end = _decode(line)  # ``json.loads`` finds out the encoding of each line first
+        if end != len(line):
+            raise ValueError(f"more than one action in a line: {line[end:]}")
+        for kind, fields in found.items():
             if kind == "commitInfo":
                 continue
             if kind not in _KNOWN_FIELDS:
                 raise NotUnderstoodError(f"action {kind}")
-            unknown = {name for name, value in fields.items() if value is not None} - _KNOWN_FIELDS[kind]
-            if unknown:
-                raise NotUnderstoodError(f"{kind} with {', '.join(sorted(unknown))}")
+            if not _KNOWN_FIELDS[kind].issuperset(fields):
+                unknown = {name for name, value in fields.items() if value is not None} - _KNOWN_FIELDS[kind]
+                if unknown:
+                    raise NotUnderstoodError(f"{kind} with {', '.join(sorted(unknown))}")
             yield kind, fields
 
 
@@ -196,17 +204,28 @@ def _merged(
 
 
 def _array(actions: Iterable[Action], fields: pa.StructType) -> pa.StructArray:
-    return pa.array([_with_pairs(action, fields) for action in actions], fields)
+    maps = _maps_of(fields)
+    return pa.array([_with_pairs(action, maps) for action in actions] if maps else list(actions), fields)
 
 
-def _with_pairs(action: Action, fields: pa.StructType) -> Action:
-    """The action with its maps as Arrow wants them."""
-    found = {}
+@cache
+def _maps_of(fields: pa.StructType) -> _Maps:
+    found: dict[str, _Maps | None] = {}
     for one in fields:
-        value = action.get(one.name)
+        if pa.types.is_map(one.type):
+            found[one.name] = None
+        elif pa.types.is_struct(one.type) and (inner := _maps_of(one.type)):
+            found[one.name] = inner
+    return found
+
+
+def _with_pairs(action: Action, maps: _Maps) -> Action:
+    """The action with its maps as Arrow wants them, which passes over fields that it isn't to have."""
+    found = dict(action)
+    for name, inner in maps.items():
+        value = action.get(name)
         if isinstance(value, dict):
-            value = list(value.items()) if pa.types.is_map(one.type) else _with_pairs(value, one.type)
-        found[one.name] = value
+            found[name] = list(value.items()) if inner is None else _with_pairs(value, inner)
     return found
 
 

@@ -256,6 +256,7 @@ def read_log(
     known: Mapping[int, bytes] = MappingProxyType({}),
     is_once: bool = False,
     version: int | None = None,
+    reads_header: bool = True,
 ) -> LogCopy | None:
     """Read the newest checkpoint and the tail; None where there is no table.
 
@@ -264,6 +265,7 @@ def read_log(
             who created them knows that they are whole.
         is_once: see :func:`open_newest`.
         version: see :func:`load_snapshot`.
+        reads_header: off: :attr:`LogCopy.header` is empty, and nobody has seen that the checkpoint can be read.
     Raises:
         CorruptLogError: an entry or the checkpoint can't be read, or an entry is missing; names it.
         StoreUnavailableError: the log changed under us again and again.
@@ -297,7 +299,7 @@ def read_log(
             continue
         copies = {part.path: data or b"" for part, data in zip(listing.checkpoint_parts, parts, strict=True)}
         try:
-            header = _read_header(copies, log.read_checkpoint)
+            header = _read_header(copies if reads_header else {}, log.read_checkpoint)
         except CorruptLogError as error:  # an older checkpoint and more entries say the same, if they are still there
             _LOGGER.warning("%s", error)
             corrupt, without = error, without | {listing.checkpoint_version}

@@ -146,9 +146,8 @@ class LocalStore(ObjectStore):
         done = 0
         while done < len(targets):
             if CORE is not None and self._nameless.is_supported:
-                done += CORE.create_files(
-                    tuple((os.fsencode(at.rpartition("/")[0]), os.fsencode(at), data) for at, data in targets[done:])
-                )
+                files = [(at.encode(_ENCODING, _ENCODING_ERRORS), data) for at, data in targets[done:]]
+                done += CORE.create_files(tuple([(at.rpartition(b"/")[0], at, data) for at, data in files]))
             if done < len(targets):
                 yield targets[done]
                 done += 1
@@ -172,7 +171,8 @@ class LocalStore(ObjectStore):
         """Create by a file without a name; None: nothing was done, and another way may do it."""
         folder = target.rpartition("/")[0]
         if CORE is not None and not sync and self._nameless.is_supported:
-            answer = CORE.create_file(os.fsencode(folder), os.fsencode(target), data)
+            encoded = target.encode(_ENCODING, _ENCODING_ERRORS)
+            answer = CORE.create_file(encoded.rpartition(b"/")[0], encoded, data)
             if answer:
                 return self._linked(target, folder, None if answer > 0 else OSError(-answer, os.strerror(-answer)))
         descriptor = self._nameless.open(folder, sync=sync)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +13,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from sparklog.delta.checkpoint import check_checkpoint, checkpoint_due, checkpoint_threshold, write_checkpoint
+from sparklog.delta.checkpoint_content import CheckpointContent
+from sparklog.delta.checkpoint_writing import NotUnderstoodError, next_checkpoint
 from sparklog.delta.listing import CheckpointHint, list_log, read_checkpoint_hint, read_hint
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path, entry_path, last_checkpoint_path
@@ -198,6 +201,45 @@ def test_a_log_with_a_gap_isnt_checkpointed() -> None:
     with pytest.raises(CorruptLogError, match="version 1 is missing"):
         write_checkpoint(a_log(memory))
     assert not [found.path for found in memory.list("") if "checkpoint" in found.path]
+
+
+def without_header(data: bytes) -> bytes:
+    """A checkpoint of the live files alone."""
+    table = pq.read_table(pa.BufferReader(data))
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.filter(table["add"].is_valid()), sink)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("damage", [lambda data: b"x" * len(data), without_header])
+def test_the_next_checkpoint_is_made_without_one_that_cant_be_read(damage: Callable[[bytes], bytes]) -> None:
+    memory = a_table()
+    log = a_log(memory)
+    append(a_writer(log), "c")
+    before = contents(log)
+    write_checkpoint(log)
+    path = checkpoint_path(log.table, COMMITS + 1)
+    memory.put(path, damage(memory.read(path)))
+    foreign_entry(log, COMMITS + 2, [])
+    assert write_checkpoint(a_log(memory)) == COMMITS + 2
+    memory.delete([path, *(entry_path(log.table, version) for version in range(COMMITS + 2))])
+    assert contents(a_log(memory)) == before
+
+
+def test_the_header_of_the_checkpoint_before_isnt_read() -> None:
+    def refuse(parts: Mapping[str, bytes]) -> CheckpointContent:
+        raise AssertionError(f"{parts.keys()} are read, of which nothing is needed")
+
+    log = a_log(a_table())
+    write_checkpoint(log)
+    append(a_writer(log), "c")
+    assert write_checkpoint(replace(log, read_checkpoint=refuse)) == COMMITS + 1
+
+
+def test_a_line_that_holds_more_than_one_action_is_left_to_deltalake() -> None:
+    line = b'{"txn":{"appId":"a","version":1}}'
+    with pytest.raises(NotUnderstoodError, match="more than one action in a line"):
+        next_checkpoint({}, [b"%b %b" % (line, line)], now_ms=0)
 
 
 def test_what_deltalake_refuses_to_checkpoint_is_raised_as_a_corrupt_log(

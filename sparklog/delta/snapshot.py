@@ -261,11 +261,9 @@ def read_log(
     """Read the newest checkpoint and the tail; None where there is no table.
 
     Args:
-        known: bytes of entries, by version, that are neither read nor decoded, since a read would find the same, and
-            who created them knows that they are whole.
-        is_once: see :func:`open_newest`.
-        version: see :func:`load_snapshot`.
-        reads_header: off: :attr:`LogCopy.header` is empty, and nobody has seen that the checkpoint can be read.
+        known: bytes of entries, by version, that are neither read nor decoded: their creator knows that they are whole.
+        is_once, version: see :func:`open_newest` and :func:`load_snapshot`.
+        reads_header: off: :attr:`LogCopy.header` is empty, and whether the checkpoint can be read is unknown.
     Raises:
         CorruptLogError: an entry or the checkpoint can't be read, or an entry is missing; names it.
         StoreUnavailableError: the log changed under us again and again.

@@ -208,7 +208,8 @@ def without_header(data: bytes) -> bytes:
     table = pq.read_table(pa.BufferReader(data))
     sink = pa.BufferOutputStream()
     pq.write_table(table.filter(table["add"].is_valid()), sink)
-    return sink.getvalue().to_pybytes()
+    written: bytes = sink.getvalue().to_pybytes()
+    return written
 
 
 @pytest.mark.parametrize("damage", [lambda data: b"x" * len(data), without_header])

@@ -140,8 +140,8 @@ def _actions(entry: bytes) -> Iterator[tuple[str, Action]]:
 def _merge(parts: Sequence[CheckpointPartFile], tail: _Tail, now_ms: int) -> EncodedCheckpoint:
     for part in parts:
         _check_columns(part)
-    metadata = tail.metadata or _only(parts, "metaData", METADATA)
-    protocol = tail.protocol or _only(parts, "protocol", PROTOCOL)
+    metadata = _newest(tail.metadata, parts, "metaData", METADATA)
+    protocol = _newest(tail.protocol, parts, "protocol", PROTOCOL)
     if protocol["minReaderVersion"] != 1 or protocol["minWriterVersion"] > 2:
         raise NotUnderstoodError(f"protocol {protocol}")
     configuration = dict(metadata.get("configuration") or ())
@@ -178,9 +178,15 @@ def _check_columns(part: CheckpointPartFile) -> None:
             raise NotUnderstoodError(f"column {name} of {part.path}")
 
 
-def _only(parts: Sequence[CheckpointPartFile], kind: str, fields: pa.StructType) -> Action:
-    """The one action of its kind."""
+def _newest(newer: Action | None, parts: Sequence[CheckpointPartFile], kind: str, fields: pa.StructType) -> Action:
+    """The one action of its kind: that of the tail, else that of the checkpoint before.
+
+    A checkpoint that has none isn't whole, so nothing is made of it, whatever the tail has: its live files may be
+    missing as well.
+    """
     rows = [row for part in parts for row in part.rows(kind, fields)]
+    if newer and (rows or not parts):
+        return newer
     if len(rows) != 1:
         raise NotUnderstoodError(f"{len(rows)} actions {kind}")
     return rows[0]

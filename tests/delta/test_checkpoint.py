@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
@@ -224,6 +225,24 @@ def test_the_next_checkpoint_is_made_without_one_that_cant_be_read(damage: Calla
     foreign_entry(log, COMMITS + 2, [])
     assert write_checkpoint(a_log(memory)) == COMMITS + 2
     memory.delete([path, *(entry_path(log.table, version) for version in range(COMMITS + 2))])
+    assert contents(a_log(memory)) == before
+
+
+@pytest.mark.parametrize("kind", ["metaData", "protocol"])
+def test_a_checkpoint_without_a_header_isnt_taken_for_whole_because_the_tail_has_a_new_one(kind: str) -> None:
+    memory = a_table()
+    log = a_log(memory)
+    header = [json.loads(line) for line in memory.read(entry_path(log.table, 0)).splitlines()]
+    before = contents(log)
+    write_checkpoint(log)
+    path = checkpoint_path(log.table, COMMITS)
+    rows = pq.read_table(pa.BufferReader(memory.read(path)))
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows.filter(pc.and_(rows[kind].is_null(), rows["add"].is_null())), sink)  # its live files are lost
+    memory.put(path, sink.getvalue().to_pybytes())
+    foreign_entry(log, COMMITS + 1, [action for action in header if kind in action])
+    assert write_checkpoint(a_log(memory)) == COMMITS + 1
+    memory.delete([path, *(entry_path(log.table, version) for version in range(COMMITS + 1))])
     assert contents(a_log(memory)) == before
 
 

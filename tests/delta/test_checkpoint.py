@@ -229,7 +229,7 @@ def test_the_next_checkpoint_is_made_without_one_that_cant_be_read(damage: Calla
 
 
 @pytest.mark.parametrize("kind", ["metaData", "protocol"])
-def test_a_checkpoint_without_a_header_isnt_taken_for_whole_because_the_tail_has_a_new_one(kind: str) -> None:
+def test_a_checkpoint_without_a_header_isnt_whole_whatever_the_tail_has(kind: str) -> None:
     memory = a_table()
     log = a_log(memory)
     header = [json.loads(line) for line in memory.read(entry_path(log.table, 0)).splitlines()]

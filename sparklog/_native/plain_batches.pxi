@@ -56,6 +56,8 @@ cdef bint _next_page(_PlainReader *column, int64_t most_rows) noexcept nogil:
     is_run = header == column.rows << 1
     if page.at + (1 if is_run else byte_count) != end or not (is_run or header == byte_count << 1 | 1):
         return False
+    if is_run and not 0 <= page.at[0] <= 1:  # Arrow refuses other levels
+        return False
     column.bits, column.has_values = NULL if is_run else page.at, is_run and page.at[0] != 0
     page.at = end
     return True

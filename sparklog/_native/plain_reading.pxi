@@ -70,6 +70,8 @@ cdef int64_t _read_levels(_Cursor *page, int64_t rows, char *bits, int64_t first
     cdef bint is_run = header == rows << 1
     if page.at + (1 if is_run else (rows + 7) // 8) != end or not (is_run or header == ((rows + 7) // 8) << 1 | 1):
         return -1
+    if is_run and not 0 <= page.at[0] <= 1:  # Arrow refuses other levels
+        return -1
     if is_run and page.at[0] == 0:
         page.at = end
         return 0

@@ -35,11 +35,11 @@ def zigzag(number: int) -> bytes:
 
 
 def unzigzag(data: bytes) -> int:
-    """The number of which :func:`zigzag` made these bytes."""
+    """The number that Thrift has as these bytes, as :func:`zigzag` makes them; less than 0 in a damaged file."""
     found = 0
     for byte in reversed(data):
         found = found << 7 | byte & 0x7F
-    return found >> 1
+    return found >> 1 ^ -(found & 1)
 
 
 def thrift_string(text: str) -> bytes:

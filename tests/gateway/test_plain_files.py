@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog._native import CORE
+from sparklog.delta.parquet_pages import zigzag
 from sparklog.gateway import topic_view
 from sparklog.gateway.records import batch_headers, encode_batches, plain_files
 from sparklog.gateway.records.crc32c import crc32c_numpy
 from sparklog.gateway.records.plain_files import encode_plain_file
 from sparklog.log.data import plain_records
 from sparklog.log.data.encode import encode_batch
-from sparklog.log.data.plain_reading import plain_column_ranges
+from sparklog.log.data.plain_reading import plain_column_ranges, read_plain_columns
 from sparklog.log.data.record_reading import milliseconds
 from sparklog.log.data.record_streaming import RECORD_SCHEMA, open_segments
 from tests.depth import by_depth
@@ -124,6 +125,33 @@ def test_a_value_longer_than_its_page_is_not_read():
     assert by_core(bytes(file), MANY) is None
     file[file.index(b"\xc8\x00\x00\x00value") + 3] = 0x80  # as a signed number less than 0
     assert by_core(bytes(file), MANY) is None
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("level", [2, 3, 129, 255])
+def test_a_level_that_arrow_refuses_is_not_read(number, level):
+    rows = prepared(range(MANY), [b"k"] * MANY, [b"value"] * MANY)
+    file = bytearray(encode_batch(rows, STAMP).data)
+    run = b"\x02\x00\x00\x00" + bytes([MANY << 1])
+    begin, _ = plain_column_ranges(memoryview(file), MANY, MOST)[number]
+    place = file.index(run, begin) + len(run)
+    assert file[place] == 1
+    file[place] = level
+    assert by_core(bytes(file), MANY) is None
+    assert read_plain_columns(bytes(file), MANY, MOST) is None
+
+
+def test_a_negative_number_in_the_footer_is_not_read():
+    data = a_file()
+    end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    times, *_ = plain_column_ranges(memoryview(data), MANY, MOST)
+    for number in (MANY, times[0], times[1] - times[0]):
+        place = data.index(zigzag(number), end)
+        file = bytearray(data)
+        while place >= 0:  # the number stands in several places, which agree
+            file[place] |= 1
+            place = data.find(zigzag(number), place + 1)
+        assert by_core(bytes(file), MANY) is None
 
 
 def test_any_other_file_is_left_to_arrow():

@@ -77,7 +77,7 @@ def plain_column_ranges(file: memoryview, count: int, most_bytes: int) -> list[t
     for name in ("offset_delta", "timestamp", "key", "value"):
         start = unzigzag(found[f"{name}_at"])
         places.append((start, start + unzigzag(found[name])))
-    if any(stop > end for _, stop in places):
+    if any(not 0 <= start <= stop <= end for start, stop in places):
         return None
     (start, stop), *columns = places
     return columns if file[start:stop] == ascending_page(0, count) else None

@@ -40,7 +40,7 @@ FIRST_FOUND = {
     "nobody_looks_at_claims": GROUP_SEEDS,
     "nobody_minds_its_own_silence": GROUP_SEEDS + 4,
     "nobody_takes_what_was_released": GROUP_SEEDS + 13,
-    "offsets_count_before_the_records": 275,
+    "offsets_count_before_the_records": 659,
     "offsets_before_are_not_flushed": 219,
     "own_entry_is_not_known_again": 187,
     "pending_offsets_are_forgotten": 28,

@@ -127,13 +127,20 @@ def test_a_value_longer_than_its_page_is_not_read():
     assert by_core(bytes(file), MANY) is None
 
 
+def ranges_of(file: bytes | bytearray) -> list[tuple[int, int]]:
+    """The columns of a file of many plain records."""
+    ranges = plain_column_ranges(memoryview(file), MANY, MOST)
+    assert ranges is not None
+    return ranges
+
+
 @pytest.mark.parametrize("number", range(3))
 @pytest.mark.parametrize("level", [2, 3, 129, 255])
 def test_a_level_that_arrow_refuses_is_not_read(number, level):
     rows = prepared(range(MANY), [b"k"] * MANY, [b"value"] * MANY)
     file = bytearray(encode_batch(rows, STAMP).data)
     run = b"\x02\x00\x00\x00" + bytes([MANY << 1])
-    begin, _ = plain_column_ranges(memoryview(file), MANY, MOST)[number]
+    begin, _ = ranges_of(file)[number]
     place = file.index(run, begin) + len(run)
     assert file[place] == 1
     file[place] = level
@@ -144,7 +151,7 @@ def test_a_level_that_arrow_refuses_is_not_read(number, level):
 def test_a_negative_number_in_the_footer_is_not_read():
     data = a_file()
     end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-    times, *_ = plain_column_ranges(memoryview(data), MANY, MOST)
+    times, *_ = ranges_of(data)
     for number in (MANY, times[0], times[1] - times[0]):
         place = data.index(zigzag(number), end)
         file = bytearray(data)

@@ -267,12 +267,18 @@ def test_merged_files_are_no_larger_than_wanted_though_other_pages_take_more_roo
 @contextmanager
 def arrow_peak() -> Iterator[Callable[[], int]]:
     """How much memory Arrow holds at most."""
-    pool = pa.proxy_memory_pool(pa.default_memory_pool())
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    _POOLS.append(pool)
     pa.set_memory_pool(pool)
     try:
         yield pool.max_memory
     finally:
-        pa.set_memory_pool(pool.parent if hasattr(pool, "parent") else pa.system_memory_pool())
+        pa.set_memory_pool(before)
+
+
+_POOLS: list[pa.MemoryPool] = []
+"""Pools that Arrow's threads may still use: one that is destroyed while a thread frees its memory ends the process."""
 
 
 @pytest.mark.slow

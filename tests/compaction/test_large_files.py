@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from sparklog.log.state import load_state
 from sparklog.paths import new_data_file
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock, WrappedStore
+from tests.arrow_memory import arrow_peak
 from tests.compaction.support import a_segment, append_pairs, live, stored
 from tests.compaction.test_clean_shuffled import clean_shuffled
 from tests.support import T0_MS, a_log, a_topic, a_writer, foreign_commit
@@ -262,23 +262,6 @@ def test_merged_files_are_no_larger_than_wanted_though_other_pages_take_more_roo
 
 
 # Memory
-
-
-@contextmanager
-def arrow_peak() -> Iterator[Callable[[], int]]:
-    """How much memory Arrow holds at most."""
-    before = pa.default_memory_pool()
-    pool = pa.proxy_memory_pool(before)
-    _POOLS.append(pool)
-    pa.set_memory_pool(pool)
-    try:
-        yield pool.max_memory
-    finally:
-        pa.set_memory_pool(before)
-
-
-_POOLS: list[pa.MemoryPool] = []
-"""Pools that Arrow's threads may still use: one that is destroyed while a thread frees its memory ends the process."""
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.data.segments import Segment
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore
+from tests.arrow_memory import arrow_peak
 from tests.support import a_log, foreign_records
 
 
@@ -116,15 +117,12 @@ def test_records_in_no_order_take_the_memory_of_their_files_and_of_a_piece(file_
         for number, own in enumerate(deltas[at : at + rows_each] for at in range(0, count, rows_each))
     ]
     data = [log.store.read(f"{log.table}/{segment.path}") for segment in segments]
-    pool, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
-    pa.set_memory_pool(pool)
-    try:
+    with arrow_peak() as peak:
         opened = open_segments(log, segments, data, start_offset=0, piece_bytes=100_000)
         seen = [offset for batch in opened.pieces for offset in batch.column(0).to_pylist()]
-    finally:
-        pa.set_memory_pool(before)
+        most_bytes = peak()
     assert seen == [*range(count)]
-    assert 4_000_000 < opened.held_bytes < pool.max_memory() < 5_500_000
+    assert 4_000_000 < opened.held_bytes < most_bytes < 5_500_000
 
 
 @pytest.mark.slow

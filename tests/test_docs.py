@@ -180,3 +180,9 @@ def test_semantics_names_every_call_of_the_clients(client):
     page = (REPOSITORY / "docs" / "semantics.md").read_text()
     named = set(re.findall(rf"`(?:{client.__name__}\.)?([a-z_]+)`", page))
     assert {name for name in dir(client) if not name.startswith("_")} - named == set()
+
+
+def test_the_list_of_decisions_names_each_once_in_its_order():
+    folder = REPOSITORY / "docs" / "decisions"
+    listed = re.findall(r"^\| \[\d{4}\]\(([^)]*)\) \|", (folder / "README.md").read_text(), re.MULTILINE)
+    assert listed == sorted(page.name for page in folder.glob("[0-9]*.md"))

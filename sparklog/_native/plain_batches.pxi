@@ -5,10 +5,10 @@
 
 
 cdef enum:
-    _SUMMED_BYTES = 12_288  # at a time: of a batch's bytes the checksum is taken in steps
+    _SUMMED_BYTES = 12_288  # the checksum is taken of so many bytes at a time, while they are in the first cache
     _HEADER_BYTES = 61
     _SUM_START = 21  # a batch's checksum spans what follows
-    _LEAST_APPENDED_BITS = 8  # of a batch's attributes: the log has set its timestamps
+    _APPEND_TIME_BITS = 8  # of a batch's attributes: its timestamps are those of the append
 
 
 cdef struct _PlainReader:
@@ -26,7 +26,7 @@ cdef struct _PlainRow:
     char *value
     int32_t key_size  # -1: null
     int32_t value_size
-    int32_t size  # of the record once encoded, without the number that tells it
+    int32_t size  # of the encoded record, without the varint of its length
 
 
 cdef struct _PlainBatch:
@@ -235,5 +235,5 @@ def plain_batches(data, int64_t count, tuple places, int64_t base_offset, int64_
         batches[number].out = PyByteArray_AS_STRING(made[number])
     with nogil:
         for number in range(found):
-            _fill_batch(rows, &batches[number], base_offset, _LEAST_APPENDED_BITS if is_append_time else 0)
+            _fill_batch(rows, &batches[number], base_offset, _APPEND_TIME_BITS if is_append_time else 0)
     return made

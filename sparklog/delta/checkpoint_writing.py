@@ -45,7 +45,7 @@ _DICTIONARIES = ["add.partitionValues.key_value.key", "add.partitionValues.key_v
 
 Action = dict[str, Any]
 _Maps = Mapping[str, "_Maps | None"]
-"""The fields of a struct that are maps, None; and those that are structs which have maps, with theirs."""
+"""The fields of a struct that need converting: None for a map; for a struct that contains maps, those of its own."""
 _decode = json.JSONDecoder().raw_decode
 
 
@@ -226,7 +226,7 @@ def _maps_of(fields: pa.StructType) -> _Maps:
 
 
 def _with_pairs(action: Action, maps: _Maps) -> Action:
-    """The action with its maps as Arrow wants them, which passes over fields that it isn't to have."""
+    """The action with its maps as lists of pairs, which Arrow converts. Arrow ignores fields that its type lacks."""
     found = dict(action)
     for name, inner in maps.items():
         value = action.get(name)

@@ -77,7 +77,7 @@ GROUPS_COVERED = {
 FEW = 20
 """Seeds that the quick test plays."""
 FIXED = by_depth(gate=range(120, 180), nightly=range(FEW, FEW + 1_000))
-"""Seeds that every run plays: these 60 alone meet each trouble as often as all together must. ``make proof`` plays 2,000."""
+"""Seeds that every run plays: these 60 meet each trouble as often as all must. ``make proof`` plays 2,000."""
 FRESH = by_depth(gate=20, nightly=1_000)
 """Seeds that, most likely, nobody has played before. The summary of the run says which."""
 FIXED_GROUPS = by_depth(gate=15, nightly=200)

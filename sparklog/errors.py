@@ -333,7 +333,7 @@ class OffsetOutOfRangeError(SparklogError):
     ) -> None:
         super().__init__(message)
         self.topic_partition = topic_partition
-        """Where a consumer was; None where the message alone tells."""
+        """Where a consumer was; None where only the message says it."""
         self.offset = offset
 
 

@@ -110,7 +110,7 @@ class Fetching:
 
         Args:
             wanted: partitions of a Fetch that looks again later. It gets the topic as it is known where something is
-                kept for it, and where only this gateway has written to it: of that it is told. Others' commits are
+                kept for it, and where only this gateway has written to it: it is informed of that. Others' commits are
                 looked for all the same, twice while it waits.
             is_new: by a look that begins from now on.
         """

@@ -142,7 +142,7 @@ class Neighbours:
             if path not in self._warned and len(self._warned) < _MOST_WARNED:
                 self._warned.add(path)
                 _LOGGER.warning(
-                    "%s: object %r is no gateway that clients are told of: %s",
+                    "%s: object %r isn't shown to clients as a gateway: %s",
                     self._backend.cluster.store.uri,
                     path,
                     reason,

@@ -89,7 +89,7 @@ async def begin_part(
         part.fail(error, error.code)
     except SparklogError as error:
         part.fail(error)
-    except Exception as error:  # a defect: the client is told, and the connection's other requests go on
+    except Exception as error:  # a defect: the client gets an error, and the connection's other requests go on
         named = short(topic.get("name") or topic.get("topic_id"))
         log_defect(backend.log_repeats, "Produce to %s failed unexpectedly", named)
         part.fail(error, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -77,7 +77,7 @@ class Gateway:
     ) -> None:
         """
         Args:
-            advertised: host and port that clients are told; None: those by which each came.
+            advertised: host and port that clients are given; None: those by which each came.
             users: who may come in, by SASL; None: nobody is asked who they are.
             tls: encrypts all connections; None: none is.
         """

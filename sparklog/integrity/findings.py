@@ -26,7 +26,7 @@ class Severity(str, Enum):
 
 
 class Code(str, Enum):
-    """Codes of the findings. The names stay as they are; docs/integrity.md tells what each means and what to do."""
+    """Codes of the findings. The names stay as they are; docs/integrity.md says what each means and what to do."""
 
     # Topics: their logs.
     TOPIC_UNREADABLE = "topic-unreadable"
@@ -199,7 +199,7 @@ class Counts:
     files: int = 0
     """Live ones."""
     records: int = 0
-    """The number of records of the live files as the log tells it; with ``deep`` that of the records that were read."""
+    """The number of records of the live files by the log; with ``deep`` that of the records that were read."""
     groups: int = 0
     committed_offsets: int = 0
     transactional_ids: int = 0

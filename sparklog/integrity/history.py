@@ -57,7 +57,7 @@ class TopicHistory:
     table: str
     findings: list[Finding] = field(default_factory=list)
     head: TopicHead | None = None
-    """After the newest entry that was applied; None before the first that tells one."""
+    """After the newest entry that was applied; None before the first that states one."""
     own_head: TopicHead | None = None
     """The topic's head as the newest entry written by sparklog has it."""
     own_version: int = -1
@@ -68,13 +68,13 @@ class TopicHistory:
     lasting: dict[str, int] = field(default_factory=dict)
     """By appId: the newest version of each ``txn`` action that never expires."""
     known_from: dict[int, int] = field(default_factory=dict)
-    """By partition: of the offsets from here on these entries tell everything."""
+    """By partition: these entries cover all offsets from here on."""
     explained: dict[int, RangeSet] = field(default_factory=dict)
     """By partition: offsets that may have no record: deleted by key or by SQL, or never used by who numbered them."""
     producers: dict[str, SetTransaction] = field(default_factory=dict)
     """By producer id: the newest commit of each."""
     _segments: dict[str, Segment] = field(default_factory=dict)
-    """By path, the segments of the files that are live as far as these entries tell."""
+    """By path, the segments of the files that are live according to these entries."""
     _sequences: dict[tuple[int, int], _Producer] = field(default_factory=dict)
     _settled: dict[str, int] = field(default_factory=dict)
     """By appId of an announcer: its newest settled number."""
@@ -113,7 +113,7 @@ class TopicHistory:
 
     def _head_after(self, entry: Entry) -> TopicHead | None:
         if self.head is None and entry.info is None:
-            return None  # whatever it is, an entry of ours tells later
+            return None  # whatever it is, a later entry of ours states it
         try:
             if self.head is None:
                 return head_of_info(self.table, entry.version, entry.info or {})
@@ -177,7 +177,7 @@ class TopicHistory:
                     )
 
     def _check_actions(self, entry: Entry, after: TopicHead) -> None:
-        """The ``txn`` actions that tell starts and ends, against what holds after the entry."""
+        """The ``txn`` actions that state starts and ends, against what holds after the entry."""
         for action in entry.actions:
             if not isinstance(action, SetTransaction):
                 continue

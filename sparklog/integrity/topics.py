@@ -246,7 +246,7 @@ def _check_config(metadata: Metadata, topic: str) -> Iterator[Finding]:
 
 
 def topic_columns(metadata: Metadata) -> tuple[str, ...]:
-    """The columns of the topic's table, as its properties tell whether it is typed."""
+    """The columns of the topic's table; its properties say whether it is typed."""
     is_typed = any(name.startswith(SCHEMA_PROPERTY) for name in metadata.configuration)
     return (*PARTITION_COLUMNS, *DATA_SCHEMA.names, *((DATA, SCHEMA_ID) if is_typed else ()))
 

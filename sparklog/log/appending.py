@@ -272,8 +272,8 @@ class Append:
         put_again_if_late(state.log, named, retention_ms=retention_ms, sync=self._by.sync)
 
     def result(self, done: TopicCommitResult) -> AppendResult:
-        """The offsets of the files. Raises ``CommitStateUnknownError``: they are in the log, but where can't be
-        told."""
+        """The offsets of the files. Raises ``CommitStateUnknownError``: they are in the log, but their offsets are
+        unknown."""
         state = done.state
         bases: dict[str, int] = {slot.files[0].facts.path: -1 for slot in self._ordinary}
         versions: list[int] = []

@@ -172,7 +172,7 @@ class ShareWorker:
         }
 
     def _round(self) -> None:
-        """Tell the group what is done, take what comes next, look at the handlers."""
+        """Acknowledge to the group what is done, take what comes next, check the handlers."""
         self._round_ticks_ms = now = self._clock.ticks_ms()
         if not self._patience.may_try(now):
             self._clock.sleep_ms(_BUSY_MS)
@@ -264,7 +264,7 @@ class ShareWorker:
         return futures
 
     def _take(self, now: float) -> None:
-        """Tell the group what was marked, renew the locks of what is in hand, and take more where there is room."""
+        """Acknowledge to the group what was marked, renew the locks of what is held, take more where there is room."""
         if not self._in_hand:
             self._feed(self._consumer.poll(_IDLE_POLL_MS))
             self._told()

@@ -72,7 +72,7 @@ def opened(settings: AppSettings) -> tuple[Cluster, bool]:
 
 
 def tell(settings: AppSettings, letter: DeadLetter) -> None:
-    """Tell the app of a dead letter that was moved."""
+    """Report a dead letter that was moved to the app."""
     if settings.on_dead_letter is None:
         return
     try:
@@ -295,7 +295,7 @@ class AppWorker:
                 )
 
     def _warn_of_other_delay_topics(self) -> None:
-        """Tell of delay topics that another version of this worker has left records in, and that this one doesn't
+        """Report delay topics in which another version of this worker has left records, and which this one doesn't
         read."""
         known = set(self._work.topics)
         names = [f"{topic}-retry-" for station in self._work.stations for topic in station.subscriber.topics]
@@ -351,7 +351,7 @@ class AppWorker:
 
 
 class _Partitions(ConsumerRebalanceListener):
-    """Tells a worker which partitions come and go."""
+    """Informs a worker which partitions come and go."""
 
     def __init__(
         self,

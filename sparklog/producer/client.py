@@ -122,7 +122,7 @@ class Producer:
             partition: chosen by key if None.
             timestamp_ms: now if None.
             deliver_at: a moment with a time zone, or milliseconds since 1970: no consumer sees the record before. It
-                waits in ``delayed.<topic>``, of which the future tells, until ``sparklog delayed run`` delivers it.
+                waits in ``delayed.<topic>``, as the future's result says, until ``sparklog delayed run`` delivers it.
                 The topic must have ``delay=true``.
         Returns:
             A future of :class:`~sparklog.model.RecordMetadata`.

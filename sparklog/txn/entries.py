@@ -149,7 +149,7 @@ class TransactionEntry:
     """Wall time of its writer, milliseconds since the epoch."""
     batches: tuple[QueryBatch, ...] = ()
     """The newest micro-batch of each streaming query that was committed with this id, the newest query last. Every
-    entry hands it on: it is what tells that a batch which is run again is there already (rule T7, micro-batches)."""
+    entry hands it on: it shows that a batch which is run again is stored already (rule T7, micro-batches)."""
 
     @property
     def is_forced(self) -> bool:

@@ -333,7 +333,7 @@ class GroupWriting:
             self._take_new_announcer()
 
     def _take_new_announcer(self) -> None:
-        """Somebody else uses this writer's numbers, as a copied machine does: nothing more is told by them."""
+        """Somebody else uses this writer's numbers, as a copied machine does: nothing more is announced by them."""
         for flush in self._each():
             if not flush.is_settled and flush.state is not FlushState.UPLOADING:
                 flush.state = FlushState.TAKEN_OVER

@@ -132,7 +132,9 @@ def parse(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
             metavar="STEP[,STEP]…",
             help=f"only these of {', '.join(step.value for step in job.steps)}; they come in this order",
         )
-    parser.add_argument("--dry-run", action="store_true", help="tell what would be done as of now, and change nothing")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="report what would be done as of now, and change nothing"
+    )
     parser.add_argument(
         "--full", action="store_true", help="look at every topic, also where nothing has happened since the last run"
     )
@@ -166,7 +168,7 @@ def parse(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def spark_of(app_name: str) -> SparkSession:
-    """The session that is running, or a new one as ``spark-submit`` was told: neither Delta nor S3A is needed.
+    """The session that is running, or a new one as ``spark-submit`` was configured: neither Delta nor S3A is needed.
 
     Raises ``InvalidConfigurationError`` where pyspark isn't installed.
     """

@@ -176,7 +176,9 @@ class _Part:
             raise _RefusedError(ErrorCode.INVALID_RECORD, "a batch that isn't of a transactional producer")
         pending = await send_in_transaction(self._backend, self._request, name, self._index, table, numbered)
         if isinstance(pending, ErrorCode):
-            raise _RefusedError(pending, "the transaction isn't open in this gateway, or wasn't told of the partition")
+            raise _RefusedError(
+                pending, "the transaction isn't open in this gateway, or the partition wasn't added to it"
+            )
         pending.add_done_callback(self._take)
 
     def _take(self, answer: asyncio.Future[Answer]) -> None:

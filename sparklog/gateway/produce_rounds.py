@@ -299,9 +299,9 @@ class _Round:
             partition = {"index": one.batch[0], "records": one.data}
             done = await begin_part(self._backend, request, topic, partition)
             sent.note_sent()
-            done.add_done_callback(partial(self._told, one))
+            done.add_done_callback(partial(self._settle_answer, one))
 
-    def _told(self, waiting: _Waiting, answer: asyncio.Future[Answer]) -> None:
+    def _settle_answer(self, waiting: _Waiting, answer: asyncio.Future[Answer]) -> None:
         self._settle([waiting], [answer.result()])
         fetching = self._backend.extras.get("fetch")
         if fetching is not None:

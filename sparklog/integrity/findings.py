@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = ["SEVERITIES", "Code", "Counts", "Finding", "Report", "Severity", "Subject", "few"]
 
-_MOST_TOLD = 20
+_MOST_REPORTED = 20
 
 
 class Severity(str, Enum):
@@ -178,12 +178,12 @@ def few(findings: Iterable[Finding], subject: Subject) -> list[Finding]:
     counts: Counter[Code] = Counter()
     for finding in findings:
         counts[finding.code] += 1
-        if counts[finding.code] <= _MOST_TOLD:
+        if counts[finding.code] <= _MOST_REPORTED:
             kept.append(finding)
         else:
             more.setdefault(finding.code, [finding])
     for code, [first] in more.items():
-        rest = f"{counts[code] - _MOST_TOLD} more of these"
+        rest = f"{counts[code] - _MOST_REPORTED} more of these"
         kept.append(Finding(code=code, subject=subject, seen=rest, expected=first.expected))
     return kept
 

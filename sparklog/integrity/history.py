@@ -1,7 +1,7 @@
 """A topic's log, entry by entry: does each follow from the one before, and what do they add up to? Pure.
 
 The rules are those that writers decide by: ends move by as many records as an append adds (``plan_append``), a
-producer's counters go on by one (``is_duplicate_commit``), ``txn`` actions and ``commitInfo`` tell the same starts and
+producer's counters go on by one (``is_duplicate_commit``), ``txn`` actions and ``commitInfo`` state the same starts and
 ends, which never decrease (protocol rule L6, start and end), a merge of files keeps every record.
 """
 
@@ -171,7 +171,7 @@ class TopicHistory:
                     self._tell(
                         Code.OFFSETS_DISAGREE,
                         entry,
-                        f"commitInfo moves the {what} from {was} to {now}, no txn action tells of it",
+                        f"commitInfo moves the {what} from {was} to {now}, no txn action states it",
                         f"an action {app_id(partition)}",
                         partition,
                     )

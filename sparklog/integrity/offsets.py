@@ -12,7 +12,7 @@ from sparklog.log.head import TopicHead, cleaner_app_id
 
 __all__ = ["check_history_against", "check_live", "check_partition"]
 
-_MOST_TOLD = 20
+_MOST_REPORTED = 20
 """Ranges of one partition: the rest is counted."""
 
 
@@ -93,8 +93,8 @@ def check_partition(
     ):
         if ranges:
             count = sum(last - first for first, last in ranges)
-            listed = ", ".join(f"{first} to {last - 1}" for first, last in ranges[:_MOST_TOLD])
-            more = f", … ({len(ranges)} ranges)" if len(ranges) > _MOST_TOLD else ""
+            listed = ", ".join(f"{first} to {last - 1}" for first, last in ranges[:_MOST_REPORTED])
+            more = f", … ({len(ranges)} ranges)" if len(ranges) > _MOST_REPORTED else ""
             yield Finding(
                 code=code, subject=subject, seen=f"{count} offsets have none: {listed}{more}", expected=expected
             )

@@ -149,7 +149,7 @@ class _Check:
                 code=Code.TOTALS_WRONG,
                 subject=Subject(topic=self._topic, delta_version=history.own_version),
                 seen=f"commitInfo carries {carried}",
-                expected=f"{counted}, as the live files tell; the next compaction or retention counts anew",
+                expected=f"{counted}, as the live files state; the next compaction or retention counts anew",
             )
 
     def _check_unsequenced(self) -> Iterator[Finding]:

@@ -288,7 +288,7 @@ class Append:
                 versions.append(version)
         except (StoreError, CorruptRecordError) as error:
             raise CommitStateUnknownError(
-                f"topic {self._by.topic!r}: appended, but where can't be told: {error}"
+                f"topic {self._by.topic!r}: appended, but at unknown offsets: {error}"
             ) from error
         version = -1 if -1 in versions else max(versions, default=-1)
         rows: dict[str, FileRows | None] = {}
@@ -309,7 +309,7 @@ class Append:
         if found is None:
             raise CommitStateUnknownError(
                 f"topic {self._by.topic!r} holds commit {self._by.entry.counter} of producer {self._by.producer_id}, "
-                "but neither its entry nor its records are left to tell where they are"
+                "but neither its entry nor its records are left, which would give their offsets"
             )
         return found
 

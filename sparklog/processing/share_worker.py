@@ -33,7 +33,7 @@ from sparklog.processing.pacing import Patience
 from sparklog.processing.subscriber import MOST_SHARED_ATTEMPTS, Subscriber
 from sparklog.processing.threads import HandlerThreads, HandlerWatch, LoopThread
 from sparklog.processing.work import Station
-from sparklog.processing.worker import AppSettings, opened, tell
+from sparklog.processing.worker import AppSettings, opened, report_dead_letter
 from sparklog.producer import FutureRecordMetadata, Producer
 
 __all__ = ["ShareWorker", "TooManyDeliveriesError"]
@@ -203,7 +203,7 @@ class ShareWorker:
             self._counts.sent += len(entry.outputs)
             if entry.letter is not None:
                 self._counts.dead_letters += 1
-                tell(self._settings, entry.letter)
+                report_dead_letter(self._settings, entry.letter)
         if error is not None:  # the others are in hand still, and are sent again
             raise error
 

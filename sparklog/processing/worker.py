@@ -31,7 +31,7 @@ from sparklog.processing.threads import HandlerThreads, HandlerWatch, LoopThread
 from sparklog.processing.work import Limits, Pending, Work
 from sparklog.producer import Producer
 
-__all__ = ["AppSettings", "AppWorker", "opened", "tell"]
+__all__ = ["AppSettings", "AppWorker", "opened", "report_dead_letter"]
 
 _LOGGER = logging.getLogger("sparklog.processing")
 _IDLE_POLL_MS, _BUSY_POLL_MS = 200.0, 10.0
@@ -71,8 +71,8 @@ def opened(settings: AppSettings) -> tuple[Cluster, bool]:
     return open_cluster(given, storage_options=settings.storage_options, clock=settings.clock, create=False), True
 
 
-def tell(settings: AppSettings, letter: DeadLetter) -> None:
-    """Report a dead letter that was moved to the app."""
+def report_dead_letter(settings: AppSettings, letter: DeadLetter) -> None:
+    """Call the app's ``on_dead_letter`` with a dead letter that was moved; what it raises is logged."""
     if settings.on_dead_letter is None:
         return
     try:
@@ -230,7 +230,7 @@ class AppWorker:
         self._pace.committed(began_ticks_ms=began, now_ticks_ms=self._clock.ticks_ms())
         self._count(done)
         for letter in done.letters:
-            tell(self._settings, letter)
+            report_dead_letter(self._settings, letter)
 
     def _count(self, done: Pending) -> None:
         counts, letters = self._counts, len(done.letters)

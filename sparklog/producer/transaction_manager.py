@@ -377,7 +377,7 @@ class TransactionManager:
         return error
 
     def _take_records(self, takes_records: bool) -> None:
-        """Does the open transaction take records from now on? If not, none is added once every queue was told to
+        """Does the open transaction take records from now on? If not, none is added once every queue was made to
         :meth:`begin_flush`."""
         self._is_ending = not takes_records
         self._allow_sending(takes_records)

@@ -287,7 +287,7 @@ class GroupWriting:
             self._drop_forgotten()
 
     def note_loaded(self, state: TopicState) -> None:
-        """Note a topic that was loaded whole, since some entries can't be read any more. Absence of a file tells
+        """Note a topic that was loaded whole, since some entries can't be read any more. Absence of a file proves
         nothing: one may have been published and merged since."""
         if state.whole is None:
             return

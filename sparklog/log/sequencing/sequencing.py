@@ -325,7 +325,7 @@ def _is_as_it_was(now: Segment | None, file: ForeignFile, head: TopicHead) -> bo
 def _common_bases(files: Sequence[ForeignFile]) -> list[list[Piece]]:
     """The files' pieces, those that share a base offset together: of one known commit and partition, all as their
     writer numbered them, in disjoint ranges. Within a commit and partition in the order of the writer's numbers if
-    these tell one, else of the files."""
+    these define one, else of the files."""
     of_one_commit: dict[tuple[int, int], list[Piece]] = {}
     for file in files:
         for piece in file.pieces:

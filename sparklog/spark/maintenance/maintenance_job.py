@@ -97,7 +97,7 @@ def main(name: str, arguments: Sequence[str] | None = None) -> int:
             _print(json.dumps(error_as_plain(error)))
         _say(f"{name}: {error}")
         return TRY_AGAIN if may_succeed_later(error) else FAILED
-    _print(*([json.dumps(report_as_plain(report))] if given.json else told(report)))
+    _print(*([json.dumps(report_as_plain(report))] if given.json else lines_of_report(report)))
     for line in report.failures:
         _say(f"{name}: error: {' '.join(line.split())}")
     if not report.failures:
@@ -179,7 +179,7 @@ def spark_of(app_name: str) -> SparkSession:
     return spark
 
 
-def told(report: MaintenanceReport) -> list[str]:
+def lines_of_report(report: MaintenanceReport) -> list[str]:
     """A report as lines for people."""
     rows = [tuple("" if value is None else str(value) for value in row) for row in report_rows(report)]
     if not rows:

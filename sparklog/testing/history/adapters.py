@@ -34,7 +34,7 @@ _READ_RECORDS = 100_000
 def value_text(key: Any, value: Any) -> str:
     """The value itself, which must be UTF-8."""
     if value is None:
-        raise ValueError(f"a tombstone, key={key!r}: give an `identify` that tells it from all others")
+        raise ValueError(f"a tombstone, key={key!r}: give an `identify` that distinguishes it from all others")
     return value.decode() if isinstance(value, bytes) else str(value)
 
 

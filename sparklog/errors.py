@@ -194,7 +194,7 @@ class OutOfOrderSequenceError(SparklogError):
 
 
 class DuplicateSequenceError(SparklogError):
-    """A batch that its producer sent again is stored, and its offsets are known no more (Kafka error 46).
+    """A batch that its producer sent again is stored already; its offsets are no longer known (Kafka error 46).
 
     Kafka's clients take it for success without an offset.
     """

@@ -44,5 +44,5 @@ def check_names(topics: Iterable[str]) -> list[str]:
     for topic in topics:
         other = taken.setdefault(topic.lower(), topic)
         if other != topic:
-            raise InvalidArgumentError(f"topics {other} and {topic} differ in case alone, which SQL doesn't distinguish")
+            raise InvalidArgumentError(f"topics {other} and {topic} differ in case alone, which SQL doesn't tell apart")
     return list(taken.values())

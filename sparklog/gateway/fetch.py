@@ -110,7 +110,7 @@ class Fetching:
 
         Args:
             wanted: partitions of a Fetch that looks again later. It gets the topic as it is known where something is
-                kept for it, and where only this gateway has written to it: of that it is told. Others' commits are
+                kept for it, and where only this gateway has written to it: it is informed of that. Others' commits are
                 looked for all the same, twice while it waits.
             is_new: by a look that begins from now on.
         """
@@ -251,7 +251,7 @@ def _sent_on(view: TopicView, route: Route, topic: Mapping[str, Any], index: int
     except SparklogError as error:
         return _failed(index, _code(topic, error))
     ids = route.leader_ids(view.topic_id.bytes)
-    return {**_told(index, ends), "preferred_read_replica": ids[index % len(ids)]}
+    return {**_fetched_answer(index, ends), "preferred_read_replica": ids[index % len(ids)]}
 
 
 async def _view(
@@ -322,10 +322,10 @@ async def _partition(
             found = await found_in(newest)
     except SparklogError as error:
         return _failed(index, _code(topic, error))
-    return _told(index, found)
+    return _fetched_answer(index, found)
 
 
-def _told(index: int, found: Fetched) -> dict[str, Any]:
+def _fetched_answer(index: int, found: Fetched) -> dict[str, Any]:
     return {
         "partition_index": index,
         "high_watermark": found.log_end_offset,

@@ -202,7 +202,7 @@ class TopicView:
         batch = self._cache.find(head.topic_id, partition, offset)
         if batch is None or (batch.is_sent and not _tells_as_sent(head)):
             return None
-        # Behind the end that is known no entry tells yet which files are live: this one was committed a moment ago.
+        # Behind the end that is known no entry says yet which files are live: this one was committed a moment ago.
         is_live = offset >= head.log_end_offsets[partition] or self._follower.holds(batch.paths)
         return batch if is_live else None
 

@@ -1,7 +1,7 @@
 """Files that have no name until they are whole: Linux's ``O_TMPFILE``.
 
 A file that is linked to its name once it is written touches its folder once. A temporary file touches it three times,
-is told to whoever watches the folder, and stays when its process is killed.
+is reported to whoever watches the folder, and stays when its process is killed.
 
 What is flushed while it has no name need not be on the disk once it has one: btrfs logs no inode without a link
 (``btrfs_log_inode_parent``), so after a power loss its name may be there, by the flush of its folder, and its bytes

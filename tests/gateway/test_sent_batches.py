@@ -294,7 +294,7 @@ def test_a_topic_to_which_only_this_gateway_writes_is_looked_at_from_time_to_tim
 
 @pytest.mark.parametrize("by_id", [False, True], ids=["by name", "by id"])
 def test_a_commit_wakes_the_readers_of_its_topic_alone(cluster, looks, by_id):
-    """Each look at a topic is a request of the store: those that nobody writes to aren't looked at for what others do."""
+    """A look at a topic is a request of the store: one to which nobody writes isn't looked at for what others get."""
     created(cluster)
     Admin(cluster).create_topics([NewTopic("busy", 1)])
 

@@ -332,7 +332,7 @@ class TopicView:
 
 @lru_cache(maxsize=1_000)
 def _id_of(text: str) -> uuid.UUID:
-    """An id; to parse one takes longer than all else that a Fetch asks of its topic."""
+    """An id, which each Fetch asks for, parsed once."""
     return uuid.UUID(text)
 
 

@@ -78,7 +78,7 @@ class Fetching:
         self._polling: dict[str, asyncio.Future[TopicView]] = {}
         self._loop = asyncio.get_running_loop()
         self._any_news = _News()
-        """Of all topics, for who waits for one that isn't followed yet."""
+        """News of all topics, for who waits for one that isn't followed yet."""
         self._poll_s = backend.settings.fetch_poll_ms / 1_000
         self.sessions = FetchSessions(backend.settings.max_fetch_sessions)
         self.ahead = ReadAhead(backend)
@@ -114,7 +114,7 @@ class Fetching:
         self._cache.keep_sent(topic_id, partition, offset, data, path)
 
     def news(self, topics: Iterable[Mapping[str, Any]]) -> list[asyncio.Future[None]]:
-        """Of which one is done once something was produced here to one of a Fetch's topics, from now on."""
+        """Futures, of which one is done once something was produced here to one of a Fetch's topics, from now on."""
         found = []
         for topic in topics:
             followed = self._topics.get(_known_name(self._backend, topic))

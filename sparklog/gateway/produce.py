@@ -312,5 +312,5 @@ async def _answer(backend: Backend, request: Request, pending: list[asyncio.Futu
     ]
     fetching = backend.extras.get("fetch")
     if fetching is not None:
-        fetching.notify()
+        fetching.notify(one["name"] for one in responses)
     return {"responses": responses}

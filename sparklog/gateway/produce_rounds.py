@@ -106,6 +106,8 @@ class _Round:
             first_place: of the first of these batches in the request.
             batches: of each partition one, as the core has found them in ``frame``.
         """
+        if not self._waiting and 0 < self._not_before_s <= self._loop.time():
+            self._not_before_s = 0.0  # a round that begins now isn't held, so it may not be as large as one that is
         connection, counts, place = sent.connection, True, first_place
         self._unanswered[connection] = self._unanswered.get(connection, 0) + 1
         self._unanswered_count += 1
@@ -276,7 +278,7 @@ class _Round:
             if fetching is not None and outcome.stored is not None:
                 keep_sent(fetching, self.topic, outcome, [(one.batch, one.data) for one in waiting], results)
         if fetching is not None:
-            fetching.notify()
+            fetching.notify([self.topic])
 
     async def _send_each(self, waiting: Sequence[_Waiting]) -> None:
         """Send one after the other what came by a connection, and wait where that takes time; beside it, what came by
@@ -305,7 +307,7 @@ class _Round:
         self._settle([waiting], [answer.result()])
         fetching = self._backend.extras.get("fetch")
         if fetching is not None:
-            fetching.notify()
+            fetching.notify([self.topic])
 
     async def close(self) -> None:
         """Send what waits."""

@@ -168,14 +168,14 @@ async def end_txn(backend: Backend, request: Request) -> dict[str, Any]:
             return {"error_code": ErrorCode.NONE if is_repeated else ErrorCode.INVALID_TXN_STATE}
         if commits and session.has_failed:
             return {"error_code": _code_for_version(ErrorCode.TRANSACTION_ABORTABLE, request, "EndTxn")}
-        producer = session.producer
+        producer, topics = session.producer, {topic for topic, _ in session.partitions}
         call = producer.commit_transaction if commits else producer.abort_transaction
         code = await _done(backend, session, call, request, "EndTxn")
         if code is ErrorCode.NONE:
             session.end(is_committed=commits)
     fetching = backend.extras.get("fetch")
     if fetching is not None:
-        fetching.notify()
+        fetching.notify(topics)
     return {"error_code": code}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparklog.clock import Clock
 from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.fetcher import Fetcher
-from sparklog.workers import Worker
+from sparklog.workers import Worker, told_elsewhere
 
 __all__ = ["FetcherThread"]
 
@@ -31,23 +31,26 @@ class FetcherThread:
         return self._worker.join(timeout_s)
 
     def _run(self) -> None:
-        self._do_rounds()
+        fetch_state = self._fetch_state
+        while not fetch_state.is_stopped:
+            try:
+                self._do_rounds()
+            except BaseException as error:  # whatever it is: a poll raises it, and none waits for records in vain
+                with fetch_state.lock:
+                    fetch_state.errors[""] = told_elsewhere(error)
+                    fetch_state.notify()
         self._fetcher.close()
 
     def _do_rounds(self) -> None:
-        fetch_state = self._fetch_state
-        until_ticks_ms = self._clock.ticks_ms()
-        while not fetch_state.is_stopped:
-            try:
-                is_busy = self._fetcher.round(until_ticks_ms)
-            except Exception as error:
-                is_busy = False
-                with fetch_state.lock:
-                    fetch_state.errors[""] = error
-                    fetch_state.notify()
+        """Make rounds until it is stopped, or something fails; at first rest until an earlier error was raised."""
+        fetch_state, is_busy = self._fetch_state, True
+        while True:
             with fetch_state.lock:
                 is_idle = not is_busy or "" in fetch_state.errors
                 until_ticks_ms = self._rest() if is_idle else self._clock.ticks_ms()
+                if fetch_state.is_stopped:
+                    return
+            is_busy = self._fetcher.round(until_ticks_ms)
 
     def _rest(self) -> float:
         """Wait until there is something to do. Under the lock.

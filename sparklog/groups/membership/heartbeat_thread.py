@@ -10,7 +10,7 @@ from sparklog.errors import SparklogError
 from sparklog.groups.membership.heartbeat_rounds import HeartbeatRounds
 from sparklog.groups.membership.membership import Membership
 from sparklog.logs import about
-from sparklog.workers import Worker
+from sparklog.workers import Worker, told_elsewhere
 
 __all__ = ["HeartbeatThread"]
 
@@ -77,6 +77,6 @@ class HeartbeatThread:
             _LOGGER.info("group %s: a round failed: %s", group, error, extra=about(group=group))
             if not error.retriable:
                 self._membership.fail(error)
-        except Exception as error:  # of an assignor that isn't ours; the application's next poll raises it
-            self._membership.fail(error)
+        except BaseException as error:  # of an assignor that isn't ours, say; the application's next poll raises it
+            self._membership.fail(told_elsewhere(error))
         return min(interval_ms, _RETRY_MS)

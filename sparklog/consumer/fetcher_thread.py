@@ -21,36 +21,50 @@ class FetcherThread:
         self._fetch_state = fetch_state
         self._clock = clock
         self._worker = Worker("fetcher", self._run)
+        self.is_running = False
+        """Was it started, and not ended by what is no ``Exception``, or by a defect?"""
 
     def start(self) -> None:
-        """Begin, once."""
-        self._worker.start()
+        """Begin, or begin anew, unless it is running. Raises ``RuntimeError`` where no thread can be started."""
+        if not self.is_running:
+            worker = Worker("fetcher", self._run)
+            self.is_running = True
+            try:
+                worker.start()
+            except BaseException:
+                self.is_running = False
+                raise
+            self._worker = worker
 
     def join(self, timeout_s: float) -> bool:
         """Wait until the thread has ended after it was stopped. True: it has."""
         return self._worker.join(timeout_s)
 
     def _run(self) -> None:
-        fetch_state = self._fetch_state
-        while not fetch_state.is_stopped:
-            try:
-                self._do_rounds()
-            except BaseException as error:  # whatever it is: a poll raises it, and none waits for records in vain
-                with fetch_state.lock:
-                    fetch_state.errors[""] = told_elsewhere(error)
-                    fetch_state.notify()
+        try:
+            self._do_rounds()
+        except BaseException as error:  # a library's panic, say: a poll raises it, none waits for records in vain
+            with self._fetch_state.lock:
+                self._fetch_state.errors[""] = told_elsewhere(error)
+                self._fetch_state.notify()
+                self.is_running = False
+            return
         self._fetcher.close()
 
     def _do_rounds(self) -> None:
-        """Make rounds until it is stopped, or something fails; at first rest until an earlier error was raised."""
-        fetch_state, is_busy = self._fetch_state, True
-        while True:
+        fetch_state = self._fetch_state
+        until_ticks_ms = self._clock.ticks_ms()
+        while not fetch_state.is_stopped:
+            try:
+                is_busy = self._fetcher.round(until_ticks_ms)
+            except Exception as error:
+                is_busy = False
+                with fetch_state.lock:
+                    fetch_state.errors[""] = error
+                    fetch_state.notify()
             with fetch_state.lock:
                 is_idle = not is_busy or "" in fetch_state.errors
                 until_ticks_ms = self._rest() if is_idle else self._clock.ticks_ms()
-                if fetch_state.is_stopped:
-                    return
-            is_busy = self._fetcher.round(until_ticks_ms)
 
     def _rest(self) -> float:
         """Wait until there is something to do. Under the lock.

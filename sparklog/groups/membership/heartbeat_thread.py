@@ -35,10 +35,20 @@ class HeartbeatThread:
         self._is_woken = False
         self._is_stopped = False
         self._worker = Worker("heartbeat", self._run)
+        self.is_running = False
+        """Was it started, and not ended by what is no ``Exception``, or by a defect?"""
 
     def start(self) -> None:
-        """Begin, once."""
-        self._worker.start()
+        """Begin, or begin anew, unless it is running. Raises ``RuntimeError`` where no thread can be started."""
+        if not self.is_running:
+            worker = Worker("heartbeat", self._run)
+            self.is_running = True
+            try:
+                worker.start()
+            except BaseException:
+                self.is_running = False
+                raise
+            self._worker = worker
 
     def wake(self) -> None:
         """Do a round at once. From any thread."""
@@ -57,6 +67,13 @@ class HeartbeatThread:
         return self._worker.join(timeout_s)
 
     def _run(self) -> None:
+        try:
+            self._do_rounds()
+        except BaseException as error:  # a library's panic, say: the next poll raises it, and the one after begins anew
+            self._membership.fail(told_elsewhere(error))
+            self.is_running = False
+
+    def _do_rounds(self) -> None:
         while not self._is_stopped:
             wait_ms = self._run_round()
             with self._lock:
@@ -77,6 +94,6 @@ class HeartbeatThread:
             _LOGGER.info("group %s: a round failed: %s", group, error, extra=about(group=group))
             if not error.retriable:
                 self._membership.fail(error)
-        except BaseException as error:  # of an assignor that isn't ours, say; the application's next poll raises it
-            self._membership.fail(told_elsewhere(error))
+        except Exception as error:  # of an assignor that isn't ours; the application's next poll raises it
+            self._membership.fail(error)
         return min(interval_ms, _RETRY_MS)

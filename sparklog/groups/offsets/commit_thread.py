@@ -169,13 +169,17 @@ class OffsetCommitThread:
                 self._worker = worker
 
     def _run(self) -> None:
-        while jobs := self._next_jobs():
-            try:
-                self._carry_out(jobs)
-            except BaseException as error:  # a defect, or a library's panic: who waits for the others goes on
-                self._give_up(jobs, error)
-            self._notify()
-            self._table.maintain_aside()  # what waits here goes on at once
+        try:
+            while jobs := self._next_jobs():
+                try:
+                    self._carry_out(jobs)
+                except BaseException as error:  # a defect, or a library's panic: who waits for the others goes on
+                    self._give_up(jobs, error)
+                self._notify()
+                self._table.maintain_aside()  # what waits here goes on at once
+        except BaseException:
+            self._worker = None  # the next call begins anew
+            raise
 
     def _next_jobs(self) -> Sequence[_Job]:
         """Wait for what is asked for; empty: it was stopped."""

@@ -23,8 +23,8 @@ NOT_LINKED = {errno.EXDEV, errno.ELOOP, errno.EINVAL}
 """The errors of a link that wasn't made, beside those of any link: the name that /proc has wasn't followed."""
 
 _REFUSED = NOT_LINKED | {errno.ENOENT, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS}
-"""The errors of links that say nothing of the moment: there is no /proc, or a sandbox doesn't let it be used. A disk that
-is full, say, is so for a while."""
+"""The errors of links by which no such file is ever given a name: there is no /proc, or a sandbox doesn't let it be
+used. A disk that is full, say, is so for a while."""
 
 _KEEPING = {b"ext4", b"xfs", b"tmpfs"}
 """File systems whose flushes of a file without a name, and then of the folder of its name, make both durable."""

@@ -1,8 +1,7 @@
-"""A consumer's threads that meet what is no ``Exception``, such as a panic of a library: a call says so, and goes on."""
+"""A consumer's threads that meet what is no ``Exception``, such as a panic of a library: the next call says so."""
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,12 +9,11 @@ from typing import TypeVar
 import pytest
 
 from sparklog.consumer import Consumer
-from sparklog.consumer.fetch_state import FetchState
 from sparklog.errors import CommitStateUnknownError, IllegalStateError
 from sparklog.model import OffsetAndMetadata
 from sparklog.storage import MemoryStore
 from sparklog.testing.wrapped_store import WrappedStore
-from tests.consumer.support import LONG_MS, a_cluster, a_consumer, send, take, text, tp, until, with_topic
+from tests.consumer.support import LONG_MS, a_cluster, a_consumer, send, take, text, tp, with_topic
 
 T = TypeVar("T")
 

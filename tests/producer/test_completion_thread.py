@@ -35,8 +35,14 @@ def test_a_transaction_is_committed_though_no_thread_can_be_started_to_complete_
     with Producer(cluster=cluster, transactional_id="id", max_block_ms=10_000) as producer:
         producer.init_transactions()
         start = Worker.start
+
+        def start_others(worker: Worker) -> None:
+            if "completer" in worker._thread.name:
+                no_thread(worker)
+            start(worker)
+
         with monkeypatch.context() as patched:
-            patched.setattr(Worker, "start", lambda one: no_thread(one) if "completer" in one._thread.name else start(one))
+            patched.setattr(Worker, "start", start_others)
             for value in (b"1", b"2"):
                 producer.begin_transaction()
                 producer.send("t", value=value)

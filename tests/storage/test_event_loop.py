@@ -49,14 +49,14 @@ def test_a_loop_whose_thread_cannot_be_started_is_nobodys(monkeypatch):
             coroutine.close()
         return run_in_loop(one())
 
-    results = []
+    results = list[object]()
     thread = in_thread(both, results)
     thread.join(10)
     assert results == [1]
 
 
 def test_threads_that_begin_at_once_share_a_loop():
-    count, results = 8, []
+    count, results = 8, list[object]()
     barrier = threading.Barrier(count)
 
     async def running():

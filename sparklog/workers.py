@@ -6,15 +6,26 @@ import logging
 import threading
 from collections.abc import Callable
 
+from sparklog.errors import IllegalStateError
 from sparklog.interrupts import bounded_s
 
-__all__ = ["Background", "Run", "Worker"]
+__all__ = ["Background", "Run", "Worker", "told_elsewhere"]
 
 _LOGGER = logging.getLogger(__name__)
 _WORK = "work"
 
 Run = Callable[[Callable[[], None]], None]
 """Starts a piece of work, in a thread or at once."""
+
+
+def told_elsewhere(error: BaseException) -> Exception:
+    """An error that came up in a thread, as another thread is to raise it: what is no ``Exception``, such as the panic
+    of a library that is written in Rust, or ``SystemExit``, must neither end that one nor pass its handlers by."""
+    if isinstance(error, Exception):
+        return error
+    told = IllegalStateError(f"thread {threading.current_thread().name} failed unexpectedly: {error!r}")
+    told.__cause__ = error
+    return told
 
 
 class Worker:

@@ -416,7 +416,7 @@ class TransactionManager:
         self._is_known_to_session = False
         self._state = ClientState.READY
         self._take_records(False)
-        if completes:
+        if completes:  # what isn't completed here, :meth:`_begin_in_session` completes
             self._background.submit(self._complete)
 
     def _tell(self, level: int, text: str, error: SparklogError) -> None:

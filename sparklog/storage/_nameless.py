@@ -22,6 +22,9 @@ _UNSUPPORTED = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS}
 NOT_LINKED = {errno.EXDEV, errno.ELOOP, errno.EINVAL}
 """The errors of a link that wasn't made, beside those of any link: the name that /proc has wasn't followed."""
 
+_REFUSED = NOT_LINKED | {errno.ENOENT, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS}
+"""The errors of links by which no such file is ever given a name: there is no /proc, or a sandbox doesn't let it be
+used. A disk that is full, say, is so for a while."""
 
 _KEEPING = {b"ext4", b"xfs", b"tmpfs"}
 """File systems whose flushes of a file without a name, and then of the folder of its name, make both durable."""
@@ -64,9 +67,9 @@ class NamelessFiles:
             self._keeping[device] = keeps = _kind_of(device) in _KEEPING
         return keeps
 
-    def note_refused(self, folder: str) -> None:
-        """Note that a file couldn't be given a name in a folder: if that is there, /proc isn't, or may not be used."""
-        if os.path.isdir(folder):
+    def note_refused(self, folder: str, error: OSError) -> None:
+        """Note why a file couldn't be given a name in a folder: if that is there, /proc isn't, or may not be used."""
+        if error.errno in _REFUSED and os.path.isdir(folder):
             self.is_supported = False
 
 

@@ -204,7 +204,7 @@ class LocalStore(ObjectStore):
         failure = failed.linking(error, target)
         if error.errno not in NOT_LINKED and isinstance(failure, StoreOutcomeUnknownError):
             raise failure from error
-        self._nameless.note_refused(folder)
+        self._nameless.note_refused(folder, error)
         return None
 
     def _create_by_temporary(self, target: str, data: bytes, *, sync: bool) -> CreateResult:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from sparklog.errors import IllegalStateError
 from sparklog.interrupts import bounded_s
 
-__all__ = ["Background", "Run", "Worker", "told_elsewhere"]
+__all__ = ["Background", "Run", "Worker", "error_for_another_thread"]
 
 _LOGGER = logging.getLogger(__name__)
 _WORK = "work"
@@ -18,14 +18,17 @@ Run = Callable[[Callable[[], None]], None]
 """Starts a piece of work, in a thread or at once."""
 
 
-def told_elsewhere(error: BaseException) -> Exception:
-    """An error that came up in a thread, as another thread is to raise it: what is no ``Exception``, such as the panic
-    of a library that is written in Rust, or ``SystemExit``, must neither end that one nor pass its handlers by."""
+def error_for_another_thread(error: BaseException) -> Exception:
+    """An error that came up in this thread, as another thread is to raise it.
+
+    What is no ``Exception``, such as the panic of a library that is written in Rust, or ``SystemExit``, becomes the
+    cause of one: it must neither end the other thread nor bypass its handlers.
+    """
     if isinstance(error, Exception):
         return error
-    told = IllegalStateError(f"thread {threading.current_thread().name} failed unexpectedly: {error!r}")
-    told.__cause__ = error
-    return told
+    failure = IllegalStateError(f"thread {threading.current_thread().name} failed unexpectedly: {error!r}")
+    failure.__cause__ = error
+    return failure
 
 
 class Worker:

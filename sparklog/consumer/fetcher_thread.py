@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparklog.clock import Clock
 from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.fetcher import Fetcher
-from sparklog.workers import Worker, told_elsewhere
+from sparklog.workers import Worker, error_for_another_thread
 
 __all__ = ["FetcherThread"]
 
@@ -45,7 +45,7 @@ class FetcherThread:
             self._do_rounds()
         except BaseException as error:  # a library's panic, say: a poll raises it, none waits for records in vain
             with self._fetch_state.lock:
-                self._fetch_state.errors[""] = told_elsewhere(error)
+                self._fetch_state.errors[""] = error_for_another_thread(error)
                 self._fetch_state.notify()
                 self.is_running = False
             return

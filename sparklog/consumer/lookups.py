@@ -14,7 +14,7 @@ from sparklog.log.state import open_state
 from sparklog.model import OffsetAndTimestamp, TopicPartition
 from sparklog.parallel import parallel_map
 from sparklog.storage.position import Position
-from sparklog.workers import Worker, told_elsewhere
+from sparklog.workers import Worker, error_for_another_thread
 
 __all__ = ["Lookup", "Lookups"]
 
@@ -161,5 +161,5 @@ class Lookup(Generic[T]):
         try:
             self._answer.append(self._question())
         except BaseException as error:
-            self._error = told_elsewhere(error)
+            self._error = error_for_another_thread(error)
         self._ended()

@@ -126,7 +126,7 @@ class Fetching:
     async def wait(self, news: Iterable[asyncio.Future[None]], timeout_s: float) -> None:
         """Wait until something may be new since ``news`` were asked for: before the last look, else what came during
         that look would be waited for in vain."""
-        await asyncio.wait(news, timeout=min(timeout_s, self._poll_s))
+        await asyncio.wait(news, timeout=min(timeout_s, self._poll_s), return_when=asyncio.FIRST_COMPLETED)
 
     async def view(
         self, topic: str, wanted: Sequence[Mapping[str, Any]] | None = None, *, is_new: bool = False

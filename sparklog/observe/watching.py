@@ -12,7 +12,7 @@ from sparklog.interrupts import EventCount
 from sparklog.observe.cluster_watch import ClusterWatch
 from sparklog.observe.figures import ClusterFigures
 from sparklog.storage.request_counts import RequestCount
-from sparklog.workers import Worker, told_elsewhere
+from sparklog.workers import Worker, error_for_another_thread
 
 __all__ = ["WatchStatus", "Watching"]
 
@@ -160,7 +160,7 @@ class Watching:
             if not (self._worker.is_current or isinstance(caught, Exception)):
                 raise  # of the caller: an interrupt
             _LOGGER.exception("a look at the cluster failed")
-            error = told_elsewhere(caught).with_traceback(None)
+            error = error_for_another_thread(caught).with_traceback(None)
         now = self._clock.ticks_ms()
         self._state = _State(
             figures=before.figures if error is not None else figures,

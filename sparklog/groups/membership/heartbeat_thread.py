@@ -10,7 +10,7 @@ from sparklog.errors import SparklogError
 from sparklog.groups.membership.heartbeat_rounds import HeartbeatRounds
 from sparklog.groups.membership.membership import Membership
 from sparklog.logs import about
-from sparklog.workers import Worker, told_elsewhere
+from sparklog.workers import Worker, error_for_another_thread
 
 __all__ = ["HeartbeatThread"]
 
@@ -70,7 +70,7 @@ class HeartbeatThread:
         try:
             self._do_rounds()
         except BaseException as error:  # a library's panic, say: the next poll raises it, and the one after begins anew
-            self._membership.fail(told_elsewhere(error))
+            self._membership.fail(error_for_another_thread(error))
             self.is_running = False
 
     def _do_rounds(self) -> None:

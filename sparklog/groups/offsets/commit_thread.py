@@ -26,7 +26,7 @@ from sparklog.interrupts import uninterrupted
 from sparklog.log import Cluster
 from sparklog.model import TopicPartition
 from sparklog.storage.retrying import Patience
-from sparklog.workers import Worker, told_elsewhere
+from sparklog.workers import Worker, error_for_another_thread
 
 __all__ = ["OffsetCommitThread"]
 
@@ -197,7 +197,7 @@ class OffsetCommitThread:
                 unknown = CommitStateUnknownError(
                     f"offsets of group {self._table.group!r}: it isn't known whether they were changed: {error!r}"
                 )
-                unknown.__cause__ = told_elsewhere(error)
+                unknown.__cause__ = error_for_another_thread(error)
                 job.future.set_exception(unknown)
 
     def _carry_out(self, jobs: Sequence[_Job]) -> None:

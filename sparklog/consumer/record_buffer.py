@@ -193,7 +193,8 @@ class RecordBuffer:
                 return False
             if count or chunk.left_count == 0:
                 fetch_state.assignment.take(state, count, handover)
-                fetch_state.notify_room()
+                if chunk.left_count == 0:  # until then all of its memory is taken
+                    fetch_state.notify_room()
             view = fetch_state.views.get(state.partition.topic)
         if count == 0 or view is None or state.partition.partition >= view.partition_count:
             return True

@@ -12,7 +12,7 @@ cdef enum:
     _COLUMNS_READ = 4  # of a file: the places in it, times, keys, values
     _ROOM_BYTES = 2_097_152
     _LEAST_ROOM = 262_144
-    _MOST_ROOMS = 8
+    _MOST_ROOMS = 16
 
 cdef const char *_ASCENDING_VALUES = b"\x15\x0a\x15\x06\x15\x06\x00\x00"  # a page's encodings, of differences
 cdef const char *_DIFFERENCES = b"\x80\x01\x04"  # blocks of 128, of 4 parts; then how many numbers, and the first

@@ -15,7 +15,7 @@ from sparklog.log.data.plain_runs import PlainRun, RunRead, read_plain_runs
 from sparklog.storage.local import LocalStore
 from sparklog.storage.memory import MemoryStore
 from tests.log.test_plain_reading import MANY, MOST, a_file, a_segment
-from tests.log.test_plain_records import STAMP, prepared, some_rows
+from tests.log.test_plain_records import STAMP, some_rows
 
 pytestmark = pytest.mark.skipif(CORE is None, reason="the native core isn't compiled")
 
@@ -143,7 +143,7 @@ def test_files_larger_than_the_log_says_are_left_over_where_there_is_no_room(tmp
 
 
 def test_files_for_which_the_block_has_no_room_are_left_over(tmp_path):
-    files = {f"{number}": (a_file(values=[b"x" * 60_000] * MANY), MANY) for number in range(4)}
+    files = {f"{number}": (a_file(values=[b"x" * 180_000] * MANY), MANY) for number in range(4)}
     assert 2 * len(files["0"][0]) < 8 * 1024**2 < 4 * len(files["0"][0])
     (found,) = read(written(tmp_path, files), a_run(files))
     assert (found.file_count, found.other) == (2, None)
@@ -172,6 +172,6 @@ def test_the_core_refuses_what_makes_no_sense():
     pattern = core.FooterPattern((b"x", 0, -3))
     with pytest.raises(ValueError, match="part 99"):
         core.FooterPattern((99,))
-    for paths, runs in [((), (((1,), 9),)), ((b"a",), (((0,), 9),)), ((b"a\0",), (((1,), 9),))]:
-        with pytest.raises(ValueError):
-            core.read_plain_runs(paths, runs, pattern, 9, 9)
+    for paths, count, error in [((), 1, "0 files"), ((b"a",), 0, "0 rows"), ((b"a\0",), 1, "null byte")]:
+        with pytest.raises(ValueError, match=error):
+            core.read_plain_runs(paths, (((count,), 9),), pattern, 9, 9)

@@ -279,7 +279,7 @@ cdef char *_read_run(_Run *run, FooterPattern pattern, char *block, char *end, i
     return run.other + min(end - run.other, (run.other_size + _ALIGNED - 1) // _ALIGNED * _ALIGNED)
 
 
-def read_plain_runs(tuple paths, tuple runs, FooterPattern pattern, int64_t most_bytes, int64_t least_bytes):
+def read_plain_runs(tuple paths, tuple runs, FooterPattern pattern not None, int64_t most_bytes, int64_t least_bytes):
     """The records of local files of many plain ones, the files of each run together. Without the GIL.
 
     Args:
@@ -303,6 +303,7 @@ def read_plain_runs(tuple paths, tuple runs, FooterPattern pattern, int64_t most
     cdef _Run *run = <_Run *>of_runs.address
     cdef Memory block = _owned(NULL, 0)
     cdef Memory memory
+    cdef tuple counts
     cdef list memories = []
     cdef Py_ssize_t at
     cdef Py_ssize_t first = 0

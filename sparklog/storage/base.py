@@ -106,8 +106,9 @@ class ObjectStore(ABC):
     def read_files_by(
         self, paths: Sequence[str], read: Callable[[tuple[bytes, ...]], FilesRead[T]]
     ) -> FilesRead[T] | None:
-        """What ``read`` makes of objects that are files of this machine, named as the system names them; an object that
-        isn't there is no error of this call. None: the store has no such files, and ``read`` wasn't called."""
+        """Have ``read`` read objects that are files of this machine: it gets their names as the system has them. An
+        object that isn't there is no error of this call. Returns what it returns; None: the store has no such files,
+        and ``read`` wasn't called."""
         return None
 
     def _read_or_none(self, path: str) -> bytes | None:

@@ -11,6 +11,7 @@ from sparklog.consumer import read_plans
 from sparklog.consumer.fetch_state import FetchState
 from sparklog.errors import SparklogError
 from sparklog.log import Cluster
+from sparklog.log.data.plain_runs import read_plain_runs
 from sparklog.producer import Producer
 from sparklog.storage import LocalStore
 from tests.consumer.support import Rounds, a_cluster, a_consumer, take, tp, with_topic
@@ -61,7 +62,9 @@ def test_all_files_are_read_without_another_call(tmp_path):
         expected = got(cluster, count)
     assert len(expected[0]) == count
     cluster = a_cluster(LocalStore(tmp_path))
-    local = cluster.store._store._store
+    local: Any = cluster.store
+    while not isinstance(local, LocalStore):
+        local = local._store
     with mock.patch.object(local, "read_buffers", side_effect=local.read_buffers) as read:
         assert got(cluster, count) == expected
     paths = [path for call in read.call_args_list for path in call.args[0]]
@@ -75,9 +78,7 @@ def test_they_are_counted_once(tmp_path):
     for is_used in (False, True):
         cluster = a_cluster(LocalStore(tmp_path))
         reader = Rounds(cluster)
-        with mock.patch.object(
-            read_plans, "read_plain_runs", read_plans.read_plain_runs if is_used else lambda *_: None
-        ):
+        with mock.patch.object(read_plans, "read_plain_runs", read_plain_runs if is_used else lambda *_: None):
             reader.assign(tp(), tp(1))
             reader.run()
         assert len(reader.take(tp())) == sum(COUNTS)
@@ -88,7 +89,7 @@ def test_they_are_counted_once(tmp_path):
 def test_small_files_become_one_chunk(tmp_path):
     reader = Rounds(filled(tmp_path))
     reader.assign(tp())
-    with mock.patch.object(read_plans, "read_plain_runs", side_effect=read_plans.read_plain_runs) as read:
+    with mock.patch.object(read_plans, "read_plain_runs", side_effect=read_plain_runs) as read:
         reader.run()
     runs = [[run.counts for run in call.args[1]] for call in read.call_args_list]
     assert [[20, 60], [40, 30]] in runs

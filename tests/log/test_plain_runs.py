@@ -14,8 +14,8 @@ from sparklog.log.data.plain_reading import read_plain_rows
 from sparklog.log.data.plain_runs import PlainRun, RunRead, read_plain_runs
 from sparklog.storage.local import LocalStore
 from sparklog.storage.memory import MemoryStore
-from tests.log.test_plain_reading import MANY, MOST, a_file, a_segment
-from tests.log.test_plain_records import STAMP, some_rows
+from tests.log.test_plain_reading import MOST, a_file, a_segment
+from tests.log.test_plain_records import MANY, STAMP, some_rows
 
 pytestmark = pytest.mark.skipif(CORE is None, reason="the native core isn't compiled")
 
@@ -147,8 +147,8 @@ def test_files_for_which_the_block_has_no_room_are_left_over(tmp_path):
     assert 2 * len(files["0"][0]) < 8 * 1024**2 < 4 * len(files["0"][0])
     (found,) = read(written(tmp_path, files), a_run(files))
     assert (found.file_count, found.other) == (2, None)
-    found = read(written(tmp_path, files), *(a_run({path: file}) for path, file in files.items()))
-    assert [each.file_count for each in found] == [1] * 4  # the block is used again by the next run
+    runs = read(LocalStore(tmp_path), *(a_run({path: file}) for path, file in files.items()))
+    assert [each.file_count for each in runs] == [1] * 4  # the block is used again by the next run
 
 
 def test_only_files_that_go_on_one_after_the_other_make_a_run():
@@ -156,6 +156,7 @@ def test_only_files_that_go_on_one_after_the_other_make_a_run():
     run = a_run({"a": (data, MANY)}, 10)
     assert not run.add("b", a_segment(data, MANY, base_offset=10 + MANY + 1), 2**20)
     assert not run.add("b", a_segment(data, MANY, base_offset=10 + MANY), 2 * len(data) - 1)
+    assert not run.add("b", a_segment(data, 2**62, base_offset=10 + MANY), 2**70)  # more than its bytes can hold
     assert not run.add("b", a_segment(data, 3, base_offset=10 + MANY), 2**20)
     assert run.add("b", a_segment(data, MANY, base_offset=10 + MANY), 2 * len(data))
     assert run.paths == ["a", "b"]

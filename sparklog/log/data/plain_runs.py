@@ -24,6 +24,8 @@ __all__ = ["PlainRun", "RunRead", "read_plain_runs"]
 _MOST_FILES = 256
 _LEAST_BUFFER_BYTES = 65_536
 """A smaller file of another kind is ``bytes``."""
+_LEAST_RECORD_BYTES = 8
+"""The bytes of a record's time in a file."""
 _NUMBERS = ("rows", *(f"{name}{end}" for name in ("offset_delta", "timestamp", "key", "value") for end in ("", "_at")))
 """The numbers of a footer that the core asks for, in its order."""
 
@@ -42,7 +44,9 @@ class PlainRun:
     def add(self, path: str, segment: Segment, most_bytes: int) -> bool:
         """Take a file. False: it doesn't belong to these, or they are ``most_bytes`` with it and it isn't the first."""
         base, count = segment.base_offset, segment.record_count
-        if base is None or count is None or count <= FEW_RECORDS or segment.partition is None:
+        if base is None or count is None or segment.partition is None:
+            return False
+        if not FEW_RECORDS < count <= segment.size_bytes // _LEAST_RECORD_BYTES:  # memory is taken for so many
             return False
         if segment.first_offset != base or segment.last_offset != base + count - 1:
             return False
@@ -88,7 +92,7 @@ def read_plain_runs(store: ObjectStore, runs: Sequence[PlainRun], most_bytes: in
     asked = tuple((tuple(run.counts), run.room_bytes) for run in runs)
 
     def read(files: tuple[bytes, ...]) -> FilesRead[list[Any] | None]:
-        found = CORE.read_plain_runs(files, asked, _pattern(), most_bytes, _LEAST_BUFFER_BYTES)  # type: ignore[union-attr]
+        found = CORE.read_plain_runs(files, asked, _pattern(), most_bytes, _LEAST_BUFFER_BYTES)
         if found is None:
             return FilesRead(None, 0, 0)
         others = [other for *_, other in found if other is not None]
@@ -120,7 +124,7 @@ def _of(
 def _pattern() -> Any:
     """The footer of such a file as the core takes it: names of numbers are places there."""
     places = {name: place for place, name in enumerate(_NUMBERS)}
-    parts = []
+    parts: list[bytes | int] = []
     for part in footer_parts(PLAIN_CHUNKS):
         if isinstance(part, str):
             parts.append(places.setdefault(part, len(places)))

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(CORE is None, reason="the native core isn't comp
 def a_run(files: dict[str, tuple[bytes, int]], base_offset: int = 0) -> PlainRun:
     run = PlainRun()
     for path, (data, count) in files.items():
-        assert run.add(path, a_segment(data, count, base_offset=base_offset), 2**30)
+        assert run.add(path, a_segment(data.ljust(8 * count), count, base_offset=base_offset), 2**30)
         base_offset += count
     return run
 
@@ -98,9 +98,10 @@ def damaged(at: bytes, by: int, data: bytes | None = None) -> bytes:
     return bytes(changed)
 
 
-OTHERS["with other offsets"] = damaged(MARK, 4)
-OTHERS["with a damaged value"] = damaged(b"\x05\0\0\0value", 0)
-OTHERS["with a large damaged value"] = damaged(b"\xb8\x0b\0\0xxx", 1, a_file(values=LARGE))
+if CORE is not None:  # other writers' files have no such bytes
+    OTHERS["with other offsets"] = damaged(MARK, 4)
+    OTHERS["with a damaged value"] = damaged(b"\x05\0\0\0value", 0)
+    OTHERS["with a large damaged value"] = damaged(b"\xb8\x0b\0\0xxx", 1, a_file(values=LARGE))
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -23,6 +23,7 @@ _PARTS = (
     "plain_batches.pxi",
     "plain_files.pxi",
     "plain_reading.pxi",
+    "plain_runs.pxi",
     "record_batches.pxi",
     "typed_values.pxi",
 )

@@ -73,6 +73,19 @@ class PlainRows:
 def read_plain(
     data: Any, count: int, places: tuple[tuple[int, int], ...], out: Any, parts: tuple[int, ...]
 ) -> tuple[int, int] | None: ...
+
+class FooterPattern:
+    def __init__(self, parts: tuple[bytes | int, ...]) -> None: ...
+
+_PlainRun = tuple[int, int, Memory, tuple[int, ...], tuple[int, int], bytes | memoryview | None]
+
+def read_plain_runs(
+    paths: tuple[bytes, ...],
+    runs: tuple[tuple[tuple[int, ...], int], ...],
+    pattern: FooterPattern,
+    most_bytes: int,
+    least_bytes: int,
+) -> list[_PlainRun] | None: ...
 def file_schema(path: bytes) -> bytes | None: ...
 def read_columns(
     paths: tuple[bytes, ...],

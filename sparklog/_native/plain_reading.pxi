@@ -55,7 +55,8 @@ cdef int64_t _begin_page(_Cursor *column, _Cursor *page, int64_t most_rows) noex
 
 
 cdef int64_t _read_levels(_Cursor *page, int64_t rows, char *bits, int64_t first) noexcept nogil:
-    """Set the bit of each row that has a value. Returns how many have one; -1: it is neither a run nor bits of all."""
+    """Set the bit of each row that has a value, unless there are no bits. Returns how many have one; -1: it is neither a
+    run nor bits of all."""
     cdef uint32_t size
     cdef int64_t at
     cdef int64_t there = 0
@@ -72,24 +73,26 @@ cdef int64_t _read_levels(_Cursor *page, int64_t rows, char *bits, int64_t first
         return -1
     if is_run and not 0 <= page.at[0] <= 1:  # Arrow refuses other levels
         return -1
-    if is_run and page.at[0] == 0:
+    if is_run and (page.at[0] == 0 or bits == NULL):
+        there = rows if page.at[0] else 0
         page.at = end
-        return 0
+        return there
     for at in range(rows):
         if is_run or _is_set(page.at, at):
-            bits[(first + at) >> 3] |= 1 << ((first + at) & 7)
+            if bits != NULL:
+                bits[(first + at) >> 3] |= 1 << ((first + at) & 7)
             there += 1
     page.at = end
     return there
 
 
-cdef bint _read_times(_Cursor *column, int64_t count, char *bits, int64_t *out) noexcept nogil:
+cdef bint _read_times(_Cursor *column, int64_t count, int64_t *out) noexcept nogil:
     cdef _Cursor page
     cdef int64_t rows
     cdef int64_t done = 0
     while done < count:
         rows = _begin_page(column, &page, count - done)
-        if rows < 0 or _read_levels(&page, rows, bits, done) != rows:
+        if rows < 0 or _read_levels(&page, rows, NULL, 0) != rows:
             return False
         if page.end - page.at != rows * <int64_t>sizeof(int64_t):
             return False
@@ -98,23 +101,24 @@ cdef bint _read_times(_Cursor *column, int64_t count, char *bits, int64_t *out) 
     return column.at == column.end
 
 
-cdef int64_t _read_values(_Cursor *column, int64_t count, char *bits, int32_t *ends, char *out) noexcept nogil:
-    """Copy values, for which there is as much room as the column is large. Returns how many are null; -1: they aren't
-    as expected."""
+cdef int64_t _read_values(
+    _Cursor *column, int64_t first, int64_t count, char *bits, int32_t *ends, char *out
+) noexcept nogil:
+    """Copy values to the rows from ``first`` on, whose bits are 0, behind those of the rows before, for which there is as
+    much room as the column is large. Returns how many are null; -1: they aren't as expected."""
     cdef _Cursor page
     cdef int64_t rows, row, there
     cdef int64_t nulls = 0
     cdef int64_t done = 0
     cdef int32_t length
-    cdef int32_t used = 0
-    ends[0] = 0
+    cdef int32_t used = ends[first]
     while done < count:
         rows = _begin_page(column, &page, count - done)
-        there = -1 if rows < 0 else _read_levels(&page, rows, bits, done)
+        there = -1 if rows < 0 else _read_levels(&page, rows, bits, first + done)
         if there < 0:
             return -1
         nulls += rows - there
-        for row in range(done, done + rows):
+        for row in range(first + done, first + done + rows):
             if there == rows or _is_set(bits, row):
                 if page.end - page.at < <int64_t>sizeof(length):
                     return -1
@@ -171,10 +175,11 @@ def read_plain(data, int64_t count, tuple places, out, tuple parts):
     cdef int64_t first_nulls = -1
     cdef int64_t second_nulls = -1
     with nogil:
-        if _read_times(&columns[0], count, at[1], <int64_t *>at[0]):
+        if _read_times(&columns[0], count, <int64_t *>at[0]):
             memset(at[1], 0, needed[1])
             memset(at[4], 0, needed[4])
-            first_nulls = _read_values(&columns[1], count, at[1], <int32_t *>at[2], at[3])
+            (<int32_t *>at[2])[0] = (<int32_t *>at[5])[0] = 0
+            first_nulls = _read_values(&columns[1], 0, count, at[1], <int32_t *>at[2], at[3])
             if first_nulls >= 0:
-                second_nulls = _read_values(&columns[2], count, at[4], <int32_t *>at[5], at[6])
+                second_nulls = _read_values(&columns[2], 0, count, at[4], <int32_t *>at[5], at[6])
     return None if second_nulls < 0 else (first_nulls, second_nulls)

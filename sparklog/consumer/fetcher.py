@@ -16,7 +16,8 @@ from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.followed_topics import FollowedTopics, Polled
 from sparklog.consumer.metrics import ConsumerMetrics
 from sparklog.consumer.poll_schedule import PollSchedule
-from sparklog.consumer.segment_fetcher import ReadLimits, ReadRequest, ReadResult, SegmentFetcher, empty_batch
+from sparklog.consumer.read_plans import ReadRequest
+from sparklog.consumer.segment_fetcher import ReadLimits, ReadResult, SegmentFetcher, empty_batch
 from sparklog.errors import (
     InvalidTopicError,
     NotATopicError,
@@ -85,8 +86,7 @@ class Fetcher:
         """The topics that were wanted at the last look."""
         self._unconfirmed: set[str] = set()
         """Names that match the pattern and under which no topic was found yet."""
-        self._turn = 0
-        """Goes up with each read for a partition."""
+        self._turn = 0  # goes up with each read for a partition
 
     def round(self, until_ticks_ms: float = math.inf) -> bool:
         """Do what there is to do. True: something was, and there may be more.

@@ -214,14 +214,15 @@ class ReadAhead:
 
 
 class PlannedFiles:
-    """The bytes of files that are read now: those held ahead, and the others, which are fetched together."""
+    """The bytes of files that are read now: those held ahead, those found before, and the others, which are fetched
+    together."""
 
-    def __init__(self, store: RetryingStore, ahead: ReadAhead, paths: Iterable[str]) -> None:
+    def __init__(self, store: RetryingStore, ahead: ReadAhead, paths: Iterable[str], found: dict[str, Any]) -> None:
         self._store = store
         self._ahead = ahead
         self._left = dict.fromkeys(paths)
         """Paths that weren't taken yet."""
-        self._data: dict[str, Any] = {}
+        self._data = found
         """The bytes of those that weren't held ahead."""
 
     def fetch(self) -> None:

@@ -194,7 +194,8 @@ class RecordBuffer:
                 return False
             if count or chunk.left_count == 0:
                 fetch_state.assignment.take(state, count, handover)
-                fetch_state.notify_room()
+                if chunk.left_count == 0:  # until then all of its memory is taken
+                    fetch_state.notify_room()
             view = fetch_state.views.get(state.partition.topic)
             # The log start rose meanwhile, and nothing new need ever come by which the fetcher would reset the offset.
             if view is not None and is_out_of_range(state, view):

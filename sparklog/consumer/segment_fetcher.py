@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from sparklog.clock import Clock
-from sparklog.consumer.assignment import PartitionState
 from sparklog.consumer.joined_rows import joined
 from sparklog.consumer.read_ahead import FileAhead, PlannedFiles, ReadAhead
+from sparklog.consumer.read_plans import Group, Plan, ReadRequest, read_runs
 from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log import TopicFollower
 from sparklog.log.data.copied_rows import CopiedRows
@@ -33,7 +33,7 @@ from sparklog.log.typed_records import ValueReading
 from sparklog.model import TopicPartition
 from sparklog.storage.retrying import RetryingStore
 
-__all__ = ["ReadLimits", "ReadRequest", "ReadResult", "SegmentFetcher"]
+__all__ = ["ReadLimits", "ReadResult", "SegmentFetcher"]
 
 _MOST_ARRIVED_BYTES = 32_768
 """The largest file that is read by itself as soon as it was announced."""
@@ -51,19 +51,6 @@ class ReadLimits:
     """Files read together, over all partitions; a first file is always read. As much is held ahead at most."""
     ahead_bytes: int = 4 * 1024 * 1024
     """Files held ahead for a partition; fewer where many partitions share :attr:`request_bytes`."""
-
-
-@dataclass(slots=True, kw_only=True)
-class ReadRequest:
-    """A read that a partition has room for."""
-
-    state: PartitionState
-    epoch: int
-    offset: int
-    """The first one to read; moves on with what was read."""
-    end_offset: int
-    """The log end: there is nothing to read from it on."""
-    room_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,16 +78,6 @@ class _Open:
     segments: OpenSegments
     next_offset: int
     """After all of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """Files to read for a request now."""
-
-    request: ReadRequest
-    groups: list[_Group]
-    rest: Iterator[_Group]
-    """All after them, and after the one that is being read."""
 
 
 class SegmentFetcher:
@@ -171,8 +148,9 @@ class SegmentFetcher:
             StoreError: the store can't be read now.
         """
         plans = self._plan(requests, followers, room_bytes)
+        found = {} if self._ahead.is_useful else self._read_runs(plans, followers)
         paths = (path for plan in plans for group in plan.groups for path in group.paths)
-        files = PlannedFiles(self._store, self._ahead, paths)
+        files = PlannedFiles(self._store, self._ahead, paths, found)
         files.fetch()
         if self._ahead.is_useful or self._ahead.has_any:
             self._read_ahead(plans, room_bytes)
@@ -201,17 +179,27 @@ class SegmentFetcher:
         rows = decode_few_records(data, segment.base_offset or 0) if isinstance(data, bytes) else None
         return rows if rows is not None and rows.offsets[0] == offset else None
 
+    def _read_runs(self, plans: Sequence[Plan], followers: Mapping[str, TopicFollower]) -> dict[str, Any]:
+        return read_runs(
+            self._store,
+            plans,
+            is_plain=lambda topic: ValueReading.of(followers[topic].head, self._value_schema_id) is None,
+            ahead=self._ahead,
+            piece_bytes=self._limits.piece_bytes,
+            most_bytes=min(WHOLE_PIECES * self._limits.piece_bytes, self._limits.whole_file_bytes),
+        )
+
     def _plan(
         self, requests: Iterable[ReadRequest], followers: Mapping[str, TopicFollower], room_bytes: int
-    ) -> list[_Plan]:
-        plans: list[_Plan] = []
+    ) -> list[Plan]:
+        plans: list[Plan] = []
         left = min(room_bytes, self._limits.request_bytes)
         for request in requests:
             partition = request.state.partition
             opened = self._open.get(partition)
             offset = request.offset if opened is None else opened.next_offset
             rest = self._groups(partition, offset, followers[partition.topic])
-            groups: list[_Group] = []
+            groups: list[Group] = []
             if opened is None:
                 room = min(request.room_bytes, left)
                 for group in rest:
@@ -223,12 +211,12 @@ class SegmentFetcher:
                     left -= group.size_bytes
                     if not group.paths:
                         break  # by ranges: it is more than enough
-            plans.append(_Plan(request, groups, rest))
+            plans.append(Plan(request, groups, rest))
             if left <= 0:
                 break
         return plans
 
-    def _read_ahead(self, plans: Sequence[_Plan], room_bytes: int) -> None:
+    def _read_ahead(self, plans: Sequence[Plan], room_bytes: int) -> None:
         """Begin to fetch the files after those that are planned, in up to half of the room that these leave."""
         planned = [group for plan in plans for group in plan.groups]
         taken_bytes = sum(group.stored_bytes for group in planned if self._is_ahead(group))
@@ -256,10 +244,10 @@ class SegmentFetcher:
         if self._ahead.is_useful:
             self._ahead.start(files)
 
-    def _is_ahead(self, group: _Group) -> bool:
+    def _is_ahead(self, group: Group) -> bool:
         return bool(group.paths) and all(path in self._ahead for path in group.paths)
 
-    def _groups(self, partition: TopicPartition, offset: int, follower: TopicFollower) -> Iterator[_Group]:
+    def _groups(self, partition: TopicPartition, offset: int, follower: TopicFollower) -> Iterator[Group]:
         try:
             found = follower.segment_groups(partition.partition, offset)
         except (OffsetOutOfRangeError, UnknownTopicOrPartitionError):  # since the request was made
@@ -269,12 +257,12 @@ class SegmentFetcher:
             whole = is_read_whole(segments, whole_file_bytes=self._limits.whole_file_bytes)
             decoded = sum(segment.size_bytes for segment in segments) * self._growth.get(follower.topic, 1.0)
             size = int(decoded) if whole else self._limits.piece_bytes
-            yield _Group.of(follower.log.table, segments, size_bytes=size, by_ranges=not whole)
+            yield Group.of(follower.log.table, segments, size_bytes=size, by_ranges=not whole)
 
     def _read(
         self,
         request: ReadRequest,
-        groups: list[_Group],
+        groups: list[Group],
         files: PlannedFiles,
         follower: TopicFollower,
         room_bytes: int,
@@ -330,9 +318,12 @@ class SegmentFetcher:
             raise
         return self._result(request, batches)
 
-    def _rows(self, group: _Group, data: Sequence[Any] | None, start_offset: int) -> FewRows | CopiedRows | None:
-        """The plain records of a file whose bytes are there, from an offset on; None: Arrow reads it, or says what is
-        wrong with it."""
+    def _rows(self, group: Group, data: Sequence[Any] | None, start_offset: int) -> FewRows | CopiedRows | None:
+        """The plain records of a group that was read, or of a file whose bytes are there, from an offset on.
+
+        None: Arrow reads it, or says what is wrong with it."""
+        if group.rows is not None:
+            return _from(group.rows, start_offset)
         if data is None or len(data) != 1 or data[0] is None:
             return None
         segment, found = group.segments[0], data[0]
@@ -362,52 +353,6 @@ class SegmentFetcher:
         return ReadResult(
             request=request, batches=together, sizes=[int(batch.nbytes) for batch in together], error=error
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Group:
-    """Segments that overlap, or one alone."""
-
-    segments: list[Segment]
-    paths: list[str]
-    """To be read before they are opened; none for a file that is read by ranges."""
-    size_bytes: int
-    """About the size of the records that are decoded at once."""
-    error: SparklogError | None
-
-    @classmethod
-    def of(cls, table: str, segments: list[Segment], *, size_bytes: int, by_ranges: bool) -> _Group:
-        try:
-            paths = [object_path(table, segment.path) for segment in segments]
-        except SparklogError as error:
-            return cls(segments=segments, paths=[], size_bytes=size_bytes, error=error)
-        return cls(segments=segments, paths=[] if by_ranges else paths, size_bytes=size_bytes, error=None)
-
-    @property
-    def next_offset(self) -> int:
-        return max(segment.last_offset for segment in self.segments) + 1
-
-    @property
-    def stored_bytes(self) -> int:
-        """The size of the files."""
-        return sum(segment.size_bytes for segment in self.segments)
-
-    def ahead(self, request: ReadRequest) -> list[FileAhead]:
-        """The files that can be read before they are opened, for the partition of a request."""
-        return [
-            FileAhead(
-                path=path,
-                partition=request.state.partition,
-                epoch=request.epoch,
-                size_bytes=segment.size_bytes,
-            )
-            for path, segment in zip(self.paths, self.segments, strict=True)
-        ]
-
-    def check(self) -> None:
-        """Raises what is wrong with the paths."""
-        if self.error is not None:
-            raise self.error
 
 
 def _from(rows: FewRows | CopiedRows | None, start_offset: int) -> FewRows | CopiedRows | None:

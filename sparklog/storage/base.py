@@ -7,11 +7,13 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from sparklog.errors import ObjectNotFoundError
 
-__all__ = ["CreateResult", "ObjectInfo", "ObjectStore"]
+__all__ = ["CreateResult", "FilesRead", "ObjectInfo", "ObjectStore"]
+
+T = TypeVar("T")
 
 
 class CreateResult(enum.Enum):
@@ -33,6 +35,17 @@ class ObjectInfo:
     """The store's own modification time, milliseconds since the epoch; only differences within one store count."""
     etag: str
     """Changes whenever the object is written again; opaque."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilesRead(Generic[T]):
+    """The result of a call that reads objects where they lie as files."""
+
+    result: T
+    file_count: int
+    """The objects that were read."""
+    size_bytes: int
+    """Their bytes."""
 
 
 class ObjectStore(ABC):
@@ -89,6 +102,14 @@ class ObjectStore(ABC):
         """Whole objects for Arrow's readers, as :meth:`read_many`: each as ``bytes``, as a ``pyarrow.Buffer``,
         or as a view of a few megabytes that are needed again soon: who keeps it for long copies it."""
         return self.read_many(paths)
+
+    def read_files_by(
+        self, paths: Sequence[str], read: Callable[[tuple[bytes, ...]], FilesRead[T]]
+    ) -> FilesRead[T] | None:
+        """Have ``read`` read objects that are files of this machine: it gets their names as the system has them. An
+        object that isn't there is no error of this call. Returns what it returns; None: the store has no such files,
+        and ``read`` wasn't called."""
+        return None
 
     def _read_or_none(self, path: str) -> bytes | None:
         try:

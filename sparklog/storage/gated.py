@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from sparklog.errors import StoreError, StoreUnavailableError
 from sparklog.interrupts import SafeEvent
-from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
+from sparklog.storage.base import CreateResult, FilesRead, ObjectInfo, ObjectStore
 from sparklog.storage.delegating import DelegatingStore
 
 __all__ = ["GatedStore"]
+
+T = TypeVar("T")
 
 _WAIT_S = 1.0
 """The longest wait between two attempts of a call."""
@@ -66,6 +68,11 @@ class GatedStore(DelegatingStore):
 
     def read_buffers(self, paths: Sequence[str]) -> Sequence[Any]:
         return self._pass().read_buffers(paths)
+
+    def read_files_by(
+        self, paths: Sequence[str], read: Callable[[tuple[bytes, ...]], FilesRead[T]]
+    ) -> FilesRead[T] | None:
+        return self._pass().read_files_by(paths, read)
 
     def put(self, path: str, data: bytes, *, sync: bool = False) -> None:
         self._pass().put(path, data, sync=sync)

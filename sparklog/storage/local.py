@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sparklog._native import CORE
 from sparklog.errors import ObjectNotFoundError, StoreError, StoreOutcomeUnknownError
@@ -20,9 +20,11 @@ from sparklog.storage._durable import Folders
 from sparklog.storage._folder_watch import WATCHES
 from sparklog.storage._nameless import NOT_LINKED, NamelessFiles
 from sparklog.storage._paths import check_path, check_prefix, check_range, is_path
-from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
+from sparklog.storage.base import CreateResult, FilesRead, ObjectInfo, ObjectStore
 
 __all__ = ["LocalStore"]
+
+T = TypeVar("T")
 
 _TEMPORARY = re.compile(r"\..*\.[0-9a-f]{32}\.tmp", re.DOTALL)
 _NOT_EMPTY = {errno.ENOTEMPTY, errno.EEXIST}
@@ -102,6 +104,11 @@ class LocalStore(ObjectStore):
             if found[place] is None:
                 found[place] = self._read_buffer_or_none(path)
         return found
+
+    def read_files_by(
+        self, paths: Sequence[str], read: Callable[[tuple[bytes, ...]], FilesRead[T]]
+    ) -> FilesRead[T] | None:
+        return read(tuple(self._targets(paths)))
 
     def _read_buffer_or_none(self, path: str) -> Any:
         """An object in memory of Arrow's, whose pages are there already: for half a megabyte or so, to touch new ones

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from sparklog.clock import Clock
 from sparklog.errors import ObjectNotFoundError, StoreError
 from sparklog.metrics import MetricGroup
-from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
+from sparklog.storage.base import CreateResult, FilesRead, ObjectInfo, ObjectStore
 from sparklog.storage.delegating import DelegatingStore
 
 __all__ = ["KINDS", "Activity", "CountedStore", "RequestCount", "RequestCounts"]
@@ -190,6 +190,15 @@ class CountedStore(DelegatingStore):
 
     def read_buffers(self, paths: Sequence[str]) -> Sequence[Any]:
         return self._count("get", len(paths), partial(self._store.read_buffers, paths), _size_of_all)
+
+    def read_files_by(
+        self, paths: Sequence[str], read: Callable[[tuple[bytes, ...]], FilesRead[T]]
+    ) -> FilesRead[T] | None:
+        call = partial(self._store.read_files_by, paths, read)
+        found = self._count("get", 0, call, lambda found: 0 if found is None else found.size_bytes)
+        if found is not None:
+            self.counts.add("get", found.file_count)
+        return found
 
     def put(self, path: str, data: bytes, *, sync: bool = False) -> None:
         self._count("put", 1, partial(self._store.put, path, data, sync=sync), lambda _: _size(data))

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from sparklog.clock import Clock, Deadline
 from sparklog.errors import StoreError
 from sparklog.parallel import parallel_map
-from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
+from sparklog.storage.base import CreateResult, FilesRead, ObjectInfo, ObjectStore
 from sparklog.storage.delegating import DelegatingStore
 from sparklog.storage.request_counts import CountedStore, RequestCounts
 
@@ -147,6 +147,11 @@ class RetryingStore(DelegatingStore):
 
     def read_buffers(self, paths: Sequence[str]) -> Sequence[Any]:
         return self._read_together(self._store.read_buffers, paths)
+
+    def read_files_by(
+        self, paths: Sequence[str], read: Callable[[tuple[bytes, ...]], FilesRead[T]]
+    ) -> FilesRead[T] | None:
+        return self._store.read_files_by(paths, read)  # what it doesn't read is read by another call
 
     def _read_together(self, read: Callable[[Sequence[str]], Sequence[Any]], paths: Sequence[str]) -> Sequence[Any]:
         try:

@@ -8,6 +8,7 @@ import pytest
 
 from sparklog.errors import StoreError, StoreUnavailableError
 from sparklog.storage import MemoryStore
+from sparklog.storage.base import FilesRead
 from sparklog.storage.gated import GatedStore
 from sparklog.testing import CountingStore
 from sparklog.testing.store_contract import StoreContract
@@ -26,6 +27,7 @@ CALLS = {
     "read_range": lambda store: store.read_range("a", 0, 1),
     "read_many": lambda store: store.read_many(["a"]),
     "read_buffers": lambda store: store.read_buffers(["a"]),
+    "read_files_by": lambda store: store.read_files_by(["a"], lambda files: FilesRead(files, 1, 0)),
     "exists": lambda store: store.exists("a"),
     "put": lambda store: store.put("a", b""),
     "put_many": lambda store: store.put_many({"a": b""}),

@@ -13,6 +13,7 @@ import pytest
 from sparklog.errors import ObjectNotFoundError, StoreError
 from sparklog.parallel import parallel_map
 from sparklog.storage import LocalStore, MemoryStore, ObjectStore
+from sparklog.storage.base import FilesRead
 from sparklog.storage.request_counts import KINDS, Activity, CountedStore, RequestCount, RequestCounts
 from sparklog.storage.retrying import RetryingStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock
@@ -233,3 +234,14 @@ def test_a_client_tells_each_kind_and_the_races_lost() -> None:
         "errors-total": 0,
         "seconds-total": 0,
     }
+
+
+def test_files_that_are_read_where_they_lie_are_counted(tmp_path):
+    local = LocalStore(tmp_path)
+    local.put("a/b", b"123")
+    store = a_store(local)
+    found = store.read_files_by(["a/b", "none"], lambda files: FilesRead(files, 1, 3))
+    assert found is not None
+    assert found.result == (bytes(tmp_path / "a" / "b"), bytes(tmp_path / "none"))
+    assert counted(store) == {"get": RequestCount(requests=1, bytes=3)}
+    assert a_store(MemoryStore()).read_files_by(["a"], lambda files: FilesRead(files, 1, 3)) is None

@@ -35,6 +35,7 @@ __all__ = [
     "dictionary_page",
     "footer",
     "footer_begin",
+    "footer_parts",
     "footer_pattern",
     "run",
     "statistics",
@@ -242,35 +243,47 @@ def footer_begin(row_count: int) -> tuple[bytes, bytes, bytes]:
     return PLAIN_LAYOUT.begin, zigzag(row_count), PLAIN_LAYOUT.row_group_begin
 
 
-def footer_pattern(chunks: Sequence[Chunk]) -> re.Pattern[bytes]:
-    """The pattern of all that :func:`footer` makes of such columns, up to the writer's name.
-
-    Groups: ``rows``, the number of rows; of each column by its name the size of its pages, and by its name and ``_at``
-    where its data begins, each as of :func:`zigzag`.
+def footer_parts(chunks: Sequence[Chunk]) -> list[bytes | str | int]:
+    """All that :func:`footer` makes of such columns, up to the writer's name.
 
     Args:
         chunks: with any sizes and bounds; 1 where there is a dictionary.
+    Returns:
+        Bytes, as they are; numbers as of :func:`zigzag`, by their names, the same wherever a name stands again:
+        ``rows``, of each column by its name the size of its pages, and by its name and ``_at`` where its data begins;
+        and how many other bytes there are, whichever.
     """
-    number = rb"[\x80-\xff]*[\x00-\x7f]"
-    found = []
+    found: list[bytes | str | int] = [PLAIN_LAYOUT.begin, "rows", PLAIN_LAYOUT.row_group_begin]
     for name, (begin, end), chunk in zip(COLUMNS, PLAIN_LAYOUT.marks, chunks, strict=True):
-        group = name.encode()
-        sizes = rb"(?P=rows)\x16(?P<%b>%b)\x16(?P=%b)" % (group, number, group)
-        where, field = rb"\x26(?P<%b_at>%b)" % (group, number), _BOUNDS_AFTER_DATA
+        marks = begin + _encodings(chunk.encodings) + end
+        found += (marks, "rows", b"\x16", name, b"\x16", name, b"\x26", f"{name}_at")
+        field = _BOUNDS_AFTER_DATA
         if chunk.dictionary_bytes:
-            where, field = where + rb"\x26" + number, _BOUNDS_AFTER_DICTIONARY
-        statistics = b""
+            found += (b"\x26", f"{name}_dictionary_at")
+            field = _BOUNDS_AFTER_DICTIONARY
         if chunk.bounds:
             width = (len(chunk.bounds) - len(bounds("<b", 0, 0))) // 2 + 1
-            before, between = (re.escape(mark + bytes([width])) for mark in (_BOUNDS_BEGIN, _BOUNDS_LOW))
-            any_number = b".{%d}" % width
-            statistics = re.escape(field) + before + any_number + between + any_number
-            statistics += re.escape(_END)
-        marks = re.escape(begin + _encodings(chunk.encodings) + end)
-        found.append(marks + sizes + where + statistics + re.escape(_TWO_ENDS))
-    of_group = rb"\x16(?P<total>%b)\x16(?P=rows)\x26\x08\x16(?P=total)\x14\x00\x00" % number
-    rows = re.escape(PLAIN_LAYOUT.begin) + b"(?P<rows>%b)" % number + re.escape(PLAIN_LAYOUT.row_group_begin)
-    return re.compile(rows + b"".join(found) + of_group, re.DOTALL)
+            size = bytes([width])
+            found += (field + _BOUNDS_BEGIN + size, width, _BOUNDS_LOW + size, width, _END)
+        found.append(_TWO_ENDS)
+    found += (b"\x16", "total", b"\x16", "rows", b"\x26\x08\x16", "total", b"\x14\x00" + _END)
+    return found
+
+
+def footer_pattern(chunks: Sequence[Chunk]) -> re.Pattern[bytes]:
+    """The pattern of :func:`footer_parts`; its groups are the numbers, by their names."""
+    found, names = [], set()
+    for part in footer_parts(chunks):
+        if isinstance(part, bytes):
+            found.append(re.escape(part))
+        elif isinstance(part, int):
+            found.append(b".{%d}" % part)
+        elif part in names:
+            found.append(b"(?P=%b)" % part.encode())
+        else:
+            names.add(part)
+            found.append(rb"(?P<%b>[\x80-\xff]*[\x00-\x7f])" % part.encode())
+    return re.compile(b"".join(found), re.DOTALL)
 
 
 @cache

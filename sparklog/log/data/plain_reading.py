@@ -22,21 +22,21 @@ from sparklog.log.data.parquet_bytes import (
 )
 from sparklog.log.data.plain_records import ascending_page
 
-__all__ = ["plain_column_ranges", "read_plain_columns", "read_plain_rows"]
+__all__ = ["PLAIN_CHUNKS", "plain_column_ranges", "read_plain_columns", "read_plain_rows"]
 
 _NUMBER, _SMALL_NUMBER = bounds("<q", 0, 0), bounds("<i", 0, 0)
 _ASCENDING, _CONSTANT = (DELTA_BINARY_PACKED, RLE), (PLAIN, RLE, RLE_DICTIONARY)
-_FOOTER = footer_pattern(
-    [
-        Chunk(0, _NUMBER, _ASCENDING),
-        Chunk(0, _NUMBER),
-        Chunk(0),
-        Chunk(0),
-        Chunk(0, _NUMBER, _CONSTANT, 1),
-        Chunk(0, b"", _CONSTANT, 1),
-        Chunk(0, _SMALL_NUMBER, _ASCENDING),
-    ]
+PLAIN_CHUNKS = (
+    Chunk(0, _NUMBER, _ASCENDING),
+    Chunk(0, _NUMBER),
+    Chunk(0),
+    Chunk(0),
+    Chunk(0, _NUMBER, _CONSTANT, 1),
+    Chunk(0, b"", _CONSTANT, 1),
+    Chunk(0, _SMALL_NUMBER, _ASCENDING),
 )
+"""The columns of a file of many plain records, with any sizes and bounds."""
+_FOOTER = footer_pattern(PLAIN_CHUNKS)
 _END_BYTES = 4 + len(MAGIC)
 _ALIGNED = 64
 

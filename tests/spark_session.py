@@ -32,8 +32,6 @@ OF_FEW_ROWS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.streaming.pollingDelay": "50ms",
 }
-SUBMIT_ARGS = " ".join([*(f"--conf {name}={value}" for name, value in OF_FEW_ROWS.items()), "pyspark-shell"])
-"""The same for programs that start a session of their own: ``PYSPARK_SUBMIT_ARGS``."""
 DAEMON = {"spark.python.daemon.module": "tests.spark_daemon"}
 """For the session that tests share. Programs that tests start have Spark's own."""
 

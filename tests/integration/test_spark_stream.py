@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -15,7 +14,7 @@ from examples.spark_stream.checker import compare
 from examples.spark_stream.job import ALERTS, CLOSING, COUNTS, WORSE
 from sparklog import ConsumerRecord
 from tests.depth import by_depth
-from tests.spark_session import SUBMIT_ARGS, unavailable
+from tests.spark_session import unavailable
 
 REPOSITORY = Path(__file__).parent.parent.parent
 HOUR_MS = 3_600_000
@@ -69,7 +68,6 @@ def test_every_record_is_there_once_though_the_driver_is_killed(tmp_path, spark_
     done = subprocess.run(
         [*command, by_depth(gate="--flights=750", nightly="--flights=4000"), "--each=150", "--kills=1"],
         cwd=REPOSITORY,
-        env={**os.environ, "PYSPARK_SUBMIT_ARGS": SUBMIT_ARGS},
         capture_output=True,
         text=True,
         timeout=580,

@@ -21,7 +21,7 @@ from sparklog.storage.request_counts import CountedStore
 from sparklog.storage.retrying import RetryingStore
 from tests.azurite import azure_options, azure_uri, azurite_endpoint
 from tests.databases import database_url, mariadb, postgresql
-from tests.depth import NIGHTLY, WALK
+from tests.depth import NIGHTLY, WALK, by_depth
 from tests.fake_gcs import fake_gcs_endpoint, gcs_options, gcs_uri, gcs_xml_endpoint, gcsfs_options
 from tests.parts import CPU_S, PART, SUMMARY, Stopwatch, add_up, part_of
 from tests.s3_server import s3_endpoint, s3_options, s3_uri
@@ -59,7 +59,8 @@ for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
         "-XX:ReservedCodeCacheSize=240m -XX:-MethodFlushing",
     )
 
-settings.register_profile("sparklog", deadline=None)  # no test asserts how long something takes
+# No test asserts how long something takes.
+settings.register_profile("sparklog", deadline=None, max_examples=by_depth(gate=50, nightly=100))
 settings.load_profile("sparklog")
 
 REPOSITORY = Path(__file__).parent

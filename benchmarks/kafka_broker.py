@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,7 @@ from pathlib import Path
 from benchmarks.shared import lent
 
 __all__ = [
+    "BRIEF_JVM_OPTIONS",
     "Broker",
     "BrokerUnavailableError",
     "broker_or_none",
@@ -46,6 +47,8 @@ JVM_OPTIONS = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
+BRIEF_JVM_OPTIONS = ("-Xmx1G", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
+"""For a broker that isn't measured: in a minute a JVM loads and compiles more than it runs."""
 
 
 class BrokerUnavailableError(Exception):
@@ -85,11 +88,12 @@ def _broker_or_none(*, fsync: bool) -> Iterator[Broker | None]:
 
 
 @contextmanager
-def running_broker(*, fsync: bool = False) -> Iterator[Broker]:
+def running_broker(*, fsync: bool = False, jvm_options: Sequence[str] = JVM_OPTIONS) -> Iterator[Broker]:
     """Start a broker on a free port of the loopback device, wait until it answers, and stop it at the end.
 
     Args:
         fsync: flush every batch to the disk before it is acknowledged; as it ships, Kafka leaves that to the system.
+        jvm_options: of the broker's JVM; by default those that Kafka ships with.
     Raises:
         BrokerUnavailableError: no Java, no jars, or the broker didn't start.
     """
@@ -97,17 +101,20 @@ def running_broker(*, fsync: bool = False) -> Iterator[Broker]:
     classpath = f"{fetched_jars('pom.xml', 'a Kafka broker', megabytes=44)}/*"
     with tempfile.TemporaryDirectory(prefix="sparklog-kafka-", ignore_cleanup_errors=True) as folder:
         properties, port = _configure(Path(folder), fsync=fsync)
-        command = [java, f"-Dlog4j2.configurationFile={SOURCES / 'log4j2.properties'}", "-cp", classpath]
+        command = [f"-Dlog4j2.configurationFile={SOURCES / 'log4j2.properties'}", "-cp", classpath]
         format_storage = ["kafka.tools.StorageTool", "format", "--standalone", f"--cluster-id={_cluster_id()}"]
         formatted = subprocess.run(
-            [*command, *format_storage, "-c", properties], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [java, *BRIEF_JVM_OPTIONS, *command, *format_storage, "-c", properties],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         if formatted.returncode:
             raise BrokerUnavailableError(f"its storage couldn't be formatted: {_last_line(formatted.stdout)}")
         log = Path(folder) / "broker.log"
         with log.open("w") as output:
             process = subprocess.Popen(
-                [*command[:1], *JVM_OPTIONS, *command[1:], "kafka.Kafka", properties],
+                [java, *jvm_options, *command, "kafka.Kafka", properties],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

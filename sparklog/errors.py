@@ -194,7 +194,7 @@ class OutOfOrderSequenceError(SparklogError):
 
 
 class DuplicateSequenceError(SparklogError):
-    """A batch that its producer sent again is stored, and its offsets are known no more (Kafka error 46).
+    """A batch that its producer sent again is stored already; its offsets are no longer known (Kafka error 46).
 
     Kafka's clients take it for success without an offset.
     """
@@ -333,7 +333,7 @@ class OffsetOutOfRangeError(SparklogError):
     ) -> None:
         super().__init__(message)
         self.topic_partition = topic_partition
-        """Where a consumer was; None where the message alone tells."""
+        """Where a consumer was; None where only the message says it."""
         self.offset = offset
 
 

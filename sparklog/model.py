@@ -46,7 +46,7 @@ LOG_APPEND_TIME = 1
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic."""
+    """A partition of a topic: the topic's name, and the partition's number from 0 on."""
 
     topic: str
     partition: int
@@ -54,7 +54,7 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset."""
+    """A committed offset: that of the next record to read, which is the last processed one + 1, and a free text."""
 
     offset: int
     """The next offset to read after a restart: last processed + 1."""
@@ -65,7 +65,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The result of a search by time."""
+    """The offset of a record that was searched by time, and its timestamp in milliseconds since the epoch."""
 
     offset: int
     timestamp: int
@@ -85,7 +85,7 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """The position of an acknowledged record. Fields as kafka-python's."""
+    """The position of an acknowledged record; its offset is -1 with ``acks=0``. Fields as kafka-python's."""
 
     topic: str
     partition: int
@@ -105,7 +105,7 @@ class RecordMetadata(NamedTuple):
 
 
 class ConsumerRecord(NamedTuple):
-    """A record as a consumer gets it. Fields as kafka-python's."""
+    """A record as a consumer gets it; its timestamp is in milliseconds since the epoch. Fields as kafka-python's."""
 
     topic: str
     partition: int

@@ -26,6 +26,6 @@ def on_new_client(watch: Callable[[Any], object]) -> Callable[[], None]:
 
 
 def announce(client: Any) -> None:
-    """Tell of a new client."""
+    """Report a new client."""
     for watch in [*_WATCHING] if _WATCHING else ():
         watch(client)

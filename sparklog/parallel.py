@@ -33,7 +33,7 @@ def parallel_map(
 
     Args:
         stop: called where a call fails, or the caller is interrupted, before the wait for the calls that are under way:
-            tells long ones to end soon.
+            asks long ones to end soon.
     Raises:
         The error of the first item whose call failed, once the calls that are under way have ended; calls that haven't
         begun by then are not made. So it is with an interrupt in the caller's thread.

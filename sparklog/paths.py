@@ -71,7 +71,7 @@ OPEN_TRANSACTIONS_FOLDER = "transactions-open/"
 GATEWAYS_FOLDER = "gateways/"
 """The folder of the objects by which gateways of a zone make themselves known."""
 PROBES_FOLDER = "probes/"
-"""For objects whose modification time tells the store's own time."""
+"""For objects whose modification time shows the store's own time."""
 GATEWAY_USERS_FOLDER = "gateway-users/"
 """Lists of the users that gateways let in."""
 MAINTENANCE_FOLDER = "maintenance/"
@@ -159,7 +159,7 @@ def member_heartbeat_in(folder: str, member: str) -> str:
 
 
 def group_probes(group: str) -> str:
-    """The folder for objects whose modification time tells the store's own time, with its trailing slash."""
+    """The folder for objects whose modification time shows the store's own time, with its trailing slash."""
     return f"{GROUPS_FOLDER}{encode_id(group)}/probes/"
 
 

@@ -45,7 +45,7 @@ _OWN = "sparklog-"
 def collect(*clients: Any, registry: CollectorRegistry = REGISTRY) -> None:
     """Show the metrics of clients whenever ``registry`` is scraped, until they are closed or nobody uses them.
 
-    A scrape asks no store. Clients are told apart by the label ``client_id``: that of their settings, with ``-2``, …
+    A scrape asks no store. Clients are distinguished by the label ``client_id``: that of their settings, with ``-2``, …
     where others here have the same; ``producer-1``, ``consumer-1``, … where none is set.
 
     Args:

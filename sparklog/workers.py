@@ -6,15 +6,29 @@ import logging
 import threading
 from collections.abc import Callable
 
+from sparklog.errors import IllegalStateError
 from sparklog.interrupts import bounded_s
 
-__all__ = ["Background", "Run", "Worker"]
+__all__ = ["Background", "Run", "Worker", "error_for_another_thread"]
 
 _LOGGER = logging.getLogger(__name__)
 _WORK = "work"
 
 Run = Callable[[Callable[[], None]], None]
 """Starts a piece of work, in a thread or at once."""
+
+
+def error_for_another_thread(error: BaseException) -> Exception:
+    """An error that came up in this thread, as another thread is to raise it.
+
+    What is no ``Exception``, such as the panic of a library that is written in Rust, or ``SystemExit``, becomes the
+    cause of one: it must neither end the other thread nor bypass its handlers.
+    """
+    if isinstance(error, Exception):
+        return error
+    failure = IllegalStateError(f"thread {threading.current_thread().name} failed unexpectedly: {error!r}")
+    failure.__cause__ = error
+    return failure
 
 
 class Worker:

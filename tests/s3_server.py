@@ -1,5 +1,6 @@
 """Fixtures for tests marked ``s3``: a server of the test run's own, in memory, on the loopback."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from typing import Any
 import pytest
 
 START_TIMEOUT_S = 60
+PAGE_SIZE = 100
+"""How many names one answer of the server holds: a long listing is one of hundreds of objects, not of thousands."""
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +28,8 @@ def s3_endpoint() -> Iterator[str]:
     pytest.importorskip("moto.server")
     port = free_port()
     command = [sys.executable, str(Path(__file__).with_name("s3_moto.py")), "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    environment = {**os.environ, "MOTO_S3_DEFAULT_MAX_KEYS": str(PAGE_SIZE)}
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
     try:
         endpoint = f"http://127.0.0.1:{port}"
         wait_until_it_answers(endpoint, server)

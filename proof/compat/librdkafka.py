@@ -8,20 +8,23 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
+from proof.compat.certificates import Certificates, made_certificates
 from proof.compat.gateways import add_stored_user, running_gateway
 from proof.compat.outcomes import FAILED, PASSED, SKIPPED, Expectations, Outcome
 from proof.compat.sources import called, librdkafka_sources, needed_tool
 
-__all__ = ["AS_USER", "Librdkafka", "broker_tests", "failure_in"]
+__all__ = ["AS_USER", "BY_TLS", "Librdkafka", "broker_tests", "failure_in"]
 
 _BUILD_S = 1_800
 _TEST_S = 600
 _DEFAULT, _NO_AUTO_CREATE = "default", "noautocreate"
 AS_USER = {"0081_admin/do_test_UserScramCredentials", "0135_sasl_credentials/do_test:", "0142_reauthentication"}
 """Tests whose clients are users in the store."""
+BY_TLS = {"0097_ssl_verify"}
+"""Tests whose gateway and clients have certificates."""
 _NAME, _PASSWORD = "compat", "pencil"
 _SASL = f"""security.protocol=SASL_PLAINTEXT
 sasl.mechanism=SCRAM-SHA-256
@@ -60,9 +63,10 @@ class Librdkafka:
 
     def __init__(self, folder: Path) -> None:
         """Fetch and build it. Raises ``SuiteUnavailableError``."""
-        for tool in ("make", "gcc", "g++"):
+        for tool in ("make", "gcc", "g++", "openssl"):
             needed_tool(tool, "librdkafka's suite")
         self._folder = folder
+        self._certificates: Certificates | None = None
         self._sources = librdkafka_sources()
         self.tests = broker_tests((self._sources / "tests" / "test.c").read_text())
         if not (self._sources / "tests" / "test-runner").is_file():
@@ -87,31 +91,40 @@ class Librdkafka:
                 if (number, scenario, part) in done:
                     continue
                 done.add((number, scenario, part))
-                is_user = name in AS_USER
-                where = f"{scenario}-as-user" if is_user else scenario
+                where = scenario + ("-as-user" if name in AS_USER else "-by-tls" if name in BY_TLS else "")
                 if where not in servers:
-                    options = ["--partitions", "4", *(["--auto-create-topics"] if scenario == _DEFAULT else [])]
-                    if is_user:
-                        add_stored_user(self._folder / where, _NAME, _PASSWORD)
-                        options += ["--users", "store"]
-                    servers[where] = stack.enter_context(running_gateway(self._folder / where, *options))
+                    servers[where] = stack.enter_context(self._gateway(where, name))
                 wanted = [name]
                 if not part:  # of one number all tests run that have its scenario
                     wanted = [one for one in tests if one[:4] == number and self.tests.get(one) == scenario]
-                found = self._run(number, scenario, servers[where], wanted, is_user=is_user)
+                found = self._run(number, scenario, servers[where], wanted)
                 again = [one.test for one in found if one.state != expectations.expected(one.test)]
                 if again:  # its time may have been too short on a busy machine
-                    second = self._run(number, scenario, servers[where], again, is_user=is_user)
+                    second = self._run(number, scenario, servers[where], again)
                     found = [one for one in found if one.test not in again] + second
                 yield from found
 
-    def _run(self, number: str, scenario: str, servers: str, wanted: Sequence[str], *, is_user: bool) -> list[Outcome]:
+    def _gateway(self, where: str, name: str) -> AbstractContextManager[str]:
+        """A gateway for a test, and those like it."""
+        is_default = self.tests[name.partition("/")[0]] == _DEFAULT
+        options = ["--partitions", "4", *(["--auto-create-topics"] if is_default else [])]
+        if name in AS_USER:
+            add_stored_user(self._folder / where, _NAME, _PASSWORD)
+            options += ["--users", "store"]
+        if name in BY_TLS:
+            self._certificates = made_certificates(self._folder / "certificates")
+            options += self._certificates.gateway_options
+        return running_gateway(self._folder / where, *options)
+
+    def _run(self, number: str, scenario: str, servers: str, wanted: Sequence[str]) -> list[Outcome]:
         settings, report = self._folder / "test.conf", self._folder / f"{number}-{scenario}.json"
-        more = _SASL if is_user else ""
+        certificates = self._certificates if wanted[0] in BY_TLS else None
+        more = _SASL if wanted[0] in AS_USER else "" if certificates is None else certificates.client_settings
         settings.write_text(f"bootstrap.servers={servers}\ntest.timeout.multiplier=2\n{more}")
         report.unlink(missing_ok=True)
         environment = {
             **os.environ,
+            **({} if certificates is None else certificates.environment),
             "LD_LIBRARY_PATH": f"{self._sources / 'src'}:{self._sources / 'src-cpp'}",
             "RDKAFKA_TEST_CONF": str(settings),
             "TEST_KAFKA_VERSION": _VERSION,

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
+from proof.compat.certificates import made_certificates
 from proof.compat.franz_go import outcomes_in
-from proof.compat.librdkafka import AS_USER, broker_tests, failure_in
+from proof.compat.librdkafka import AS_USER, BY_TLS, broker_tests, failure_in
 from proof.compat.outcomes import Expectations, Outcome, differences, load_expectations, summary
+from sparklog.gateway.server import tls_context
 
 SOURCE = """
 struct test tests[] = {
@@ -91,6 +96,18 @@ def test_parts_stand_for_their_test():
 @pytest.mark.parametrize("suite", ["librdkafka", "franz-go", "kafka-tools"])
 def test_the_lists_have_a_reason_for_each_test(suite):
     load_expectations(suite)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made by openssl")
+def test_certificates_are_there_in_all_forms_and_the_gateway_takes_its_own(tmp_path):
+    made = made_certificates(tmp_path / "certificates")
+    options = dict(zip(made.gateway_options[::2], made.gateway_options[1::2], strict=True))
+    tls_context(options["--tls-cert"], options["--tls-key"], options["--tls-client-ca"])
+    files = [file for name, file in made.environment.items() if name != "SSL_password"]
+    assert len(files) == 8
+    assert all(Path(file).stat().st_size for file in files)
+    lists = load_expectations("librdkafka")
+    assert BY_TLS.isdisjoint([*lists.left_out, *lists.known_failures, *lists.skipped])
 
 
 def test_tests_that_need_a_user_are_in_the_list_and_are_run():

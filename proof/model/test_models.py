@@ -63,7 +63,7 @@ def test_nothing_goes_wrong_with_all_rules_on(world: World) -> None:
 @pytest.mark.timeout(300 * len(DEEP))
 def test_nothing_goes_wrong_however_much_happens() -> None:
     """One test, so that no two processes hold so many states at once."""
-    for world in each_nth(DEEP, 8):  # deeper by `python -m proof.model --deep`
+    for world in each_nth(DEEP, 16):  # deeper by `python -m proof.model --deep`
         print(world.name)
         assert_nothing_goes_wrong(world)
 

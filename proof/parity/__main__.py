@@ -10,7 +10,7 @@ import argparse
 import traceback
 from contextlib import nullcontext
 
-from benchmarks.kafka_broker import Broker, running_broker
+from benchmarks.kafka_broker import BRIEF_JVM_OPTIONS, Broker, running_broker
 from proof.parity.gateway_player import play_through_gateway
 from proof.parity.kafka_player import Played, play_on_kafka
 from proof.parity.playing import play, with_seen
@@ -27,7 +27,7 @@ def main() -> None:
     if options.broker:
         bootstrap, _, pid = options.broker.partition(",")
         known = Broker(bootstrap, int(pid))
-    with nullcontext(known) if known else running_broker() as broker:
+    with nullcontext(known) if known else running_broker(jvm_options=BRIEF_JVM_OPTIONS) as broker:
         files = {path: parse(path.read_text(), path.name) for path in sorted(FOLDER.glob("*.txt"))}
         wanted = [one for path in files for one in files[path] if options.words in f"{path.stem}: {one.title}"]
         played = play_on_kafka(broker, wanted)

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from benchmarks.kafka_broker import Broker, BrokerUnavailableError, running_broker
+from benchmarks.kafka_broker import BRIEF_JVM_OPTIONS, Broker, BrokerUnavailableError, running_broker
 from proof.parity.lacking import is_owed
 
 
@@ -19,7 +19,7 @@ def broker() -> Iterator[Broker]:
     if find_spec("confluent_kafka") is None:
         _unavailable("confluent-kafka isn't installed: pip install 'sparklog[bench]'")
     try:
-        with running_broker() as broker:
+        with running_broker(jvm_options=BRIEF_JVM_OPTIONS) as broker:
             yield broker
     except BrokerUnavailableError as error:
         _unavailable(str(error))

@@ -12,6 +12,7 @@ from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
 from sparklog.testing.faulty_store import Fault, FaultKind, FaultyStore
 from sparklog.testing.scheduler import Scheduler
+from tests.depth import by_depth
 from tests.support import T0_MS, a_log, a_topic, append, contents, inline_checkpoints, no_checkpoints, wrong_totals
 
 WRITERS = ("a", "b", "c")
@@ -61,13 +62,13 @@ def run_writers(seed: int, *, fault_chance: float, checkpoints: bool) -> None:
     assert wrong_totals(a_log(memory, clock)) == []
 
 
-@settings(max_examples=25)
+@settings(max_examples=by_depth(gate=12, nightly=25))
 @given(seed=st.integers(0, 2**32 - 1))
 def test_any_interleaving_gives_dense_offsets_and_keeps_each_writers_order(seed: int) -> None:
     run_writers(seed, fault_chance=0, checkpoints=False)
 
 
-@settings(max_examples=25)
+@settings(max_examples=by_depth(gate=12, nightly=25))
 @given(seed=st.integers(0, 2**32 - 1))
 def test_so_does_any_interleaving_in_which_the_store_loses_answers_and_refuses_calls(seed: int) -> None:
     run_writers(seed, fault_chance=0.08, checkpoints=False)

@@ -28,10 +28,10 @@ FIRST_FOUND = {
     "a_merged_file_lacks_its_last_record": 51,
     "a_new_owner_begins_anew": 13,
     "a_new_owner_begins_one_too_late": 6,
-    "a_new_owner_goes_on_before_the_records": 191,
-    "a_producer_is_fenced_by_an_abort": 59,
+    "a_new_owner_goes_on_before_the_records": 243,
+    "a_producer_is_fenced_by_an_abort": 341,
     "a_shared_look_skips_an_entry": SHARING_SEEDS + 20,
-    "an_entry_carries_another_file": 4,
+    "an_entry_carries_another_file": 16,
     "announced_uploads_overtake_ordinary_ones": SHARING_SEEDS + 81,
     "compaction_drops_the_newest": 17,
     "decisions_are_not_flushed": 3873,
@@ -39,14 +39,14 @@ FIRST_FOUND = {
     "nobody_flushes_what_others_left": 34,
     "nobody_looks_at_claims": GROUP_SEEDS,
     "nobody_minds_its_own_silence": GROUP_SEEDS + 4,
-    "nobody_takes_what_was_released": GROUP_SEEDS + 13,
+    "nobody_takes_what_was_released": GROUP_SEEDS + 15,
     "offsets_count_before_the_records": 659,
-    "offsets_before_are_not_flushed": 219,
-    "own_entry_is_not_known_again": 187,
+    "offsets_before_are_not_flushed": 273,
+    "own_entry_is_not_known_again": 231,
     "pending_offsets_are_forgotten": 28,
-    "recovery_skips_a_topic": 6,
+    "recovery_skips_a_topic": 28,
     "refusals_are_believed": 1222,
-    "settled_numbers_are_forgotten": SHARING_SEEDS + 3,
+    "settled_numbers_are_forgotten": SHARING_SEEDS + 17,
     "stamps_are_not_compared": GROUP_SEEDS + 11,
     "stamps_are_not_compared_in_transactions": 394,
     "stamps_count_before_the_application_knows": GROUP_SEEDS + 6,
@@ -54,12 +54,12 @@ FIRST_FOUND = {
     "transactions_are_published_again": 27,
     "trust_never_ends": 49,
     "unknown_is_told_as_failed": 186,
-    "uploads_are_handed_over_as_they_end": 93,
-    "what_is_given_up_counts_as_withdrawn": SHARING_SEEDS + 1,
+    "uploads_are_handed_over_as_they_end": 130,
+    "what_is_given_up_counts_as_withdrawn": SHARING_SEEDS + 5,
     "who_waits_for_a_turn_decides_no_more": SHARING_SEEDS,
     "whoever_is_slow_is_timed_out": 3,
     "whoever_lost_a_race_counts_its_files_twice": 7,
-    "whoever_opened_late_takes_what_it_lists": SHARING_SEEDS + 3,
+    "whoever_opened_late_takes_what_it_lists": SHARING_SEEDS + 17,
     "whoever_takes_a_partition_has_it": GROUP_SEEDS + 20,
 }
 """The first of all seeds that finds a planted fault, as the worlds are today: of all, of all group worlds, or of all
@@ -76,15 +76,15 @@ GROUPS_COVERED = {
 """What a group world is to meet at least, on average: a fifth of what it meets today, but for those that settle."""
 FEW = 20
 """Seeds that the quick test plays."""
-FIXED = by_depth(gate=range(120, 270), nightly=range(FEW, FEW + 1_000))
-"""Seeds that every run plays: these 150 meet each trouble twice as often as they must. ``make proof`` plays 2,000."""
-FRESH = by_depth(gate=30, nightly=1_000)
+FIXED = by_depth(gate=range(120, 180), nightly=range(FEW, FEW + 1_000))
+"""Seeds that every run plays: these 60 meet each trouble as often as all must. ``make proof`` plays 2,000."""
+FRESH = by_depth(gate=20, nightly=1_000)
 """Seeds that, most likely, nobody has played before. The summary of the run says which."""
-FIXED_GROUPS = by_depth(gate=25, nightly=200)
-FRESH_GROUPS = by_depth(gate=20, nightly=200)
+FIXED_GROUPS = by_depth(gate=15, nightly=200)
+FRESH_GROUPS = by_depth(gate=5, nightly=200)
 """Seeds of group worlds, as above."""
-FIXED_SHARING = by_depth(gate=50, nightly=1_000)
-FRESH_SHARING = by_depth(gate=20, nightly=1_000)
+FIXED_SHARING = by_depth(gate=25, nightly=1_000)
+FRESH_SHARING = by_depth(gate=10, nightly=1_000)
 """Seeds of worlds that share, as above."""
 
 
@@ -119,12 +119,12 @@ def test_a_few_seeds_keep_every_promise(player):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1_200)
-def test_many_seeds_keep_every_promise_and_meet_every_trouble(record_property):
+@pytest.mark.timeout(3_600)
+def test_many_seeds_keep_every_promise_and_meet_every_trouble(player, record_property):
     first = random.SystemRandom().randrange(1_000_000, 1_000_000_000)
     seeds = [*FIXED, *range(first, first + FRESH)]
     record_property(SUMMARY_LINE, f"simulated seeds {FIXED[0]}..{FIXED[-1]} and {first}..{seeds[-1]}")
-    played = list(play_many(seeds, processes=2))
+    played = list(player.map(play, seeds))
     assert violations(played) == {}
     assert uncovered(sum((one.counts for one in played), Counter[str]()), seeds=len(seeds)) == []
 
@@ -176,8 +176,9 @@ def test_no_seeds_at_all_and_what_befell_too_few_of_them_are_failures():
     assert [one.partition(" (")[0] for one in uncovered(met)] == ["nights", "empty worlds"]
 
 
-def test_a_seed_plays_the_same_each_time():
-    [first], [second] = ([*play_many([5], processes=1, is_traced=True)] for _ in range(2))
+def test_a_seed_plays_the_same_each_time(player):
+    first = player.submit(play, 5, is_traced=True).result()
+    [second] = play_many([5], processes=1, is_traced=True)  # in a process that has played nothing
     assert first.trace == second.trace
     assert first.counts == second.counts
     assert len(first.trace) > 100
@@ -186,11 +187,15 @@ def test_a_seed_plays_the_same_each_time():
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("planted", sorted(PLANTED))
-def test_a_planted_fault_is_found_within_2000_seeds(planted, player):
+def test_a_planted_fault_is_found_within_2000_seeds(planted, player, record_property):
     """Of those from the first on that finds it today. The rarest is found by one world of some hundreds."""
     first = FIRST_FOUND[planted]
-    played = (player.submit(play, seed, planted=planted).result() for seed in range(first, first + 2_000))
-    assert any(PLANTED[planted].is_found(one.violations) for one in played)
+    seeds = range(first, first + 2_000)
+    played = (player.submit(play, seed, planted=planted).result() for seed in seeds)
+    found = next((one.seed for one in played if PLANTED[planted].is_found(one.violations)), None)
+    assert found is not None
+    if found > first:  # worlds changed: the gate plays so many more, each of them in vain
+        record_property(SUMMARY_LINE, f"seed {first} finds {planted} no more, {found} does: note it in FIRST_FOUND")
 
 
 def test_a_world_that_breaks_down_is_not_a_fault_found():

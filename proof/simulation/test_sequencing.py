@@ -23,6 +23,7 @@ from sparklog.storage import CreateResult, MemoryStore, ObjectStore
 from sparklog.testing import ManualClock, SimulatedCrash, WrappedStore
 from sparklog.testing.faulty_store import Fault, FaultKind, FaultyStore
 from sparklog.testing.scheduler import Scheduler
+from tests.depth import by_depth
 from tests.support import (
     T0_MS,
     a_log,
@@ -203,13 +204,13 @@ def test_of_many_clients_one_copies_a_file_and_another_if_the_first_dies(seed: i
     assert 1 <= copies <= 2 + deaths
 
 
-@settings(max_examples=10)
+@settings(max_examples=by_depth(gate=5, nightly=10))
 @given(seed=st.integers(0, 2**32 - 1))
 def test_any_interleaving_gives_every_record_once_in_its_files_order(seed: int) -> None:
     run(seed, fault_chance=0, deletes=False)
 
 
-@settings(max_examples=10)
+@settings(max_examples=by_depth(gate=5, nightly=10))
 @given(seed=st.integers(0, 2**32 - 1))
 def test_so_it_does_where_the_store_loses_answers_and_users_delete_files(seed: int) -> None:
     run(seed, fault_chance=0.05, deletes=True)

@@ -23,7 +23,7 @@ from sparklog.storage import entry_log
 from tests.depth import by_depth
 from tests.support import SUMMARY_LINE
 
-FIXED, FRESH = by_depth(gate=16, nightly=600), by_depth(gate=8, nightly=600)
+FIXED, FRESH = by_depth(gate=8, nightly=600), by_depth(gate=5, nightly=600)
 MOST_SEEDS = 60
 FIRST_FOUND = {
     "deliveries_are_not_counted": 0,

@@ -117,7 +117,7 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
         return described(self._cluster(), None if topics is None else checked_names(topics))
 
     def delete_topics(self, topics: Iterable[str], *, timeout_ms: float | None = None) -> None:
-        """Delete topics. Readers and writers of them fail from now on; the files go when the topic is purged.
+        """Delete topics. Their readers and writers fail from now on; vacuum deletes their files later.
 
         Raises ``UnknownTopicOrPartitionError``.
         """
@@ -131,7 +131,7 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
         timeout_ms: float | None = None,
         validate_only: bool = False,
     ) -> dict[str, TopicDescription]:
-        """Let topics grow to a total number of partitions each. Keys go to other partitions afterwards, as in Kafka.
+        """Raise the number of partitions of topics to the given totals. Keys go to other partitions then, as in Kafka.
 
         Raises:
             InvalidPartitionsError: not more than there are now.
@@ -185,7 +185,7 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
         return topic_changes.delete_records_before(cluster, records_to_delete, timeout_ms=bound_ms)
 
     def sequence(self, topic: str, *, timeout_ms: float | None = None) -> SequencingResult:
-        """Give offsets to what other Delta writers added to a topic without: only then readers see it.
+        """Assign offsets to rows that other Delta writers added without them: only then readers see these rows.
 
         This call isn't needed: consumers and producers of the topic that detect such files do the same, soon
         afterwards. It shows when it is done, or why it isn't: a file that can't be sequenced
@@ -216,11 +216,11 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
         return partition_offsets(self._connection, asked)
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Log start offsets."""
+        """The log start offset of each partition: records below it have been removed."""
         return self._offsets(partitions, EARLIEST)
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Log end offsets: the next to be given."""
+        """The log end offset of each partition: that of the next record to be appended."""
         return self._offsets(partitions, LATEST)
 
     def list_groups(self) -> list[str]:
@@ -242,7 +242,7 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
     def describe_groups(self, groups: Iterable[str] | None = None) -> list[GroupDescription]:
         """Groups as of now, in the order of their names as given; all of them for None.
 
-        A name that no group has is no error: its state is ``Dead``, as in Kafka. Who lives is judged by the store's
+        A name that no group has is no error: its state is ``Dead``, as in Kafka. Who is alive is judged by the store's
         clock, from outside: a member that died counts until its session has ended. One that can't be understood is
         ``Unknown``, and has an ``error``.
 
@@ -255,10 +255,10 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
     def list_group_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The committed offsets of a group, sorted by partition; a partition without a commit isn't there.
+        """The committed offsets of a group, sorted by partition; a partition without a commit isn't in the result.
 
         Offsets of a topic that was deleted since aren't returned, nor as those of a topic that was created anew.
-        A group that isn't there has committed nothing.
+        A group that doesn't exist has committed nothing.
 
         Args:
             partitions: whose offsets to return; all by default.
@@ -292,7 +292,7 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
         dry_run: bool = False,
         timeout_ms: float | None = None,
     ) -> list[OffsetReset]:
-        """Set where a group without members goes on. What would be outside of a log is moved to its nearer end.
+        """Set the offsets at which a group without members continues. One outside of a log is moved to its nearer end.
 
         Args:
             to: ``ResetTo("earliest")``, ``ResetTo("shift", -10)``, …, or an offset for each partition.
@@ -318,7 +318,7 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
     ) -> None:
         """Forget what a group has committed for partitions, all or none.
 
-        Where nothing is committed it is no error. A group that has no members may be left with nothing.
+        A partition without a committed offset is no error. A group without members may be left without offsets.
 
         Raises:
             GroupIdNotFoundError: there is no such group.
@@ -344,15 +344,15 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
         each(names, lambda group, _: administration.delete_group(cluster, group, deciding, timeout_ms=bound_ms))
 
     def remove_group_members(self, group: str, members: Iterable[str]) -> list[str]:
-        """Put members out of a group, so that the others have their partitions at once; returns their member ids.
+        """Remove members from a group, so that the others get their partitions at once; returns their member ids.
 
-        Meant for static members that were closed for good, and would otherwise stay until their sessions end. One
+        For static members that were closed for good, and would otherwise stay until their sessions end. One
         that still runs joins again.
 
         Args:
             members: member ids, or instance ids of static members.
         Raises:
-            UnknownMemberIdError: the group has no such member; none is put out.
+            UnknownMemberIdError: the group has no such member; none is removed.
         Source: Kafka ``Admin.removeMembersFromConsumerGroup``.
         """
         return administration.remove_members(self._cluster(), check_group(group), listed(members))

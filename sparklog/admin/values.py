@@ -21,13 +21,13 @@ DEFAULT_PARTITION_COUNT = 1
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to be created."""
+    """A topic to be created: its name, 1 to 10,000 partitions, and Kafka's topic settings by name."""
 
     name: str
     num_partitions: int = DEFAULT_PARTITION_COUNT
     """1 to 10,000; -1 for the default, which is 1."""
     replication_factor: int = -1
-    """Accepted, and without meaning here: how often data is kept, the store decides."""
+    """Accepted and ignored: the store decides how many copies of the data exist."""
     replica_assignments: Mapping[int, Sequence[int]] | None = None
     """By partition. Only its number of partitions counts: there are no brokers."""
     configs: Mapping[str, object] | None = None
@@ -73,12 +73,12 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """The number of partitions that a topic shall have."""
+    """The number of partitions that a topic shall have in total, those that exist now included."""
 
     total_count: int
     """The wanted number of partitions, those that exist now included."""
     new_assignments: Sequence[Sequence[int]] | None = None
-    """Accepted, and without meaning here: there are no brokers."""
+    """Accepted and ignored: there are no brokers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

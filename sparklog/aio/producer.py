@@ -180,7 +180,7 @@ class Producer:
 
     async def commit_transaction(self) -> None:
         """Commit; see :meth:`sparklog.Producer.commit_transaction`. Who is cancelled doesn't know the outcome: the
-        commit goes on, and the next call of this waits for it and tells."""
+        commit goes on, and the next call of this waits for it and returns its outcome."""
         await self._resumable("commit_transaction", self._started().commit_transaction)
 
     async def abort_transaction(self) -> None:

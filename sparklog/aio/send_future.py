@@ -115,8 +115,8 @@ class SendFuture(Generic[T]):
         try:
             context.run(callback, self)
         except Exception as error:
-            told = {"message": f"a callback of a send raised: {callback!r}", "exception": error, "future": self}
-            asyncio.get_running_loop().call_exception_handler(told)
+            report = {"message": f"a callback of a send raised: {callback!r}", "exception": error, "future": self}
+            asyncio.get_running_loop().call_exception_handler(report)
 
     def _outcome(self) -> Outcome | None:
         batch = self._batch

@@ -25,7 +25,9 @@ FAILED = 1
     shell_complete=complete_topics,
     help="Only these topics, without transactions and groups. By default all of the cluster.",
 )
-@click.option("--deep/--fast", default=False, help="Read all live data files, too. By default only what tells of them.")
+@click.option(
+    "--deep/--fast", default=False, help="Read all live data files, too. By default only what describes them."
+)
 @click.option("--repair", is_flag=True, help="Mend what is safe to mend, then check again.")
 @click.option("--json", "json_", is_flag=True, help="Print a JSON object.")
 @connection_options()

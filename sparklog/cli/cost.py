@@ -53,7 +53,7 @@ def cost(
     json_: bool,
     **workload: Any,
 ) -> None:
-    """Count the requests of a topic's clients, and tell what they cost on an object store.
+    """Count the requests of a topic's clients, and estimate what they cost on an object store.
 
     No cluster is asked: a producer and a consumer are rehearsed in memory, on simulated time, and their requests
     counted. The default prices are those of S3 Standard in us-east-1. What is stored, what leaves the region,

@@ -59,7 +59,7 @@ _SHARD = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
 def exporter(
     ctx: click.Context, listen: str, interval: float, shard: str, orphans_every: float | None, once: bool
 ) -> None:
-    """Tell Prometheus of topics, groups, transactions and maintenance.
+    """Serve figures of topics, groups, transactions and maintenance to Prometheus.
 
     Answers /metrics, under the names of kafka_exporter and names of its own that begin with sparklog_; and /healthz and
     /readyz. It looks at the cluster by itself, and answers from what it saw last: a scrape never waits for the store.

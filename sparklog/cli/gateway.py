@@ -43,7 +43,9 @@ def _file_or_store(ctx: click.Context, parameter: click.Parameter, value: str | 
 @click.command()
 @click.option("--listen", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT", help="Port 0: a free one.")
 @click.option(
-    "--advertise", metavar="HOST:PORT", help="What clients are told. [default: the address by which they came]"
+    "--advertise",
+    metavar="HOST:PORT",
+    help="The address that clients are given. [default: the address by which they came]",
 )
 @click.option(
     "--zone",

@@ -84,7 +84,7 @@ def _checked(uri: str, options: dict[str, Any] | None, *, writes: bool, timeout_
     def check() -> list[HealthCheck]:
         store = open_store(uri, options)
         try:
-            store.read(CLUSTER_FILE)  # without the repetitions of a cluster, so that there is a reason to tell
+            store.read(CLUSTER_FILE)  # without the repetitions of a cluster, so that there is a reason to report
         except StoreError as error:
             seen.append(error)
         return check_health(open_cluster(store, create=False), writes=writes)

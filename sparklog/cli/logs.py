@@ -71,7 +71,7 @@ def logging_to_stderr(level: str, format: str) -> Iterator[None]:
 
 
 def announce(text: str, level: int = logging.INFO) -> None:
-    """Tell whoever started a command, at any level of its log: a bare line on standard error, where the log isn't
+    """Inform whoever started a command, at any level of its log: a bare line on standard error, where the log isn't
     JSON; else an entry of it.
 
     Args:

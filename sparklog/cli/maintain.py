@@ -45,7 +45,7 @@ FAILED, TRY_AGAIN = 1, 75
     is_flag=True,
     help="Look at every topic, also where nothing has happened since the last run, and search its folder.",
 )
-@click.option("--dry-run", is_flag=True, help="Tell what would be done as of now, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Report what would be done as of now, and change nothing.")
 @click.option("--json", "json_", is_flag=True, help="Print a JSON object.")
 @connection_options()
 @click.pass_context

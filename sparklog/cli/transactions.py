@@ -73,8 +73,8 @@ def describe(ctx: click.Context, ids: tuple[str, ...], json_: bool) -> None:
 def abort(ctx: click.Context, id_: str) -> None:
     """Abort the transaction of an id: none that is open now can be committed any more.
 
-    Its producer is told so, and stays usable. One that is committed already is refused: `sparklog transactions recover`
-    makes it visible everywhere.
+    Its producer gets an error that says so, and stays usable. One that is committed already is refused: `sparklog
+    transactions recover` makes it visible everywhere.
     """
     admin_of(ctx).abort_transaction(id_)
 

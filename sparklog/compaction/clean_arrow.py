@@ -196,7 +196,7 @@ class _Judged:
         return np.diff(np.append(np.searchsorted(offsets, self._firsts), len(offsets)))
 
     def check(self, log: DeltaLog, group: FileRange) -> None:
-        """Raise ``CorruptRecordError`` where a file doesn't hold as many records as the log tells: then it isn't
+        """Raise ``CorruptRecordError`` where a file doesn't hold as many records as the log states: then it isn't
         certain which records go."""
         if [unit.record_count for unit in self._units] != self._found.tolist() or self.counts.records != sum(
             self._sizes

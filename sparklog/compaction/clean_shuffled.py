@@ -5,7 +5,7 @@ key, which is where its latest record lies; and :func:`clean_group` writes one g
 Both need the memory of one group, and know nothing of who shuffles.
 
 A position is a long: the number of the group of files, the record's place in it, and whether it is a tombstone. So the
-greater is the later, and a shift tells the group.
+greater is the later, and a shift yields the group.
 
 Unlike :func:`~sparklog.compaction.clean_arrow.clean_with_arrow` this looks at all keys, not only at those of dirty
 records; as what is clean holds each key once, the records that stay are the same.
@@ -181,7 +181,7 @@ def _rewrite(
 
 
 def _are_among(offsets: Offsets, kept: Offsets) -> npt.NDArray[np.bool_]:
-    """Tell which of some ascending offsets are among others, which ascend, too, and are many more."""
+    """Mask of the ascending offsets that are among others, which ascend, too, and are many more."""
     if not len(offsets):
         return np.empty(0, np.bool_)
     first, end = np.searchsorted(kept, [offsets[0], offsets[-1] + 1])

@@ -2,8 +2,8 @@
 run can pass such a topic over for three requests, however large it is.
 
 A note says that nothing is due as long as a certain entry is the newest of the topic's log, and up to when. It is a
-hint. A run that uses it first reads that the entry is still the newest (rule L1, trust); what would be due by time
-alone, the note tells; and no note holds for longer than a day. So a note that is lost, torn, or overwritten by another
+hint. A run that uses it first reads that the entry is still the newest (rule L1, trust); what becomes due by time
+alone is in the note; and no note holds for longer than a day. So a note that is lost, torn, or overwritten by another
 run costs a look at the topic, and nothing else.
 """
 

@@ -40,7 +40,7 @@ class LatestOffsets:
             self._settle()
 
     def exceeds(self, size_bytes: int) -> bool:
-        """Do the keys and their offsets take more than so much memory? A quarter more is let pass: to tell exactly
+        """Do the keys and their offsets take more than so much memory? A quarter more is permitted: to count exactly
         costs as much as there are keys."""
         waiting_bytes = sum(int(table.nbytes) for table in self._waiting)
         if self._size_bytes() + waiting_bytes > size_bytes + size_bytes // 4:

@@ -338,7 +338,7 @@ DESCRIPTION: Mapping[str, Any] = {
             errors=(400, 404, 503),
         ),
         "/api/topics/{topic}/records": _get(
-            "Records, an object a line as they are found; the last line, `search`, tells how far it came",
+            "Records, an object a line as they are found; the last line, `search`, says how far it came",
             _TOPIC,
             *(_query(name, schema, text) for name, (schema, text) in _SEARCH.items()),
             answer=_RECORD_LINE,

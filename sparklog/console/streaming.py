@@ -43,7 +43,7 @@ class StreamedResponse(Response):
 
     The status is sent with the first part: what the job raises before is raised, and answered as any error. What it
     raises later ends the answer before its end, which clients notice, and is logged by its kind alone: its text may
-    tell what records hold.
+    reveal what records hold.
     """
 
     def __init__(

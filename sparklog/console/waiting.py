@@ -70,7 +70,7 @@ CURRENT: ContextVar[Waiting | None] = ContextVar("waiting", default=None)
 
 
 def read_files() -> None:
-    """Tell whoever waits for this answer that files are read from here on, for as long as it takes.
+    """Announce to whoever waits for this answer that files are read from here on, for as long as it takes.
 
     The store has just answered; these requests aren't counted, and nobody knows whether they are answered.
     """

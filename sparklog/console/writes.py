@@ -158,8 +158,8 @@ class Writes:
         user = user_of(request)
         _LOGGER.info("%r recovered transactions: %d looked at", user, len(found), extra=about(user=user))
         failed = [one for one in found if one.error is not None]
-        told = "; ".join(f"{one.transactional_id}: {in_one_line(one.error)}" for one in failed if one.error)
-        return "Transactions recovered", f"{len(found)} looked at, {len(failed)} failed. {told}", "/"
+        reasons = "; ".join(f"{one.transactional_id}: {in_one_line(one.error)}" for one in failed if one.error)
+        return "Transactions recovered", f"{len(found)} looked at, {len(failed)} failed. {reasons}", "/"
 
 
 async def _form(request: Request) -> dict[str, str] | Response:

@@ -22,7 +22,7 @@ from sparklog.log import TopicFollower
 from sparklog.logs import about
 from sparklog.model import OffsetAndTimestamp
 
-__all__ = ["TimestampSearch", "begin_at", "first_records", "set_fetch_offset"]
+__all__ = ["TimestampSearch", "begin_at", "first_records", "is_out_of_range", "set_fetch_offset"]
 
 _LOGGER = logging.getLogger("sparklog.consumer")
 
@@ -62,7 +62,7 @@ def set_fetch_offset(
         assignment.begin_anew(state, policy if policy.kind == "none" else EARLIEST)
     state.topic_id = view.topic_id
     start, end = view.log_start_offsets[partition.partition], view.log_end_offsets[partition.partition]
-    if state.fetch_offset is not None and _is_out_of_range(state, start, end, view):
+    if is_out_of_range(state, view):
         message = f"offset {state.fetch_offset} of {partition.topic}-{partition.partition} is out of range"
         message += f": log start {start}, log end {end}"
         if policy.kind == "none":
@@ -74,11 +74,14 @@ def set_fetch_offset(
     return None if state.fetch_offset is not None else _begin(assignment, state, start, end, view)
 
 
-def _is_out_of_range(state: PartitionState, start: int, end: int, view: TopicView) -> bool:
+def is_out_of_range(state: PartitionState, view: TopicView) -> bool:
     """Is the offset to fetch next outside of the log? Chunks fetched before the log start rose are returned first."""
-    if state.fetch_offset is None or state.chunks or state.error is not None:
+    number = state.partition.partition
+    if state.fetch_offset is None or state.chunks or state.error is not None or number >= view.partition_count:
         return False
-    return state.fetch_offset < start or (view.caught_up and state.fetch_offset > end)
+    if state.fetch_offset < view.log_start_offsets[number]:
+        return True
+    return view.caught_up and state.fetch_offset > view.log_end_offsets[number]
 
 
 def _begin(

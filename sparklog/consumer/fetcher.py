@@ -119,7 +119,7 @@ class Fetcher:
                 with fetch_state.lock:
                     requests = self._read_requests()
             return self._read(requests) or (found and not requests)
-        except Exception:
+        except BaseException:
             with fetch_state.lock:
                 fetch_state.is_update_requested = True  # what was wanted still is
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparklog.clock import Clock
 from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.fetcher import Fetcher
-from sparklog.workers import Worker
+from sparklog.workers import Worker, error_for_another_thread
 
 __all__ = ["FetcherThread"]
 
@@ -21,17 +21,34 @@ class FetcherThread:
         self._fetch_state = fetch_state
         self._clock = clock
         self._worker = Worker("fetcher", self._run)
+        self.is_running = False
+        """Was it started, and not ended by what is no ``Exception``, or by a defect?"""
 
     def start(self) -> None:
-        """Begin, once."""
-        self._worker.start()
+        """Begin, or begin anew, unless it is running. Raises ``RuntimeError`` where no thread can be started."""
+        if not self.is_running:
+            worker = Worker("fetcher", self._run)
+            self.is_running = True
+            try:
+                worker.start()
+            except BaseException:
+                self.is_running = False
+                raise
+            self._worker = worker
 
     def join(self, timeout_s: float) -> bool:
         """Wait until the thread has ended after it was stopped. True: it has."""
         return self._worker.join(timeout_s)
 
     def _run(self) -> None:
-        self._do_rounds()
+        try:
+            self._do_rounds()
+        except BaseException as error:  # a library's panic, say: a poll raises it, none waits for records in vain
+            with self._fetch_state.lock:
+                self._fetch_state.errors[""] = error_for_another_thread(error)
+                self._fetch_state.notify()
+                self.is_running = False
+            return
         self._fetcher.close()
 
     def _do_rounds(self) -> None:

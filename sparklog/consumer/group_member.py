@@ -67,7 +67,7 @@ class GroupMember:
     def polled(self) -> None:
         """Note that the application polls, which shows that it lives; where topics are subscribed."""
         if self.is_subscribed:
-            if self._heartbeat is None:
+            if self._heartbeat is None or not self._heartbeat.is_running:
                 uninterrupted(self._start_heartbeats)
             self.membership.polled()
 
@@ -101,9 +101,8 @@ class GroupMember:
         with self._starting:
             if self._heartbeat is None:
                 self._rounds = HeartbeatRounds(self._cluster, self.membership, self._take)
-                heartbeat = HeartbeatThread(self._rounds, self.membership, on_heartbeat=self._on_heartbeat)
-                heartbeat.start()
-                self._heartbeat = heartbeat
+                self._heartbeat = HeartbeatThread(self._rounds, self.membership, on_heartbeat=self._on_heartbeat)
+            self._heartbeat.start()
 
     def _replace_membership(self) -> None:
         """Give whoever subscribes again a membership of their own: the round that hangs goes on with the old one."""

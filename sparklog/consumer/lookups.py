@@ -14,7 +14,7 @@ from sparklog.log.state import open_state
 from sparklog.model import OffsetAndTimestamp, TopicPartition
 from sparklog.parallel import parallel_map
 from sparklog.storage.position import Position
-from sparklog.workers import Worker
+from sparklog.workers import Worker, error_for_another_thread
 
 __all__ = ["Lookup", "Lookups"]
 
@@ -160,6 +160,6 @@ class Lookup(Generic[T]):
     def _run(self) -> None:
         try:
             self._answer.append(self._question())
-        except Exception as error:
-            self._error = error
+        except BaseException as error:
+            self._error = error_for_another_thread(error)
         self._ended()

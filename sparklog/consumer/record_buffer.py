@@ -11,6 +11,7 @@ import pyarrow as pa
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
 from sparklog.consumer.assignment import HANDED_OVER, Chunk, Handover, PartitionState
+from sparklog.consumer.fetch_positions import is_out_of_range
 from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.metrics import ConsumerMetrics
 from sparklog.consumer.records import RecordMaker
@@ -195,6 +196,9 @@ class RecordBuffer:
                 fetch_state.assignment.take(state, count, handover)
                 fetch_state.notify_room()
             view = fetch_state.views.get(state.partition.topic)
+            # The log start rose meanwhile, and nothing new need ever come by which the fetcher would reset the offset.
+            if view is not None and is_out_of_range(state, view):
+                fetch_state.request_update()
         if count == 0 or view is None or state.partition.partition >= view.partition_count:
             return True
         size_bytes = chunk.size_bytes * count // max(1, chunk.row_count)

@@ -428,17 +428,15 @@ class ConsumerRuntime:
         return ended
 
     def _start(self) -> None:
-        if self._thread is None:
+        if self._thread is None or not self._thread.is_running:
             uninterrupted(self._start_fetcher)
 
     def _start_fetcher(self) -> None:
         with self.fetch_state.lock:
-            if self._thread is not None:
-                return
-            fetcher = Fetcher(self.cluster, self.config, self.fetch_state, self.metrics, self._limits)
-            thread = FetcherThread(fetcher, self.fetch_state, self._clock)
-            thread.start()
-            self._thread = thread
+            if self._thread is None:
+                fetcher = Fetcher(self.cluster, self.config, self.fetch_state, self.metrics, self._limits)
+                self._thread = FetcherThread(fetcher, self.fetch_state, self._clock)
+            self._thread.start()
 
 
 def _abandon(fetch_state: FetchState, guard: SingleThreadGuard, coordinator: Coordinator | None) -> None:

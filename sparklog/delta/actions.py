@@ -258,7 +258,7 @@ def decode_entry(version: int, path: str, data: bytes) -> Entry:
         )
     if not isinstance(info, dict) or not isinstance(info.get("token"), str) or info.get("actions") != len(actions):
         raise CorruptLogError(
-            f"corrupt log entry {path}: {len(actions)} actions, its commitInfo tells of {info!r:.200}; is it truncated?"
+            f"corrupt log entry {path}: {len(actions)} actions, its commitInfo states {info!r:.200}; is it truncated?"
         )
     return Entry(version=version, token=info["token"], actions=tuple(actions), commit_info=commit_info, info=info)
 

@@ -41,7 +41,7 @@ ADD = pa.struct(
     ]
 )
 REMOVE = pa.struct([("path", pa.string()), ("deletionTimestamp", pa.int64()), ("dataChange", pa.bool_())])
-"""All that a checkpoint must tell of a removed file. Source: Delta protocol, "Add File and Remove File"."""
+"""All that a checkpoint must state of a removed file. Source: Delta protocol, "Add File and Remove File"."""
 SET_TRANSACTION = pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())])
 METADATA = pa.struct(
     [
@@ -115,7 +115,7 @@ class CheckpointPartFile:
                     found = found.filter(found.is_valid())
                 if len(found):
                     found = _with_fields(found, fields)
-                    found.validate(full=True)  # so that text which is no UTF-8 is told with the name of its file
+                    found.validate(full=True)  # so that the error about text which is no UTF-8 names its file
                     yield found
 
     def rows(self, kind: str, fields: pa.StructType) -> list[dict[str, Any]]:

@@ -240,7 +240,7 @@ def _since(now_ms: int, retention_ms: int | None) -> int | None:
 
 
 def _is_since(times_ms: pa.Array, since_ms: int | None, *, if_null: bool) -> pa.Array:
-    """Tell which of these times are later than one; all of them where nothing is ever forgotten."""
+    """A mask of the times that are later than one; all of them where nothing is ever forgotten."""
     if since_ms is None:
         return pa.repeat(True, len(times_ms))
     return pc.fill_null(pc.greater(times_ms, since_ms), if_null)

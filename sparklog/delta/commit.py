@@ -142,7 +142,7 @@ class CommitTarget(ABC, Generic[S, D]):
         """Go on by the entry that another created after ``state``.
 
         Args:
-            catches_up: :meth:`catch_up` comes next: what the newest entry alone tells needn't be read of this one.
+            catches_up: :meth:`catch_up` comes next: what the newest entry alone states needn't be read from this one.
         Raises:
             PositionLost: load the table.
         """

@@ -2,7 +2,7 @@
 
 Only what Arrow itself writes for columns of texts, numbers and times is understood: data pages of version 1, plain or
 by a dictionary, not compressed or by Snappy. Of anything else, a garbled file among it, :class:`NotFlatError` says so,
-and Arrow tells what is there. Source: parquet-format, "parquet.thrift", "Encodings"; Thrift's compact protocol; Snappy,
+and Arrow reads what is there. Source: parquet-format, "parquet.thrift", "Encodings"; Thrift's compact protocol; Snappy,
 "format_description".
 """
 

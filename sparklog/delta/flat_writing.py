@@ -27,7 +27,7 @@ _KINDS = {
     "timestamp": (_INT64, "q", b"\x25\x14\x4c\x8c\x11\x1c\x2c\x00\x00\x00\x00"),
 }
 """By Delta's names of types: the physical type, numbers as ``struct`` has them, and the part of a schema element that
-tells what is meant: UTF8 and STRING, TIMESTAMP_MICROS and a TIMESTAMP in UTC."""
+says what is meant: UTF8 and STRING, TIMESTAMP_MICROS and a TIMESTAMP in UTC."""
 
 
 def write_flat(columns: Mapping[str, str], values: Sequence[Sequence[Any]]) -> bytes:

@@ -181,8 +181,8 @@ def versions_after(log: DeltaLog, version: int) -> list[int]:
 def look_past(
     log: DeltaLog, version: int, *, checkpoint_version: int
 ) -> tuple[list[int], tuple[int, int | None] | None]:
-    """The versions beyond ``version``, as :func:`versions_after` tells them, and the newest complete checkpoint beyond
-    ``checkpoint_version`` with the time it was written, by the store's time, ms since the epoch; None without one.
+    """The versions beyond ``version``, as :func:`versions_after` returns them, and the newest complete checkpoint
+    beyond ``checkpoint_version`` with the time it was written, by the store's time, ms since the epoch; None if none.
 
     One LIST for each 1,000 objects beyond the lower of the two.
     """

@@ -68,7 +68,7 @@ def version_prefix(table: str, version: int) -> str:
 
 
 def parse_name(name: str) -> int | CheckpointPart | None:
-    """Tell a file of the log folder by its name: an entry (its version), a part of a checkpoint, or something else."""
+    """Classify a file of the log folder by its name: an entry (its version), a part of a checkpoint, or another."""
     if entry := _ENTRY.fullmatch(name):
         return int(entry[1])
     if checkpoint := _CHECKPOINT.fullmatch(name):

@@ -31,9 +31,9 @@ class RemovedFiles:
 def removed_files(log: DeltaLog) -> RemovedFiles:
     """The removed files that the log remembers, and when they were removed.
 
-    The later of what their remover told and of the store's time of its entry, where that is still there: so no clock
-    but the store's decides of what was removed less than ``sparklog.log.retention.ms`` ago. A checkpoint forgets a
-    removal, by its writer's clock, after ``delta.deletedFileRetentionDuration``, 7 days unless the table says
+    The later of the time that their remover recorded and of the store's time of its entry, where that still exists: so
+    no clock but the store's decides about what was removed less than ``sparklog.log.retention.ms`` ago. A checkpoint
+    forgets a removal, by its writer's clock, after ``delta.deletedFileRetentionDuration``, 7 days unless the table says
     otherwise. Files that were added again are among them.
 
     Costs what loading the table costs, a LIST of the log's folder, and a GET for each entry that is left below the

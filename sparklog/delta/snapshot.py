@@ -175,7 +175,7 @@ def load_snapshot(log: DeltaLog, *, is_once: bool = False, version: int | None =
 
     Args:
         is_once: see :func:`open_newest`.
-        version: an older one; None is returned where the log doesn't tell of it (any more).
+        version: an older one; None is returned where the log doesn't contain it (any more).
     Raises:
         CorruptLogError: an entry or the checkpoint can't be read, or an entry is missing; names it.
         UnsupportedVersionError: the table needs a newer Delta reader.
@@ -229,7 +229,7 @@ def check_protocol(table: str, protocol: Protocol, *, write: bool) -> None:
     but the features they list, where we know these.
 
     Raises:
-        UnsupportedVersionError: tells what is asked for.
+        UnsupportedVersionError: names what the table requires.
     """
     _check_version(
         table, "reader", protocol.min_reader_version, READER_VERSION, _LISTING_READER, protocol.reader_features
@@ -319,7 +319,7 @@ def _listed(log: DeltaLog, version: int | None, *, is_once: bool, without: froze
 
 
 def _announce(log: DeltaLog, listing: Listing) -> None:
-    """Tell whoever wants to know how much is to be read."""
+    """Report to whoever wants to know how much is to be read."""
     if log.before_load is not None:
         sizes = (
             sum(one.size_bytes for one in listing.checkpoint_parts),

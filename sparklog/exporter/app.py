@@ -46,7 +46,7 @@ class ExporterApp:
         self._cached = compressed(lines(CLUSTER_METRICS, figures))
 
     def watch(self, watching: Watching) -> None:
-        """Tell of this thread."""
+        """Remember the thread whose state the health check reports."""
         self._watching = watching
 
     def respond(self, path: str, *, accepts_gzip: bool = False) -> Response:

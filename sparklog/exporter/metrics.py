@@ -151,7 +151,7 @@ _BY_PARTITION = ("topic", "partition")
 _BY_GROUP = ("consumergroup",)
 _BY_GROUP_TOPIC = ("consumergroup", "topic")
 _BY_GROUP_PARTITION = ("consumergroup", "topic", "partition")
-_CONSTANT = "Always {}: a store has no brokers and no replicas to be told of."
+_CONSTANT = "Always {}: a store has no brokers and no replicas."
 
 CLUSTER_METRICS: tuple[Metric[ClusterFigures], ...] = (
     Metric("kafka_brokers", _CONSTANT.format(1), (), _one(lambda _: 1)),
@@ -327,7 +327,7 @@ CLUSTER_METRICS: tuple[Metric[ClusterFigures], ...] = (
     ),
     Metric(
         "sparklog_partition_records",
-        "Records in live files, as their statistics tell.",
+        "Records in live files, according to their statistics.",
         _BY_PARTITION,
         _partitions(lambda one: one.record_count),
     ),
@@ -376,7 +376,7 @@ EXPORTER_METRICS: tuple[Metric[WatchStatus], ...] = (
     Metric("sparklog_up", "Did the newest look reach the store?", (), _one(lambda status: int(status.is_up))),
     Metric(
         "sparklog_exporter_look_age_seconds",
-        "How old everything is that is told here of the cluster.",
+        "How old all of these figures of the cluster are.",
         (),
         _one(lambda status: _seconds(status.age_ms)),
     ),

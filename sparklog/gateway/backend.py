@@ -137,7 +137,15 @@ class Backend:
         return await self._run("other", call)
 
     async def _run(self, kind: str, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads[kind], call)
+        def contained() -> T:
+            try:
+                return call()
+            except Exception:
+                raise
+            except BaseException as error:  # a library's panic: the event loop's tasks end by it, and nobody is told
+                raise RuntimeError(f"a call failed unexpectedly: {error!r}") from error
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads[kind], contained)
 
     async def run_sasl(self, call: Callable[[], T]) -> T:
         """Do in a thread a step of an authentication: whatever else waits, clients come in."""

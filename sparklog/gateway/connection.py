@@ -151,7 +151,7 @@ class Connection:
                     self._report(task.exception())
             self._silence.end()
             await self._forget_unanswered()
-            has_taken_all = _unsent_bytes(self._writer.transport) == 0  # before: what is lost and closed can't tell
+            has_taken_all = _unsent_bytes(self._writer.transport) == 0  # before the close: afterwards it is unknown
             self._writer.close()
             if has_taken_all:
                 with contextlib.suppress(OSError, asyncio.TimeoutError):

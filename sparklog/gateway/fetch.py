@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,10 +27,26 @@ _MANY_TOPICS = 1_000
 _MANY_VERSIONS = 1_000
 
 
+class _News:
+    """Tells those who wait that something was produced here."""
+
+    __slots__ = ("_loop", "next")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.next: asyncio.Future[None] = self._loop.create_future()
+        """Done once something was produced, from now on."""
+
+    def tell(self) -> None:
+        """Something was produced."""
+        self.next.set_result(None)
+        self.next = self._loop.create_future()
+
+
 class _Followed:
     """A topic that is fetched from, and what this gateway itself has committed to it."""
 
-    __slots__ = ("is_ours", "looked_s", "own_versions", "view")
+    __slots__ = ("is_ours", "looked_s", "news", "own_versions", "view")
 
     def __init__(self, view: TopicView, looked_s: float) -> None:
         self.view = view
@@ -40,6 +56,7 @@ class _Followed:
         """This gateway's commits that no look has found yet."""
         self.is_ours = False
         """Did the newest look that has found something find commits of this gateway alone?"""
+        self.news = _News()
 
     def poll(self) -> TopicView:
         """Look; may block."""
@@ -60,20 +77,23 @@ class Fetching:
         self._topics: dict[str, _Followed] = {}
         self._polling: dict[str, asyncio.Future[TopicView]] = {}
         self._loop = asyncio.get_running_loop()
-        self._news: asyncio.Future[None] = self._loop.create_future()
+        self._any_news = _News()
+        """News of all topics, for who waits for one that isn't followed yet."""
         self._poll_s = backend.settings.fetch_poll_ms / 1_000
         self.sessions = FetchSessions(backend.settings.max_fetch_sessions)
         self.ahead = ReadAhead(backend)
 
-    def notify(self) -> None:
-        """Something was produced here: whoever waits looks at once."""
-        self._news.set_result(None)
-        self._news = self._loop.create_future()
+    def notify(self, topics: Iterable[str]) -> None:
+        """Something was produced here to some topics: whoever waits for one of these looks at once."""
+        for topic in topics:
+            if (found := self._topics.get(topic)) is not None:
+                found.news.tell()
+        self._any_news.tell()
 
     def note_commit(self, topic: str, topic_id: str, version: int) -> None:
         """This gateway has committed a version of a topic."""
         found = self._topics.get(topic)
-        if found is not None and version > found.view.version and uuid.UUID(topic_id) == found.view.topic_id:
+        if found is not None and version > found.view.version and found.view.has_id(topic_id):
             if len(found.own_versions) >= _MANY_VERSIONS:
                 found.own_versions.clear()
             found.own_versions.add(version)
@@ -81,27 +101,32 @@ class Fetching:
     def is_read(self, topic: str, topic_id: str) -> bool:
         """Has somebody fetched from the topic here?"""
         found = self._topics.get(topic)
-        return found is not None and uuid.UUID(topic_id) == found.view.topic_id
+        return found is not None and found.view.has_id(topic_id)
 
     def note_sent(self, topic: str, topic_id: str, partition: int, end: int, version: int) -> None:
         """A batch that is kept for readers ends before the offset ``end``, and is in a version of the topic."""
         found = self._topics.get(topic)
-        if found is not None and uuid.UUID(topic_id) == found.view.topic_id:
+        if found is not None and found.view.has_id(topic_id):
             found.view.note_sent(partition, end, version)
 
     def keep_sent(self, topic_id: str, partition: int, offset: int, data: bytearray, path: str) -> None:
         """Keep a batch as it was sent, for readers: it was stored in a file of that path."""
         self._cache.keep_sent(topic_id, partition, offset, data, path)
 
-    @property
-    def news(self) -> asyncio.Future[None]:
-        """Done once something was produced here, from now on."""
-        return self._news
+    def news(self, topics: Iterable[Mapping[str, Any]]) -> list[asyncio.Future[None]]:
+        """Futures, of which one is done once something was produced here to one of a Fetch's topics, from now on."""
+        found = []
+        for topic in topics:
+            followed = self._topics.get(_known_name(self._backend, topic))
+            if followed is None:
+                return [self._any_news.next]
+            found.append(followed.news.next)
+        return found
 
-    async def wait(self, news: asyncio.Future[None], timeout_s: float) -> None:
+    async def wait(self, news: Iterable[asyncio.Future[None]], timeout_s: float) -> None:
         """Wait until something may be new since ``news`` were asked for: before the last look, else what came during
         that look would be waited for in vain."""
-        await asyncio.wait([news], timeout=min(timeout_s, self._poll_s))
+        await asyncio.wait(news, timeout=min(timeout_s, self._poll_s), return_when=asyncio.FIRST_COMPLETED)
 
     async def view(
         self, topic: str, wanted: Sequence[Mapping[str, Any]] | None = None, *, is_new: bool = False
@@ -110,7 +135,7 @@ class Fetching:
 
         Args:
             wanted: partitions of a Fetch that looks again later. It gets the topic as it is known where something is
-                kept for it, and where only this gateway has written to it: of that it is told. Others' commits are
+                kept for it, and where only this gateway has written to it: it is informed of that. Others' commits are
                 looked for all the same, twice while it waits.
             is_new: by a look that begins from now on.
         """
@@ -125,7 +150,7 @@ class Fetching:
         while not looking.done():
             if any(known.view.has_kept(one["partition"], one["fetch_offset"]) for one in wanted):
                 return known.view
-            either: list[asyncio.Future[Any]] = [looking, self._news]
+            either: list[asyncio.Future[Any]] = [looking, known.news.next]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         return looking.result()
 
@@ -187,7 +212,7 @@ async def fetch(backend: Backend, request: Request) -> dict[str, Any]:
     waits = body["max_wait_ms"] >= backend.settings.fetch_poll_ms  # then it looks again before it says: nothing
     elsewhere = None if backend.neighbours is None else backend.neighbours.elsewhere(request)
     while True:
-        news = fetching.news
+        news = fetching.news(begun.topics)
         responses, size, has_error = await _look(backend, fetching, request, begun.topics, elsewhere, waits=waits)
         left = deadline - loop.time()
         if size >= body["min_bytes"] or has_error or left <= 0 or not responses or elsewhere is not None:
@@ -239,6 +264,11 @@ async def _look(
     return responses, size, has_error
 
 
+def _known_name(backend: Backend, topic: Mapping[str, Any]) -> str:
+    """The name of a Fetch's topic, which may be named by its id; empty: it isn't known."""
+    return topic.get("topic") or backend.topic_names.get(topic.get("topic_id", _NO_ID)) or ""
+
+
 def _named(topic: Mapping[str, Any]) -> dict[str, Any]:
     return {"topic": topic.get("topic", ""), "topic_id": topic.get("topic_id", _NO_ID)}
 
@@ -251,7 +281,7 @@ def _sent_on(view: TopicView, route: Route, topic: Mapping[str, Any], index: int
     except SparklogError as error:
         return _failed(index, _code(topic, error))
     ids = route.leader_ids(view.topic_id.bytes)
-    return {**_told(index, ends), "preferred_read_replica": ids[index % len(ids)]}
+    return {**_fetched_answer(index, ends), "preferred_read_replica": ids[index % len(ids)]}
 
 
 async def _view(
@@ -265,7 +295,7 @@ async def _view(
 ) -> TopicView | ErrorCode:
     """The topic that is named, by its name or its id, as of now; or the error of all its partitions. ``wanted`` and
     ``is_new`` as in :meth:`Fetching.view`."""
-    name: str = topic.get("topic") or backend.topic_names.get(topic.get("topic_id", _NO_ID)) or ""
+    name = _known_name(backend, topic)
     try:
         if not name:
             name = await backend.run_look(lambda: backend.name_in(topic, "topic"))
@@ -322,10 +352,10 @@ async def _partition(
             found = await found_in(newest)
     except SparklogError as error:
         return _failed(index, _code(topic, error))
-    return _told(index, found)
+    return _fetched_answer(index, found)
 
 
-def _told(index: int, found: Fetched) -> dict[str, Any]:
+def _fetched_answer(index: int, found: Fetched) -> dict[str, Any]:
     return {
         "partition_index": index,
         "high_watermark": found.log_end_offset,

@@ -2,7 +2,7 @@
 with partitions of which there is news. Pure: time comes in as an argument. Belongs to the event loop.
 
 A session lies in the memory of one gateway. A client that asks another one, or the same after it was started anew, is
-told ``FETCH_SESSION_ID_NOT_FOUND``, and names all partitions again.
+answered with ``FETCH_SESSION_ID_NOT_FOUND``, and names all partitions again.
 
 Source: Kafka ``FetchSession.scala``: ``FetchManager``, ``FetchSessionCacheShard``, ``IncrementalFetchContext``.
 """
@@ -38,7 +38,7 @@ _TopicKey = Any
 
 @dataclass(slots=True)
 class _Partition:
-    """A partition of a session: what was asked for last, and what the client was told last."""
+    """A partition of a session: what was asked for last, and what the last answer said."""
 
     fetch_offset: int
     max_bytes: int
@@ -52,7 +52,7 @@ class _Session:
     by_id: bool
     """Its topics are named by their ids."""
     rules: Rules | None
-    """The rights of the client that made it. Others are told nothing of it, not even by names of topics."""
+    """The rights of the client that made it. Others learn nothing of it, not even names of topics."""
     created_ms: float
     used_ms: float
     epoch: int = 1
@@ -131,9 +131,9 @@ class _FullFetch(SessionFetch):
             return super().answer(responses, now_ms)
         name = "topic_id" if self._by_id else "topic"
         for asked, topic in zip(self.topics, responses, strict=True):
-            for wanted, told in zip(asked["partitions"], topic["partitions"], strict=True):
+            for wanted, answer in zip(asked["partitions"], topic["partitions"], strict=True):
                 key, number = asked[name], wanted["partition"]
-                _is_news(session.put(key, number, wanted["fetch_offset"], wanted["partition_max_bytes"]), told)
+                _is_news(session.put(key, number, wanted["fetch_offset"], wanted["partition_max_bytes"]), answer)
         self._sessions._partition_count += session.size
         return {"session_id": session.id, "responses": responses}
 
@@ -158,11 +158,11 @@ class _IncrementalFetch(SessionFetch):
         news, moved = [], []
         for asked, topic in zip(self.topics, responses, strict=True):
             key, partitions = asked[name], []
-            for told in topic["partitions"]:
-                number = told["partition_index"]
-                if _is_news(session.topics[key][number], told):
-                    partitions.append(told)
-                if told["records"]:
+            for answer in topic["partitions"]:
+                number = answer["partition_index"]
+                if _is_news(session.topics[key][number], answer):
+                    partitions.append(answer)
+                if answer["records"]:
                     moved.append((key, number))
             if partitions:
                 news.append({**topic, "partitions": partitions})
@@ -172,19 +172,19 @@ class _IncrementalFetch(SessionFetch):
         return {"session_id": session.id, "responses": news}
 
 
-def _is_news(known: _Partition, told: Mapping[str, Any]) -> bool:
-    """Must the client be told of a partition? Remembers what it was told.
+def _is_news(known: _Partition, answer: Mapping[str, Any]) -> bool:
+    """Decide whether the client must get a partition's answer, and remember that answer.
 
     Source: Kafka ``CachedPartition.maybeUpdateResponseData``."""
-    is_news = bool(told["records"]) or (known.high_watermark, known.log_start_offset) != (
-        told["high_watermark"],
-        told["log_start_offset"],
+    is_news = bool(answer["records"]) or (known.high_watermark, known.log_start_offset) != (
+        answer["high_watermark"],
+        answer["log_start_offset"],
     )
-    known.high_watermark, known.log_start_offset = told["high_watermark"], told["log_start_offset"]
-    if told.get("error_code"):
-        known.high_watermark = -1  # so that it is told when the error is over
+    known.high_watermark, known.log_start_offset = answer["high_watermark"], answer["log_start_offset"]
+    if answer.get("error_code"):
+        known.high_watermark = -1  # so that the client gets an answer when the error is over
         return True
-    return is_news or "preferred_read_replica" in told
+    return is_news or "preferred_read_replica" in answer
 
 
 class FetchSessions:

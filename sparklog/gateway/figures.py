@@ -132,7 +132,7 @@ GATEWAY_METRICS = (
     ),
     Metric(
         "sparklog_gateway_cluster_open",
-        "1: it serves its cluster; 0: the store has been away since the start, and clients are told to ask again.",
+        "1: it serves its cluster; 0: the store has been away since the start, and clients get retriable errors.",
         (),
         _one(lambda one: int(one.why_unopened() is None)),
     ),

@@ -80,7 +80,7 @@ class Coordinated:
         self.unused_ms = self.unused_ms + elapsed_ms if self.is_unused else 0.0
 
     def end(self) -> None:
-        """Tell all that wait that this is no longer the coordinator."""
+        """Answer all that wait that this is no longer the coordinator."""
         self.classic.end(ErrorCode.NOT_COORDINATOR)
         self.consumer.end()
 

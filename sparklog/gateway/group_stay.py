@@ -155,7 +155,7 @@ class GroupStay:
         return ConsumerGroupMetadata(self._group, self.generation, self._member_id)
 
     def subscribe(self, topics: frozenset[str]) -> None:
-        """Tell the group which topics the clients subscribe to."""
+        """Announce to the group which topics the clients subscribe to."""
         if topics != self._topics:
             self._topics = topics
             self._membership.subscribe(topics, None)

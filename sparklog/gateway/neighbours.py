@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from sparklog.errors import SparklogError, StoreError
-from sparklog.gateway.zones import Listing, Node, Route, ToldZones, lead, read_listing, zone_of_client_id
+from sparklog.gateway.zones import ClientZones, Listing, Node, Route, lead, read_listing, zone_of_client_id
 from sparklog.paths import GATEWAYS_FOLDER, gateway_mark
 from sparklog.storage.retrying import Patience
 
@@ -37,18 +37,18 @@ class Neighbours:
         self._path = gateway_mark(own.zone or "", own.address)
         self._nodes: tuple[Node, ...] = ()
         self._known_ms = float("-inf")
-        self._told = ToldZones()
+        self._client_zones = ClientZones()
         self._warned: set[str] = set()
         self._beating: asyncio.Task[None] | None = None
         self._ending = asyncio.Event()
 
-    # What clients are told.
+    # The answers to clients.
 
     def route(self, request: Request) -> Route:
         """The gateways that Metadata names to the client of a request."""
         zone = zone_of_client_id(request.client_id)
         if zone is None:
-            zone = self._told.zone_of(request.client_id, request.client_host, self._now_ms())
+            zone = self._client_zones.zone_of(request.client_id, request.client_host, self._now_ms())
         return lead(self.nodes, self._own, zone)
 
     def elsewhere(self, request: Request) -> Route | None:
@@ -63,7 +63,7 @@ class Neighbours:
         route = lead(self.nodes, self._own, zone)
         if route.leaders == (self._own,):
             return None
-        is_sent = self._told.tell(request.client_id, request.client_host, zone, self._now_ms())
+        is_sent = self._client_zones.note_zone(request.client_id, request.client_host, zone, self._now_ms())
         return route if is_sent else None
 
     def stay(self, request: Request) -> bool:
@@ -72,7 +72,7 @@ class Neighbours:
         False: its id names a zone, so others lead the partitions that it writes to."""
         if zone_of_client_id(request.client_id) is not None:
             return False
-        self._told.stay(request.client_id, request.client_host, self._now_ms())
+        self._client_zones.stay(request.client_id, request.client_host, self._now_ms())
         return True
 
     @property
@@ -142,7 +142,7 @@ class Neighbours:
             if path not in self._warned and len(self._warned) < _MOST_WARNED:
                 self._warned.add(path)
                 _LOGGER.warning(
-                    "%s: object %r is no gateway that clients are told of: %s",
+                    "%s: object %r isn't shown to clients as a gateway: %s",
                     self._backend.cluster.store.uri,
                     path,
                     reason,

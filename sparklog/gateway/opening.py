@@ -21,7 +21,7 @@ from sparklog.log.cluster import Cluster, open_cluster
 from sparklog.storage import ObjectStore
 from sparklog.storage.gated import GatedStore
 from sparklog.storage.retrying import RetryingStore
-from sparklog.workers import Worker
+from sparklog.workers import Worker, error_for_another_thread
 
 __all__ = ["Opened", "Opening"]
 
@@ -110,8 +110,8 @@ class Opening:
                     self.done.set_exception(error)
                     return
                 self._tell(" ".join(str(error).split()), failed)
-            except Exception as error:  # of a store's library: nobody knows whether it passes
-                self.done.set_exception(error)
+            except BaseException as error:  # of a store's library: nobody knows whether it passes
+                self.done.set_exception(error_for_another_thread(error))
                 return
             failed += 1
             # Gateways that wait for one store don't all ask it in the same moment.

@@ -89,7 +89,7 @@ async def begin_part(
         part.fail(error, error.code)
     except SparklogError as error:
         part.fail(error)
-    except Exception as error:  # a defect: the client is told, and the connection's other requests go on
+    except Exception as error:  # a defect: the client gets an error, and the connection's other requests go on
         named = short(topic.get("name") or topic.get("topic_id"))
         log_defect(backend.log_repeats, "Produce to %s failed unexpectedly", named)
         part.fail(error, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -176,7 +176,9 @@ class _Part:
             raise _RefusedError(ErrorCode.INVALID_RECORD, "a batch that isn't of a transactional producer")
         pending = await send_in_transaction(self._backend, self._request, name, self._index, table, numbered)
         if isinstance(pending, ErrorCode):
-            raise _RefusedError(pending, "the transaction isn't open in this gateway, or wasn't told of the partition")
+            raise _RefusedError(
+                pending, "the transaction isn't open in this gateway, or the partition wasn't added to it"
+            )
         pending.add_done_callback(self._take)
 
     def _take(self, answer: asyncio.Future[Answer]) -> None:
@@ -310,5 +312,5 @@ async def _answer(backend: Backend, request: Request, pending: list[asyncio.Futu
     ]
     fetching = backend.extras.get("fetch")
     if fetching is not None:
-        fetching.notify()
+        fetching.notify(one["name"] for one in responses)
     return {"responses": responses}

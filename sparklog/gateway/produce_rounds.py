@@ -3,7 +3,7 @@ turns, where many producers are at work.
 
 A request that is small costs Python far more than its records cost the compiled core. So the core finds the record
 batches of a whole request in one call, and reads those of all requests for a topic in another; they are one batch of
-sparklog's own producer, and one call of the event loop tells where they are. Whatever isn't ordinary goes the way of
+sparklog's own producer, and one call of the event loop answers where they are. Whatever isn't ordinary goes the way of
 :mod:`~sparklog.gateway.produce`, which knows what is wrong with it; it does so in the order in which it came.
 """
 
@@ -106,6 +106,8 @@ class _Round:
             first_place: of the first of these batches in the request.
             batches: of each partition one, as the core has found them in ``frame``.
         """
+        if not self._waiting and 0 < self._not_before_s <= self._loop.time():
+            self._not_before_s = 0.0  # a round that begins now isn't held, so it may not be as large as one that is
         connection, counts, place = sent.connection, True, first_place
         self._unanswered[connection] = self._unanswered.get(connection, 0) + 1
         self._unanswered_count += 1
@@ -153,7 +155,7 @@ class _Round:
             await self._backend.open_topic(self.producer, self.topic)
         except SparklogError as error:
             refused = failed(error)
-        except Exception as error:  # a defect: the clients are told, and the next request tries it again
+        except Exception as error:  # a defect: the clients get an error, and the next request tries it again
             log_defect(self._backend.log_repeats, "topic %s couldn't be opened", short(self.topic))
             refused = failed(error, ErrorCode.UNKNOWN_SERVER_ERROR)
         finally:
@@ -276,7 +278,7 @@ class _Round:
             if fetching is not None and outcome.stored is not None:
                 keep_sent(fetching, self.topic, outcome, [(one.batch, one.data) for one in waiting], results)
         if fetching is not None:
-            fetching.notify()
+            fetching.notify([self.topic])
 
     async def _send_each(self, waiting: Sequence[_Waiting]) -> None:
         """Send one after the other what came by a connection, and wait where that takes time; beside it, what came by
@@ -299,13 +301,13 @@ class _Round:
             partition = {"index": one.batch[0], "records": one.data}
             done = await begin_part(self._backend, request, topic, partition)
             sent.note_sent()
-            done.add_done_callback(partial(self._told, one))
+            done.add_done_callback(partial(self._settle_answer, one))
 
-    def _told(self, waiting: _Waiting, answer: asyncio.Future[Answer]) -> None:
+    def _settle_answer(self, waiting: _Waiting, answer: asyncio.Future[Answer]) -> None:
         self._settle([waiting], [answer.result()])
         fetching = self._backend.extras.get("fetch")
         if fetching is not None:
-            fetching.notify()
+            fetching.notify([self.topic])
 
     async def close(self) -> None:
         """Send what waits."""

@@ -66,5 +66,5 @@ def _read_all(places: Iterable[tuple[_Place, int]]) -> None:
     for (view, partition), offset in places:
         try:
             view.read_ahead(partition, offset)
-        except SparklogError as error:  # the reader's own Fetch tells it
+        except SparklogError as error:  # the reader's own Fetch reports it
             _LOGGER.debug("partition %d wasn't read ahead: %s", partition, error)

@@ -77,7 +77,7 @@ class Gateway:
     ) -> None:
         """
         Args:
-            advertised: host and port that clients are told; None: those by which each came.
+            advertised: host and port that clients are given; None: those by which each came.
             users: who may come in, by SASL; None: nobody is asked who they are.
             tls: encrypts all connections; None: none is.
         """
@@ -92,7 +92,7 @@ class Gateway:
         self._is_closing = False
 
     def wait_for(self, opening: Opening) -> None:
-        """Serve a cluster that isn't open yet, of which this gateway was made: it isn't ready, and its clients are told
+        """Serve a cluster that isn't open yet, of which this gateway was made: it isn't ready, and its clients have
         to ask again, until :meth:`opened`. Call it before :meth:`listen`."""
         self._backend.figures.why_unopened = lambda: opening.reason
 
@@ -109,7 +109,7 @@ class Gateway:
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Take connections from now on; returns host and port, which is a free one for 0.
 
-        Raises ``OSError``, and ``InvalidArgumentError``: others can't be told this zone or this address."""
+        Raises ``OSError``, and ``InvalidArgumentError``: this zone or address can't be announced to others."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(new_protocol(self._connected), host, port, ssl=self._tls)
         self._turning = asyncio.ensure_future(self._turn())

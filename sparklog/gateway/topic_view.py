@@ -7,6 +7,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -126,7 +127,11 @@ class TopicView:
     @property
     def topic_id(self) -> uuid.UUID:
         """Another one than that of a topic of the same name that was deleted before."""
-        return uuid.UUID(self._follower.head.topic_id)
+        return _id_of(self._follower.head.topic_id)
+
+    def has_id(self, topic_id: str) -> bool:
+        """Is it the topic of an id, as logs have it?"""
+        return self._follower.head.topic_id == topic_id
 
     def poll(self, expected: int = 0) -> list[int]:
         """Learn what is new, to the end of the log: what was committed before a Fetch came is in its answer. Returns
@@ -202,7 +207,7 @@ class TopicView:
         batch = self._cache.find(head.topic_id, partition, offset)
         if batch is None or (batch.is_sent and not _tells_as_sent(head)):
             return None
-        # Behind the end that is known no entry tells yet which files are live: this one was committed a moment ago.
+        # Behind the end that is known no entry says yet which files are live: this one was committed a moment ago.
         is_live = offset >= head.log_end_offsets[partition] or self._follower.holds(batch.paths)
         return batch if is_live else None
 
@@ -323,6 +328,12 @@ class TopicView:
         wanted = [object_path(log.table, one.path) for one, data in zip(group, carried, strict=True) if data is None]
         found = iter(log.store.read_buffers(wanted) if wanted else ())
         return [next(found) if data is None else data for data in carried]
+
+
+@lru_cache(maxsize=1_000)
+def _id_of(text: str) -> uuid.UUID:
+    """An id, which each Fetch asks for, parsed once."""
+    return uuid.UUID(text)
 
 
 def _tells_as_sent(head: TopicHead) -> bool:

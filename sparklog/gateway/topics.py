@@ -63,7 +63,9 @@ def _topics(backend: Backend, request: Request, route: Route) -> list[dict[str, 
     wanted = request.body["topics"]
     if wanted is None or (request.api_version == 0 and not wanted):
         rules, found = request.rules, backend.describe_all()
-        return [_told(name, one, route) for name, one in found.items() if rules is None or rules.may_see(name)]
+        return [
+            _described_or_code(name, one, route) for name, one in found.items() if rules is None or rules.may_see(name)
+        ]
     if request.api_version in _IDS_WITHOUT_USE and any(
         one["name"] is None or one["topic_id"] != _NO_ID for one in wanted
     ):
@@ -107,7 +109,7 @@ def _existing(backend: Backend, name: str, *, may_create: bool) -> TopicDescript
     return backend.describe(name)
 
 
-def _told(name: str, found: TopicDescription | Exception, route: Route) -> dict[str, Any]:
+def _described_or_code(name: str, found: TopicDescription | Exception, route: Route) -> dict[str, Any]:
     if isinstance(found, TopicDescription):
         return _described(found, route)
     _LOGGER.warning("topic %r can't be described: %s", name, found)

@@ -44,10 +44,10 @@ def _find(backend: Backend, request: Request, name: str, prefix: str = "") -> Se
     body = request.body
     number = body[f"{prefix}producer_id"], body[f"{prefix}producer_epoch"]
     found = sessions_of(backend).find(body[f"{prefix}transactional_id"], number)
-    return _told(found, request, name) if isinstance(found, ErrorCode) else found
+    return _code_for_version(found, request, name) if isinstance(found, ErrorCode) else found
 
 
-def _told(code: ErrorCode, request: Request, name: str) -> ErrorCode:
+def _code_for_version(code: ErrorCode, request: Request, name: str) -> ErrorCode:
     """The code as clients of the request's version know it."""
     if code is ErrorCode.PRODUCER_FENCED and request.api_version < _FENCED_SINCE[name]:
         return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -66,11 +66,11 @@ async def _done(
     except ProducerFencedError as error:
         _LOGGER.info("%s of %r: %s", name, session.transactional_id, error)
         sessions_of(backend).drop(session)
-        return _told(ErrorCode.PRODUCER_FENCED, request, name)
+        return _code_for_version(ErrorCode.PRODUCER_FENCED, request, name)
     except SparklogError as error:
         _LOGGER.info("%s of %r: %s", name, session.transactional_id, error)
         if isinstance(error, TransactionAbortableError):
-            return _told(ErrorCode.TRANSACTION_ABORTABLE, request, name)
+            return _code_for_version(ErrorCode.TRANSACTION_ABORTABLE, request, name)
         if isinstance(error, InvalidArgumentError):
             return code_of(error)
         return ErrorCode.COORDINATOR_NOT_AVAILABLE  # the same call again says how it ended
@@ -167,15 +167,15 @@ async def end_txn(backend: Backend, request: Request) -> dict[str, Any]:
             is_repeated = session.was_committed is commits
             return {"error_code": ErrorCode.NONE if is_repeated else ErrorCode.INVALID_TXN_STATE}
         if commits and session.has_failed:
-            return {"error_code": _told(ErrorCode.TRANSACTION_ABORTABLE, request, "EndTxn")}
-        producer = session.producer
+            return {"error_code": _code_for_version(ErrorCode.TRANSACTION_ABORTABLE, request, "EndTxn")}
+        producer, topics = session.producer, {topic for topic, _ in session.partitions}
         call = producer.commit_transaction if commits else producer.abort_transaction
         code = await _done(backend, session, call, request, "EndTxn")
         if code is ErrorCode.NONE:
             session.end(is_committed=commits)
     fetching = backend.extras.get("fetch")
     if fetching is not None:
-        fetching.notify()
+        fetching.notify(topics)
     return {"error_code": code}
 
 
@@ -190,7 +190,7 @@ async def _inherited(backend: Backend, request: Request) -> ErrorCode:
     except SparklogError as error:
         _LOGGER.info("EndTxn of %r, of another gateway: %s", short(body["transactional_id"]), short(error))
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return _told(code, request, "EndTxn")
+    return _code_for_version(code, request, "EndTxn")
 
 
 async def describe_transactions(backend: Backend, request: Request) -> dict[str, Any]:

@@ -17,10 +17,10 @@ from sparklog.paths import GATEWAYS_FOLDER, decode_id, gateway_mark
 from sparklog.storage import ObjectInfo
 
 __all__ = [
+    "ClientZones",
     "Listing",
     "Node",
     "Route",
-    "ToldZones",
     "check_zone",
     "lead",
     "node_id_of",
@@ -31,16 +31,16 @@ __all__ = [
 
 _ZONE = re.compile(r"[A-Za-z0-9._:/-]{1,60}")
 _ADDRESS = re.compile(r"([A-Za-z0-9._:-]{1,150}):([1-9][0-9]{0,4})")
-_TOLD = re.compile(r"(?:^|[\s,;&])(?:zone|ws_az|warpstream_az|diskless_az|automq_az)=([^\s,;&=]+)")
+_ZONE_IN_CLIENT_ID = re.compile(r"(?:^|[\s,;&])(?:zone|ws_az|warpstream_az|diskless_az|automq_az)=([^\s,;&=]+)")
 """Names of other products are taken, too: clients that were set up for them need no change. Source: documentation of
 WarpStream ("client ID features"), Inkless and AutoMQ."""
 _FORGOTTEN_MS = 3_600_000
 """A gateway that was silent for so long is gone: its object is deleted. If that was wrong, it writes it again."""
-_MOST_TOLD = 10_000
+_MOST_CLIENTS = 10_000
 _LONGEST_ID = 300
 _REDIRECTED_MS = 5_000.0
 """For so long a client is sent on without records. Who doesn't go then can't, and is served where it is."""
-_TOLD_MS = 900_000.0
+_REMEMBERED_MS = 900_000.0
 """A client that wasn't heard of for so long is forgotten; clients ask for Metadata each five minutes."""
 
 
@@ -71,7 +71,7 @@ def own_node(zone: str, host: str, port: int) -> Node:
 def zone_of_client_id(client_id: str) -> str | None:
     """The zone that a client names in its ``client.id``, by ``zone=<name>`` at its beginning or behind a space, comma,
     semicolon or ampersand; None: it names none."""
-    found = _TOLD.search(client_id[:_LONGEST_ID])
+    found = _ZONE_IN_CLIENT_ID.search(client_id[:_LONGEST_ID])
     return None if found is None else found[1]
 
 
@@ -170,21 +170,21 @@ def _node_of(path: str) -> Node | None:
 
 
 @dataclass(slots=True)
-class _Told:
+class _ClientZone:
     zone: str | None
     """None: it is transactional, and stays where it is."""
     since_ms: float
     heard_ms: float
 
 
-class ToldZones:
+class ClientZones:
     """The zones that clients named by ``client.rack`` in Fetch; Metadata doesn't carry it. Belongs to the event loop.
 
     A client is known by its id and its host: it may ask for Metadata by another connection than that of Fetch.
     """
 
     def __init__(self) -> None:
-        self._told: OrderedDict[tuple[str, str], _Told] = OrderedDict()
+        self._zones: OrderedDict[tuple[str, str], _ClientZone] = OrderedDict()
         """In the order in which they were heard of last."""
 
     def zone_of(self, client_id: str, client_host: str, now_ms: float) -> str | None:
@@ -192,7 +192,7 @@ class ToldZones:
         found = self._heard((client_id, client_host), now_ms)
         return None if found is None else found.zone
 
-    def tell(self, client_id: str, client_host: str, zone: str, now_ms: float) -> bool:
+    def note_zone(self, client_id: str, client_host: str, zone: str, now_ms: float) -> bool:
         """Note a client's zone. Is it to be sent there now? Not if it is transactional, nor if it didn't go before."""
         key = client_id, client_host
         if len(client_id) > _LONGEST_ID:
@@ -207,22 +207,22 @@ class ToldZones:
         if len(client_id) <= _LONGEST_ID:
             self._put((client_id, client_host), None, now_ms)
 
-    def _heard(self, key: tuple[str, str], now_ms: float) -> _Told | None:
-        found = self._told.get(key)
+    def _heard(self, key: tuple[str, str], now_ms: float) -> _ClientZone | None:
+        found = self._zones.get(key)
         if found is None:
             return None
-        if now_ms - found.heard_ms > _TOLD_MS:
-            del self._told[key]
+        if now_ms - found.heard_ms > _REMEMBERED_MS:
+            del self._zones[key]
             return None
         found.heard_ms = now_ms
-        self._told.move_to_end(key)
+        self._zones.move_to_end(key)
         return found
 
-    def _put(self, key: tuple[str, str], zone: str | None, now_ms: float) -> _Told:
-        self._told[key] = found = _Told(zone, now_ms, now_ms)
-        self._told.move_to_end(key)
-        if len(self._told) > _MOST_TOLD:
-            self._told.popitem(last=False)
+    def _put(self, key: tuple[str, str], zone: str | None, now_ms: float) -> _ClientZone:
+        self._zones[key] = found = _ClientZone(zone, now_ms, now_ms)
+        self._zones.move_to_end(key)
+        if len(self._zones) > _MOST_CLIENTS:
+            self._zones.popitem(last=False)
         return found
 
 

@@ -31,16 +31,16 @@ def check_cluster(
     deep: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Report:
-    """Check everything that a cluster holds, and tell what isn't as it should be. Writes nothing.
+    """Check everything that a cluster holds, and report what isn't as it should be. Writes nothing.
 
-    May run beside producers, consumers and jobs: each topic is judged as of one version, and before an error is told,
-    what it is of is loaded and judged again.
+    May run beside producers, consumers and jobs: each topic is judged as of one version, and before an error is
+    reported, what it concerns is loaded and judged again.
 
     Args:
         cluster: opened, or its URI.
         topics: only these; then groups and transactions are left alone. By default all, those that were deleted among
             them, and all groups and transactional ids.
-        deep: also read every live file, and compare its rows with what the log tells of them.
+        deep: also read every live file, and compare its rows with what the log states of them.
         storage_options: for a URI.
     Raises:
         InvalidArgumentError: there is no cluster.

@@ -107,7 +107,7 @@ def read_files(
 
     Args:
         native_producers: the ids of sparklog's producers: what they number goes on by one.
-        spared: paths in the store that aren't read: what is wrong with them is told.
+        spared: paths in the store that aren't read: what is wrong with them is reported.
         columns: of the topic's table.
         values: the statistics of a typed topic's values.
     Returns:

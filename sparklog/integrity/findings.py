@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = ["SEVERITIES", "Code", "Counts", "Finding", "Report", "Severity", "Subject", "few"]
 
-_MOST_TOLD = 20
+_MOST_REPORTED = 20
 
 
 class Severity(str, Enum):
@@ -26,7 +26,7 @@ class Severity(str, Enum):
 
 
 class Code(str, Enum):
-    """Codes of the findings. The names stay as they are; docs/integrity.md tells what each means and what to do."""
+    """Codes of the findings. The names stay as they are; docs/integrity.md says what each means and what to do."""
 
     # Topics: their logs.
     TOPIC_UNREADABLE = "topic-unreadable"
@@ -178,12 +178,12 @@ def few(findings: Iterable[Finding], subject: Subject) -> list[Finding]:
     counts: Counter[Code] = Counter()
     for finding in findings:
         counts[finding.code] += 1
-        if counts[finding.code] <= _MOST_TOLD:
+        if counts[finding.code] <= _MOST_REPORTED:
             kept.append(finding)
         else:
             more.setdefault(finding.code, [finding])
     for code, [first] in more.items():
-        rest = f"{counts[code] - _MOST_TOLD} more of these"
+        rest = f"{counts[code] - _MOST_REPORTED} more of these"
         kept.append(Finding(code=code, subject=subject, seen=rest, expected=first.expected))
     return kept
 
@@ -199,7 +199,7 @@ class Counts:
     files: int = 0
     """Live ones."""
     records: int = 0
-    """The number of records of the live files as the log tells it; with ``deep`` that of the records that were read."""
+    """The number of records of the live files by the log; with ``deep`` that of the records that were read."""
     groups: int = 0
     committed_offsets: int = 0
     transactional_ids: int = 0

@@ -1,7 +1,7 @@
 """A topic's log, entry by entry: does each follow from the one before, and what do they add up to? Pure.
 
 The rules are those that writers decide by: ends move by as many records as an append adds (``plan_append``), a
-producer's counters go on by one (``is_duplicate_commit``), ``txn`` actions and ``commitInfo`` tell the same starts and
+producer's counters go on by one (``is_duplicate_commit``), ``txn`` actions and ``commitInfo`` state the same starts and
 ends, which never decrease (protocol rule L6, start and end), a merge of files keeps every record.
 """
 
@@ -57,7 +57,7 @@ class TopicHistory:
     table: str
     findings: list[Finding] = field(default_factory=list)
     head: TopicHead | None = None
-    """After the newest entry that was applied; None before the first that tells one."""
+    """After the newest entry that was applied; None before the first that states one."""
     own_head: TopicHead | None = None
     """The topic's head as the newest entry written by sparklog has it."""
     own_version: int = -1
@@ -68,13 +68,13 @@ class TopicHistory:
     lasting: dict[str, int] = field(default_factory=dict)
     """By appId: the newest version of each ``txn`` action that never expires."""
     known_from: dict[int, int] = field(default_factory=dict)
-    """By partition: of the offsets from here on these entries tell everything."""
+    """By partition: these entries cover all offsets from here on."""
     explained: dict[int, RangeSet] = field(default_factory=dict)
     """By partition: offsets that may have no record: deleted by key or by SQL, or never used by who numbered them."""
     producers: dict[str, SetTransaction] = field(default_factory=dict)
     """By producer id: the newest commit of each."""
     _segments: dict[str, Segment] = field(default_factory=dict)
-    """By path, the segments of the files that are live as far as these entries tell."""
+    """By path, the segments of the files that are live according to these entries."""
     _sequences: dict[tuple[int, int], _Producer] = field(default_factory=dict)
     _settled: dict[str, int] = field(default_factory=dict)
     """By appId of an announcer: its newest settled number."""
@@ -113,7 +113,7 @@ class TopicHistory:
 
     def _head_after(self, entry: Entry) -> TopicHead | None:
         if self.head is None and entry.info is None:
-            return None  # whatever it is, an entry of ours tells later
+            return None  # whatever it is, a later entry of ours states it
         try:
             if self.head is None:
                 return head_of_info(self.table, entry.version, entry.info or {})
@@ -171,13 +171,13 @@ class TopicHistory:
                     self._tell(
                         Code.OFFSETS_DISAGREE,
                         entry,
-                        f"commitInfo moves the {what} from {was} to {now}, no txn action tells of it",
+                        f"commitInfo moves the {what} from {was} to {now}, no txn action states it",
                         f"an action {app_id(partition)}",
                         partition,
                     )
 
     def _check_actions(self, entry: Entry, after: TopicHead) -> None:
-        """The ``txn`` actions that tell starts and ends, against what holds after the entry."""
+        """The ``txn`` actions that state starts and ends, against what holds after the entry."""
         for action in entry.actions:
             if not isinstance(action, SetTransaction):
                 continue

@@ -12,7 +12,7 @@ from sparklog.log.head import TopicHead, cleaner_app_id
 
 __all__ = ["check_history_against", "check_live", "check_partition"]
 
-_MOST_TOLD = 20
+_MOST_REPORTED = 20
 """Ranges of one partition: the rest is counted."""
 
 
@@ -65,8 +65,8 @@ def check_partition(
     Args:
         segments: in offset order.
         start, end: of the log.
-        told_end: the log end as the newest entry of ours tells it, which is of ``told_version``; None: not known.
-        known_from: from this offset on the log that is kept tells everything that ever happened.
+        told_end: the log end as the newest entry of ours states it, which is of ``told_version``; None: not known.
+        known_from: from this offset on the kept log records everything that ever happened.
         explained: offsets that may have no record.
         is_compacted: records may have been deleted by key at any time.
     """
@@ -93,8 +93,8 @@ def check_partition(
     ):
         if ranges:
             count = sum(last - first for first, last in ranges)
-            listed = ", ".join(f"{first} to {last - 1}" for first, last in ranges[:_MOST_TOLD])
-            more = f", … ({len(ranges)} ranges)" if len(ranges) > _MOST_TOLD else ""
+            listed = ", ".join(f"{first} to {last - 1}" for first, last in ranges[:_MOST_REPORTED])
+            more = f", … ({len(ranges)} ranges)" if len(ranges) > _MOST_REPORTED else ""
             yield Finding(
                 code=code, subject=subject, seen=f"{count} offsets have none: {listed}{more}", expected=expected
             )
@@ -148,7 +148,7 @@ def _told_end(partition: int, history: TopicHistory) -> int | None:
 def _above(
     subject: Subject, segments: Sequence[Segment], *, told_end: int | None, told_version: int
 ) -> Iterator[Finding]:
-    """Files beyond what the newest entry of ours tells, that aren't newer than it."""
+    """Files beyond what the newest entry of ours states, that aren't newer than it."""
     for segment in segments:
         if told_end is not None and segment.delta_version <= told_version and segment.last_offset >= told_end:
             yield Finding(

@@ -48,7 +48,7 @@ class Repaired:
 
 
 def repair_cluster(cluster: Cluster, report: Report, *, timeout_ms: float = DEFAULT_TIMEOUT_MS) -> Repaired:
-    """Mend what a report tells of, where that is safe: check again afterwards.
+    """Repair what a report names, where that is safe: check again afterwards.
 
     Finishes transactions that are decided and aborts those that are past their time-outs; gives offsets to files that
     have none; writes a checkpoint, and its hint, where one is missing or damaged; settles pending offsets of

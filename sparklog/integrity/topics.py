@@ -149,7 +149,7 @@ class _Check:
                 code=Code.TOTALS_WRONG,
                 subject=Subject(topic=self._topic, delta_version=history.own_version),
                 seen=f"commitInfo carries {carried}",
-                expected=f"{counted}, as the live files tell; the next compaction or retention counts anew",
+                expected=f"{counted}, as the live files state; the next compaction or retention counts anew",
             )
 
     def _check_unsequenced(self) -> Iterator[Finding]:
@@ -246,7 +246,7 @@ def _check_config(metadata: Metadata, topic: str) -> Iterator[Finding]:
 
 
 def topic_columns(metadata: Metadata) -> tuple[str, ...]:
-    """The columns of the topic's table, as its properties tell whether it is typed."""
+    """The columns of the topic's table; its properties say whether it is typed."""
     is_typed = any(name.startswith(SCHEMA_PROPERTY) for name in metadata.configuration)
     return (*PARTITION_COLUMNS, *DATA_SCHEMA.names, *((DATA, SCHEMA_ID) if is_typed else ()))
 

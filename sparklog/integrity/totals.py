@@ -26,7 +26,7 @@ class TotalsFollowed:
         self._totals: LiveTotals | None = None
         """The totals after the newest entry that was applied; None: not known."""
         self._is_complete = False
-        """Do these entries tell of every live file?"""
+        """Do these entries name every live file?"""
 
     def apply(
         self, version: int, added: Sequence[Segment], removed: Sequence[str], carried: LiveTotals | None
@@ -36,7 +36,7 @@ class TotalsFollowed:
         Args:
             carried: the totals that it carries; None where it carries none.
         Returns:
-            What it should have carried instead; None where it is right, or nobody can tell.
+            What it should have carried instead; None where it is right, or that is unknown.
         """
         if version != self._version + 1:
             self._live, self._oldest, self._totals, self._is_complete = {}, [], None, False
@@ -54,7 +54,7 @@ class TotalsFollowed:
         for path in {*removed, *new}:
             gone = self._live.pop(path, None)
             if gone is None:
-                # Is it one without offsets, or, where these entries don't tell of all, one that nothing is known of?
+                # Is it one without offsets, or, where these entries don't name all, one that nothing is known of?
                 # Another engine may add a file again that is there, to give it other statistics; writers of ours don't.
                 is_known = is_known and (self._is_complete or (is_own and path in new))
                 continue

@@ -107,7 +107,7 @@ class TopicTransactions:
     seen: TransactionsSeen
     findings: list[Finding] = field(default_factory=list)
     numbers: dict[str, set[int]] = field(default_factory=dict)
-    """By transactional id: of the transactions that the log which is kept publishes, those that entries tell of."""
+    """By transactional id: of the transactions that the kept log publishes, those that entries name."""
     first_numbers: dict[str, int] = field(default_factory=dict)
     """By transactional id: of the first transaction that the log which is kept publishes."""
 
@@ -174,7 +174,7 @@ class TopicTransactions:
 def check_topic_transactions(
     met: TopicTransactions, *, topic_id: str, markers: Mapping[str, int], is_whole: bool, is_sound: bool
 ) -> Iterator[Finding]:
-    """Does a topic have every transaction that is complete and names it? Also tells what :meth:`meet` found. Pure.
+    """Does a topic have every transaction that is complete and names it? Also reports what :meth:`meet` found. Pure.
 
     Args:
         topic_id: of the topic as it was loaded after the entries were read; it lives.
@@ -206,7 +206,7 @@ def check_gone_topics(seen: TransactionsSeen, topics: Mapping[str, str | None]) 
     """Decisions that name topics which are no more. Pure.
 
     Args:
-        topics: by name: the id of each that lives; None: it can't be told.
+        topics: by name: the id of each that lives; None: unknown.
     """
     for name, log in seen.logs.items():
         gone = {

@@ -108,7 +108,7 @@ class KafkaConsumer(Consumer):
             done = super().commit_async(wanted, answering(self._on_commit if callback is None else callback))
         return CommitFuture(done, wanted)
 
-    def group_metadata(self) -> ConsumerGroupMetadata:  # type: ignore[override] # kafka-python's tells a state, too
+    def group_metadata(self) -> ConsumerGroupMetadata:  # type: ignore[override] # kafka-python's has a state, too
         """This member; without a ``group_id`` one of no group."""
         if self._runtime.config.group_id is None:
             return ConsumerGroupMetadata()

@@ -272,8 +272,8 @@ class Append:
         put_again_if_late(state.log, named, retention_ms=retention_ms, sync=self._by.sync)
 
     def result(self, done: TopicCommitResult) -> AppendResult:
-        """The offsets of the files. Raises ``CommitStateUnknownError``: they are in the log, but where can't be
-        told."""
+        """The offsets of the files. Raises ``CommitStateUnknownError``: they are in the log, but their offsets are
+        unknown."""
         state = done.state
         bases: dict[str, int] = {slot.files[0].facts.path: -1 for slot in self._ordinary}
         versions: list[int] = []
@@ -288,7 +288,7 @@ class Append:
                 versions.append(version)
         except (StoreError, CorruptRecordError) as error:
             raise CommitStateUnknownError(
-                f"topic {self._by.topic!r}: appended, but where can't be told: {error}"
+                f"topic {self._by.topic!r}: appended, but at unknown offsets: {error}"
             ) from error
         version = -1 if -1 in versions else max(versions, default=-1)
         rows: dict[str, FileRows | None] = {}
@@ -309,7 +309,7 @@ class Append:
         if found is None:
             raise CommitStateUnknownError(
                 f"topic {self._by.topic!r} holds commit {self._by.entry.counter} of producer {self._by.producer_id}, "
-                "but neither its entry nor its records are left to tell where they are"
+                "but neither its entry nor its records are left, which would give their offsets"
             )
         return found
 

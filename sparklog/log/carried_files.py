@@ -82,7 +82,7 @@ def carried_file(entry: Entry, path: str, *, size_bytes: int) -> bytes | None:
 
     Args:
         path: one of :func:`carried_paths`.
-        size_bytes: the size that the log tells of the file.
+        size_bytes: the size of the file according to the log.
     """
     try:
         data = a2b_base64((entry.info or {})[CARRIED_INFO][path])
@@ -113,7 +113,7 @@ class CarriedLately:
 
         Args:
             path: as the log has it.
-            size_bytes: the size that the log tells of the file.
+            size_bytes: the size of the file according to the log.
         """
         entry = self._entries.pop(path, None)
         return None if entry is None else carried_file(entry, path, size_bytes=size_bytes)

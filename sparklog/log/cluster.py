@@ -48,8 +48,8 @@ class Cluster:
     clock: Clock
     tail_trust_ms: float = DEFAULT_TAIL_TRUST_MS
     opened_by: str | None = field(default=None, compare=False, repr=False)
-    """The same for clusters whose stores were opened by the same URI and options, of which it tells nothing; None: that
-    isn't known."""
+    """The same for clusters whose stores were opened by the same URI and options, neither of which it reveals; None:
+    that isn't known."""
 
     @property
     def sharing_key(self) -> Hashable:

@@ -142,7 +142,7 @@ def commit(
 def create_first(log: DeltaLog, wanted: Commit, *, deadline: Deadline) -> bool:
     """Create version 0 of a log where there is none, durably.
 
-    False: something is there, or what became of ours can only be told by opening it.
+    False: something is there, or only opening it shows what became of ours.
 
     A log whose version 0 was cleaned away is seen by the listing; one whose version 0 is cleaned after the listing, by
     rule L1, trust: version -1 can't be verified.

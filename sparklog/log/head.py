@@ -202,7 +202,7 @@ def offset_actions(
     A partition that the topic lost when it was created again is recorded as empty, for whoever lets it grow again.
 
     Args:
-        unrecorded_ends: partitions whose ends a foreign file raised: no ``txn`` tells of that yet.
+        unrecorded_ends: partitions whose ends a foreign file raised: no ``txn`` states these ends yet.
     """
     moved: list[SetTransaction] = []
     for app_id, old, new in (
@@ -222,7 +222,7 @@ def offset_actions(
 
 
 def head_of_info(table: str, version: int, info: Mapping[str, Any], *, before: TopicHead | None = None) -> TopicHead:
-    """The head that a commit of ours tells. Raises ``CorruptLogError``.
+    """The head that a commit of ours states. Raises ``CorruptLogError``.
 
     Args:
         before: one whose settings are kept where they are the same.
@@ -257,7 +257,7 @@ def head_of_table(
     live_file_count: int,
     unsequenced_count: int,
 ) -> TopicHead:
-    """The head as a loaded table tells it: settings from its properties, starts and ends from its ``txn`` actions.
+    """The head as a loaded table gives it: settings from its properties, starts and ends from its ``txn`` actions.
 
     Args:
         live_end_offsets: one more than the greatest live offset, by partition; only raises an end, never lowers it.
@@ -290,7 +290,7 @@ def head_of_table(
 
 
 def head_after_entry(table: str, head: TopicHead, entry: Entry) -> TopicHead:
-    """The head after ``entry``: what it tells itself if it is ours, else what its actions change.
+    """The head after ``entry``: what it states itself if it is ours, else what its actions change.
 
     A foreign engine may change settings, rewrite or remove files and write files without a base offset; whatever it
     does, starts and ends of a topic never decrease (rule L6, start and end).

@@ -1,6 +1,6 @@
 """The running totals of a topic's live files, which each commit of ours carries (rule L16, totals). Pure.
 
-With them the newest commit alone tells how much a topic holds: whoever looks at a thousand topics needn't read all of
+With them the newest commit alone states how much a topic holds: a reader of a thousand topics needn't read all of
 their commits.
 """
 
@@ -25,7 +25,7 @@ class LiveTotals(NamedTuple):
     size_bytes: int
     record_count: int
     oldest_ms: int | None
-    """The smallest timestamp of a record, ms since the epoch; None where no file tells one."""
+    """The smallest timestamp of a record, ms since the epoch; None where no file states one."""
 
     def to_info(self) -> list[int | None]:
         """The totals as a commit carries them."""
@@ -45,11 +45,11 @@ def totals_of(segments: Iterable[Segment]) -> LiveTotals:
     return _plus(EMPTY, [one for one in segments if is_sequenced(one)])
 
 
-def totals_of_info(told: Any) -> LiveTotals | None:
+def totals_of_info(totals: Any) -> LiveTotals | None:
     """The totals that a commit carries; None where it carries none, or a later version means something else by them."""
-    if not isinstance(told, list) or len(told) != len(EMPTY):
+    if not isinstance(totals, list) or len(totals) != len(EMPTY):
         return None
-    count, size, records, oldest = told
+    count, size, records, oldest = totals
     if type(count) is type(size) is type(records) is int and (oldest is None or type(oldest) is int):
         return LiveTotals(count, size, records, oldest)
     return None

@@ -366,7 +366,7 @@ class Sequencing:
         return look.after(version, left, log.clock.ticks_ms())
 
     def _go_on(self, log: DeltaLog, claim: Claim) -> None:
-        """Before each piece of a file: tell others that the work goes on, unless the client was closed meanwhile."""
+        """Before each piece of a file: announce that the work goes on, unless the client was closed meanwhile."""
         claim.renew()
         if not self._closed.is_set():
             return

@@ -193,7 +193,7 @@ class ProducerBatches:
         self.is_complete = True
 
     def note_older(self, entries: Iterable[Entry]) -> None:
-        """Note entries of before those that were noted, oldest first: they tell offsets alone."""
+        """Note entries of before those that were noted, oldest first: only their offsets are used."""
         newer = [(known, known.recent) for known in self._known.values()]
         for known, _ in newer:
             known.recent = _no_batches()

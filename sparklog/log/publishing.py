@@ -162,7 +162,7 @@ def _find(log: DeltaLog, files: Sequence[UploadedFile]) -> tuple[int, ...]:
     """The base offsets that somebody else has given to the files; they may be compacted by now."""
     try:
         live = load_state(log).require_whole().index.by_path
-    except SparklogError:  # they are there; where, is only told to the futures
+    except SparklogError:  # they are stored; only the futures need to know at which offsets
         return (UNKNOWN_OFFSET,) * len(files)
     found = [live.get(file.path) for file in files]
     return tuple(UNKNOWN_OFFSET if one is None or one.base_offset is None else one.base_offset for one in found)

@@ -1,4 +1,4 @@
-"""Finding records by time: the log's statistics tell which files may hold them, and few files are read."""
+"""Finding records by time: the log's statistics show which files may hold them, and few files are read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def first_records_since(
 ) -> dict[int, OffsetAndTimestamp | None]:
     """The first record of each partition that isn't older than the partition's timestamp; None where there is none.
 
-    The files of all partitions are read together, one per partition where the statistics tell enough.
+    The files of all partitions are read together, one per partition where the statistics suffice.
 
     Args:
         timestamps_ms: by partition, which is one of the topic's; milliseconds since the epoch.

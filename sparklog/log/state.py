@@ -129,7 +129,7 @@ class TopicState:
     """The newest version that may have set ``txn`` actions which ``transactions`` lacks; -1: it lacks none."""
     whole: WholeTopic | None = None
     unrecorded_ends: frozenset[int] = frozenset()
-    """Partitions whose ends a foreign file raised and no ``txn`` tells of yet; the next commit of ours does (rule L6,
+    """Partitions whose ends a foreign file raised and no ``txn`` states yet; the next commit of ours does (rule L6,
     start and end)."""
     unreadable: UnsupportedVersionError | NotATopicError | None = None
     """Why what follows can't be understood: a foreign engine asks for a newer Delta reader, or broke the topic's
@@ -281,7 +281,7 @@ class TopicState:
         found: list[str] = []
         for action in actions:
             if isinstance(action, AddFile):
-                with suppress(InvalidArgumentError):  # outside of the table: whoever reads it is told
+                with suppress(InvalidArgumentError):  # outside of the table: its readers get an error
                     found.append(object_path(self.log.table, action.path))
         return found
 
@@ -325,7 +325,7 @@ def load_state(
     Args:
         statistics: keep :attr:`WholeTopic.statistics`.
         is_once: see :func:`~sparklog.delta.snapshot.open_newest`.
-        version: as of that version, to be read and never followed; ``InvalidArgumentError`` where the log doesn't tell
+        version: as of that version, to be read and never followed; ``InvalidArgumentError`` where the log doesn't reach
             of it.
     """
     snapshot = load_snapshot(log, is_once=is_once, version=version)

@@ -59,7 +59,7 @@ _MOST_REMOVED = 4_096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """A topic as of one version."""
+    """The settings and the offset ranges of a topic at one version of its Delta table."""
 
     name: str
     topic_id: str

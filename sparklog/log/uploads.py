@@ -2,8 +2,8 @@
 orphans).
 
 Our own sweep spares them for a week. Other engines' vacuums delete what is older than the table's
-``delta.deletedFileRetentionDuration``, or than a user tells them. Each lists what it will delete, then commits an entry
-``VACUUM START`` that tells how old that is (deltalake always, Spark not on S3), deletes, and commits ``VACUUM END``. A
+``delta.deletedFileRetentionDuration``, or than a user demands. Each lists what it will delete, then commits an entry
+``VACUUM START`` that states that age (deltalake always, Spark not on S3), deletes, and commits ``VACUUM END``. A
 file that is put after such an entry is on no list of that vacuum.
 """
 
@@ -52,7 +52,7 @@ _LARGEST_SKEW_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vacuum:
-    """Another engine has told that it is about to delete files."""
+    """Another engine has announced that it is about to delete files."""
 
     version: int
     """The version of the entry that records it."""
@@ -61,7 +61,7 @@ class Vacuum:
 
 
 def with_vacuum(vacuums: tuple[Vacuum, ...], entry: Entry) -> tuple[Vacuum, ...]:
-    """The vacuums that are known after an entry; of those that tell nothing more only the newest.
+    """The vacuums that are known after an entry; of those that add nothing only the newest.
 
     Source of the fields: deltalake ``DeltaOperation::VacuumStart``, Spark Delta ``DeltaOperations.VacuumStart``.
     """
@@ -118,7 +118,7 @@ def may_be_gone(file: StagedFile, vacuums: Sequence[Vacuum], *, now_ticks_ms: fl
 
     Args:
         vacuums: that are known now.
-        now_ticks_ms: of the clock that told when its upload had ended.
+        now_ticks_ms: of the clock by which the end of its upload was recorded.
         retention_ms: as for :func:`longest_age_ms`.
     """
     facts = file.facts
@@ -137,7 +137,7 @@ def put_again_if_late(log: DeltaLog, files: Sequence[StagedFile], *, retention_m
         retention_ms: as for :func:`longest_age_ms`.
         sync: fsync them.
     Raises:
-        CommitStateUnknownError: they are in the log, and whether they are there can't be told, or they can't be put.
+        CommitStateUnknownError: they are in the log, and it is unknown whether they exist, or they can't be put.
     """
     now, fresh = log.clock.ticks_ms(), fresh_ms(retention_ms)
     late = {
@@ -206,7 +206,7 @@ def check_uploads(
 ) -> None:
     """Before it is decided that files are published: may they be, though nobody has their bytes any more?
 
-    The clock of whoever uploaded them told when that was.
+    That time is by the clock of whoever uploaded them.
 
     Raises:
         TransactionTimedOutError: one is too old, or is gone; names it.

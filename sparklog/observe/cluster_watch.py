@@ -145,7 +145,7 @@ class ClusterWatch:
         """The cluster as of now. What can't be read is among the problems, beside what was known of it before.
 
         Args:
-            on_part: called in the first look, which loads everything, with what the newest commit of each topic tells,
+            on_part: called in the first look, which loads everything, with what the newest commit of each topic states,
                 groups and transactions, as soon as these were read, and again once the topics are loaded that an
                 overview shows first; not where topics and groups are few.
         Raises:
@@ -206,17 +206,17 @@ class ClusterWatch:
         topics = {name: one for name, one in heads.items() if isinstance(one, NewestTopic | TopicWatch)}
         unread = {name for name in names if isinstance(heads.get(name, _UNREAD), Exception)}
 
-        def told() -> ClusterFigures:
+        def figures() -> ClusterFigures:
             known = {**topics, **{name: one for name, one in self._living().items() if name in topics}}
             part = self._part(first, known, unread, took_ms=self._clock.ticks_ms() - began_ticks_ms)
             return replace(part, unread_group_count=part.unread_group_count + len(groups) - len(done))
 
-        part = told()
+        part = figures()
         loaded = topics_to_load_first(part)
         on_part(replace(part, is_first_page_whole=not loaded))
         if loaded:
             self._load_topics(loaded, at_once=_FIRST_AT_ONCE)
-            on_part(told())
+            on_part(figures())
         return replace(first, topics=frozenset(self._topics))
 
     def _names(self) -> list[str]:

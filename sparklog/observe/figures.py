@@ -131,7 +131,7 @@ class GroupPartitionFigures:
     log count, too."""
     lag_ms: int | None
     """How long the oldest record that the group hasn't read has been waiting: 0 where ``lag`` is. None: no statistics
-    tell its timestamp."""
+    state its timestamp."""
     commit_ms: int
     """When the offset was committed, by the committer's clock, ms since the epoch."""
     member_id: str = ""

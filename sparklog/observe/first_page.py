@@ -18,7 +18,7 @@ _MOST_TOPICS = 200
 
 
 def topics_to_load_first(part: ClusterFigures) -> list[str]:
-    """The topics of which a first page lacks something that their newest commits don't tell: what maintenance would do
+    """The topics of which a first page lacks something that their newest commits don't state: what maintenance would do
     in the first ones, and since when records have been waiting that the groups with the most lag read next.
 
     Args:

@@ -99,8 +99,8 @@ class _Group:
 
 
 def newest_topics(cluster: Cluster, listed: Sequence[ListedTopic]) -> list[ReadTopic | Exception | Alone]:
-    """Topics by their newest commits, in their order, as :func:`~sparklog.observe.topic_watch.newest_topic` tells them,
-    or the errors that it raises. A GET for each, in one call; for one that this doesn't tell of, what would."""
+    """Topics by their newest commits, in order, as :func:`~sparklog.observe.topic_watch.newest_topic` returns them,
+    or the errors that it raises. A GET for each, in one call; :class:`Alone` where that doesn't suffice."""
     paths = [one.log.path_of(one.listing.newest_version) if one.listing is not None else "" for one in listed]
     wanted = [path for path in paths if path]
     try:
@@ -114,7 +114,7 @@ def newest_topics(cluster: Cluster, listed: Sequence[ListedTopic]) -> list[ReadT
 
 
 def _listed_or_opened(cluster: Cluster, name: str) -> ListedTopic | ReadTopic:
-    """A topic with the listing of its log; where that doesn't tell, the topic, for a GET, a LIST and a GET more."""
+    """A topic with the listing of its log; where that doesn't suffice, the topic, for a GET, a LIST and a GET more."""
     listed = listed_topic(cluster, name)
     return listed if listed.listing is not None else newest_topic(cluster, name, is_short=False)
 

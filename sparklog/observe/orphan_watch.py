@@ -12,6 +12,7 @@ from sparklog.delta.checkpoint_content import CheckpointReader
 from sparklog.errors import SparklogError
 from sparklog.log.cluster import Cluster
 from sparklog.logs import about
+from sparklog.observe import loading_room
 from sparklog.observe.figures import OrphanFigures
 from sparklog.parallel import parallel_results
 from sparklog.txn.orphans import find_orphans
@@ -70,9 +71,17 @@ class OrphanWatch:
         return [self._found[name] for name in names if name in self._found]
 
     def _search(self, name: str) -> OrphanFigures:
-        now_ms = self._cluster.clock.now_ms()
-        log = replace(self._cluster.topic_log(name), read_checkpoint=self._read_checkpoint)
-        orphans = find_orphans(self._cluster, name, now_ms=now_ms, log=log)
+        now_ms, search = self._cluster.clock.now_ms(), object()
+
+        def wait_for_room(checkpoint_bytes: int, entry_bytes: int) -> None:
+            loading_room.ROOM.enter(search, loading_room.needed_bytes(checkpoint_bytes, entry_bytes))
+
+        log = self._cluster.topic_log(name)
+        log = replace(log, read_checkpoint=self._read_checkpoint, before_load=wait_for_room)
+        try:
+            orphans = find_orphans(self._cluster, name, now_ms=now_ms, log=log)
+        finally:
+            loading_room.ROOM.leave(search)
         size_bytes = sum(one.size_bytes for one in orphans)
         return OrphanFigures(topic=name, file_count=len(orphans), size_bytes=size_bytes, searched_ms=now_ms)
 

@@ -12,7 +12,7 @@ from sparklog.interrupts import EventCount
 from sparklog.observe.cluster_watch import ClusterWatch
 from sparklog.observe.figures import ClusterFigures
 from sparklog.storage.request_counts import RequestCount
-from sparklog.workers import Worker
+from sparklog.workers import Worker, error_for_another_thread
 
 __all__ = ["WatchStatus", "Watching"]
 
@@ -156,9 +156,11 @@ class Watching:
             if before.error is None:
                 _LOGGER.warning("the cluster can't be looked at: %s", caught)
             error = caught.with_traceback(None)
-        except Exception as caught:  # the thread goes on: what it shows is marked as old
+        except BaseException as caught:  # the thread goes on: what it shows is marked as old
+            if not (self._worker.is_current or isinstance(caught, Exception)):
+                raise  # of the caller: an interrupt
             _LOGGER.exception("a look at the cluster failed")
-            error = caught.with_traceback(None)
+            error = error_for_another_thread(caught).with_traceback(None)
         now = self._clock.ticks_ms()
         self._state = _State(
             figures=before.figures if error is not None else figures,

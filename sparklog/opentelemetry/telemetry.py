@@ -82,7 +82,7 @@ class Telemetry:
 
 
 def end_span(span: Span, error: BaseException | None = None) -> None:
-    """End a span, which failed if there is an error. Its message isn't told: it may quote a record."""
+    """End a span, which failed if there is an error. Its message isn't recorded: it may quote a record."""
     if error is not None and span.is_recording():
         span.set_attribute(ERROR_TYPE, error_type(error))
         span.set_status(Status(StatusCode.ERROR))

@@ -271,9 +271,9 @@ class Relay:
                 if not _may_pass(error) or deadline.has_passed or self._stopping.is_set():
                     raise
                 self._outage_count += 1
-                told = without_content(error.orig if isinstance(error, sa.exc.DBAPIError) and error.orig else error)
+                cause = without_content(error.orig if isinstance(error, sa.exc.DBAPIError) and error.orig else error)
                 _LOGGER.warning(
-                    "relay %s: tried again in %.1f s: %s", self.name, pause_s, told, extra=about(relay=self.name)
+                    "relay %s: tried again in %.1f s: %s", self.name, pause_s, cause, extra=about(relay=self.name)
                 )
             self._stopping.wait(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)

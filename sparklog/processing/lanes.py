@@ -52,7 +52,7 @@ class Lanes:
 
     def __init__(self, order_by: OrderBy, clock: Clock, *, most: int) -> None:
         self.ready: queue.SimpleQueue[Lane | None] = queue.SimpleQueue()
-        """Lanes whose first entry may be handled; each is taken by one thread. None tells a thread to end."""
+        """Lanes whose first entry may be handled; each is taken by one thread. None ends a thread."""
         self._order_by: OrderBy = order_by
         self._clock = clock
         self._most = most

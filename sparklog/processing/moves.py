@@ -169,7 +169,7 @@ def bury(
 
 def pointer_only(letter: DeadLetter) -> tuple[Output, DeadLetter]:
     """A dead letter without value and stack, for a record that is too large with them. KIP-1191 moves no values unless
-    told to."""
+    configured to."""
     smaller = replace(letter, value=None, headers=[], stacktrace="", is_value_omitted=True)
     return _output(smaller), smaller
 

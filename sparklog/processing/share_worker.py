@@ -33,7 +33,7 @@ from sparklog.processing.pacing import Patience
 from sparklog.processing.subscriber import MOST_SHARED_ATTEMPTS, Subscriber
 from sparklog.processing.threads import HandlerThreads, HandlerWatch, LoopThread
 from sparklog.processing.work import Station
-from sparklog.processing.worker import AppSettings, opened, tell
+from sparklog.processing.worker import AppSettings, opened, report_dead_letter
 from sparklog.producer import FutureRecordMetadata, Producer
 
 __all__ = ["ShareWorker", "TooManyDeliveriesError"]
@@ -172,7 +172,7 @@ class ShareWorker:
         }
 
     def _round(self) -> None:
-        """Tell the group what is done, take what comes next, look at the handlers."""
+        """Acknowledge to the group what is done, take what comes next, check the handlers."""
         self._round_ticks_ms = now = self._clock.ticks_ms()
         if not self._patience.may_try(now):
             self._clock.sleep_ms(_BUSY_MS)
@@ -203,7 +203,7 @@ class ShareWorker:
             self._counts.sent += len(entry.outputs)
             if entry.letter is not None:
                 self._counts.dead_letters += 1
-                tell(self._settings, entry.letter)
+                report_dead_letter(self._settings, entry.letter)
         if error is not None:  # the others are in hand still, and are sent again
             raise error
 
@@ -264,7 +264,7 @@ class ShareWorker:
         return futures
 
     def _take(self, now: float) -> None:
-        """Tell the group what was marked, renew the locks of what is in hand, and take more where there is room."""
+        """Acknowledge to the group what was marked, renew the locks of what is held, take more where there is room."""
         if not self._in_hand:
             self._feed(self._consumer.poll(_IDLE_POLL_MS))
             self._told()

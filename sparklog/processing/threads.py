@@ -30,8 +30,7 @@ class LoopThread:
         """Run what an async function returned. Returns and raises what it does."""
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                Worker("processing-loop", self._run_loop).start()
+                self._loop = _started_loop()
             loop = self._loop
         result, error = asyncio.run_coroutine_threadsafe(_caught(awaitable, current_group.get()), loop).result()
         if error is not None:
@@ -45,19 +44,28 @@ class LoopThread:
         if loop is not None and loop.is_running():
             loop.call_soon_threadsafe(loop.stop)
 
-    def _run_loop(self) -> None:
-        loop = self._loop
-        if loop is None:
-            return
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_forever()
-        finally:
-            for task in asyncio.all_tasks(loop):
-                task.cancel()
-            loop.run_until_complete(asyncio.sleep(0))
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.close()
+
+def _started_loop() -> asyncio.AbstractEventLoop:
+    """A loop in a thread of its own. Raises ``RuntimeError`` where no thread can be started."""
+    loop = asyncio.new_event_loop()
+    try:
+        Worker("processing-loop", lambda: _run_loop(loop)).start()
+    except RuntimeError:
+        loop.close()
+        raise
+    return loop
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
 
 
 async def _caught(awaitable: Awaitable[Any], group: str) -> tuple[Any, BaseException | None]:

@@ -31,7 +31,7 @@ from sparklog.processing.threads import HandlerThreads, HandlerWatch, LoopThread
 from sparklog.processing.work import Limits, Pending, Work
 from sparklog.producer import Producer
 
-__all__ = ["AppSettings", "AppWorker", "opened", "tell"]
+__all__ = ["AppSettings", "AppWorker", "opened", "report_dead_letter"]
 
 _LOGGER = logging.getLogger("sparklog.processing")
 _IDLE_POLL_MS, _BUSY_POLL_MS = 200.0, 10.0
@@ -71,8 +71,8 @@ def opened(settings: AppSettings) -> tuple[Cluster, bool]:
     return open_cluster(given, storage_options=settings.storage_options, clock=settings.clock, create=False), True
 
 
-def tell(settings: AppSettings, letter: DeadLetter) -> None:
-    """Tell the app of a dead letter that was moved."""
+def report_dead_letter(settings: AppSettings, letter: DeadLetter) -> None:
+    """Call the app's ``on_dead_letter`` with a dead letter that was moved; what it raises is logged."""
     if settings.on_dead_letter is None:
         return
     try:
@@ -230,7 +230,7 @@ class AppWorker:
         self._pace.committed(began_ticks_ms=began, now_ticks_ms=self._clock.ticks_ms())
         self._count(done)
         for letter in done.letters:
-            tell(self._settings, letter)
+            report_dead_letter(self._settings, letter)
 
     def _count(self, done: Pending) -> None:
         counts, letters = self._counts, len(done.letters)
@@ -295,7 +295,7 @@ class AppWorker:
                 )
 
     def _warn_of_other_delay_topics(self) -> None:
-        """Tell of delay topics that another version of this worker has left records in, and that this one doesn't
+        """Report delay topics in which another version of this worker has left records, and which this one doesn't
         read."""
         known = set(self._work.topics)
         names = [f"{topic}-retry-" for station in self._work.stations for topic in station.subscriber.topics]
@@ -351,7 +351,7 @@ class AppWorker:
 
 
 class _Partitions(ConsumerRebalanceListener):
-    """Tells a worker which partitions come and go."""
+    """Informs a worker which partitions come and go."""
 
     def __init__(
         self,

@@ -54,10 +54,10 @@ _SENT_AS_THEY_ARE = (bytes, dict, type(None))
 
 
 class Producer:
-    """Sends records to topics of a cluster. For several threads; not for pickling, nor for use after a fork.
+    """Sends records to topics of a cluster. Threads may share one; it can't be pickled, nor used after a fork.
 
     Records are gathered per topic, encoded and committed in the background: ``send`` returns at once, with a future.
-    There are two threads per topic that is sent to; they live until :meth:`close`.
+    It has two threads for each topic that it sends to; they end with :meth:`close`.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Producer:
             partition: chosen by key if None.
             timestamp_ms: now if None.
             deliver_at: a moment with a time zone, or milliseconds since 1970: no consumer sees the record before. It
-                waits in ``delayed.<topic>``, of which the future tells, until ``sparklog delayed run`` delivers it.
+                waits in ``delayed.<topic>``, as the future's result says, until ``sparklog delayed run`` delivers it.
                 The topic must have ``delay=true``.
         Returns:
             A future of :class:`~sparklog.model.RecordMetadata`.
@@ -203,7 +203,7 @@ class Producer:
         return None if pipeline is None else pipeline.try_add_rows(rows, pieces, **checked)
 
     def init_transactions(self) -> None:
-        """Take hold of the transactional id: finish what an earlier producer with it left, and fence it off. Once,
+        """Claim the transactional id: finish what an earlier producer with it left, and fence that producer off. Once,
         before anything else; takes at most ``max_block_ms``.
 
         Raises:
@@ -266,7 +266,7 @@ class Producer:
 
     def abort_transaction(self) -> None:
         """Abort: nothing that was sent will ever be visible; the futures fail with ``TransactionAbortedError``.
-        Consumers keep their positions: seek back to what is committed.
+        Consumers keep their positions: seek them back to the committed offsets.
 
         Raises:
             InvalidTxnStateError: a commit was begun whose outcome isn't known: only ``commit_transaction`` may follow.

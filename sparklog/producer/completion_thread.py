@@ -24,15 +24,22 @@ class CompletionThread:
         self._is_stopped = False
         self._worker: Worker | None = None
 
-    def submit(self, work: Callable[[], None]) -> None:
-        """Make this call once those that were submitted before are made."""
+    def submit(self, work: Callable[[], None]) -> bool:
+        """Make this call once those that were submitted before are made. False: no thread can be started, and it isn't
+        made."""
         with self._condition:
             self._condition.wait_for(lambda: self._work is None, bounded_s(None))
-            self._work = work
             if self._worker is None:
-                self._worker = Worker("completer", self._run)
-                self._worker.start()
+                worker = Worker("completer", self._run)
+                try:
+                    worker.start()
+                except RuntimeError as error:
+                    _LOGGER.warning("what is left of a transaction is done with the next one: %s", error)
+                    return False
+                self._worker = worker
+            self._work = work
             self._condition.notify_all()
+            return True
 
     @property
     def is_idle(self) -> bool:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchMetadata:
-    """Where the rows of a ``send_batch`` are, in the table's order."""
+    """Partitions and offsets of the rows of a ``send_batch``, in the table's order; -1 with ``acks=0``."""
 
     topic: str
     partitions: pa.Array

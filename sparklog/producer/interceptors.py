@@ -15,7 +15,7 @@ _LOGGER = logging.getLogger("sparklog.producer")
 
 
 class ProducerRecord(NamedTuple):
-    """A record as ``send`` was given it, before it is serialized."""
+    """A record as it was passed to ``send``, before it is serialized."""
 
     topic: str
     value: Any = None

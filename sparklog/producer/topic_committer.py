@@ -269,7 +269,7 @@ class TopicCommitter:
     def _with_files(
         self, result: UploadResult, outcomes: Sequence[Outcome], appended: AppendResult, start: int
     ) -> Sequence[Outcome]:
-        """Outcomes that tell where pieces are. ``start`` is the place of the first file in the append."""
+        """Outcomes that state where pieces are. ``start`` is the index of the first file in the append."""
         files = {}
         for number, file in enumerate(result.files, start):
             if number >= len(appended.rows) or appended.rows[number] is None:

@@ -59,7 +59,7 @@ class TopicPipelines:
 
         Args:
             prepare: called with a pipeline that was opened; twice does no harm.
-            takes_records: tells whether records may be sent now.
+            takes_records: returns whether records may be sent now.
         """
         self._prepare, self._takes_records = prepare, takes_records
 

@@ -50,7 +50,7 @@ _LOGGER = logging.getLogger("sparklog.producer")
 class TransactionManager:
     """The transactions of one producer. Several threads may call the methods; one call is carried out at a time.
 
-    Where an interrupt might part it, another thread does it: so it goes on, and the same call again tells how it ended.
+    Where an interrupt might part it, another thread does it: so it goes on; the same call again returns its outcome.
 
     Args:
         uploads: returns the transaction's part in each topic that was sent to.
@@ -221,7 +221,7 @@ class TransactionManager:
                 if not error.retriable:
                     raise
                 raise KafkaTimeoutError(
-                    f"commit_transaction: whether files of topic {uploads.topic.name!r} are still there can't be told "
+                    f"commit_transaction: whether files of topic {uploads.topic.name!r} are still there is unknown "
                     f"after max_block_ms={self._config.max_block_ms}; call it again, or abort: {error}"
                 ) from error
 
@@ -377,7 +377,7 @@ class TransactionManager:
         return error
 
     def _take_records(self, takes_records: bool) -> None:
-        """Does the open transaction take records from now on? If not, none is added once every queue was told to
+        """Does the open transaction take records from now on? If not, none is added once every queue was made to
         :meth:`begin_flush`."""
         self._is_ending = not takes_records
         self._allow_sending(takes_records)
@@ -416,7 +416,7 @@ class TransactionManager:
         self._is_known_to_session = False
         self._state = ClientState.READY
         self._take_records(False)
-        if completes:
+        if completes:  # what isn't completed here, :meth:`_begin_in_session` completes
             self._background.submit(self._complete)
 
     def _tell(self, level: int, text: str, error: SparklogError) -> None:

@@ -81,7 +81,7 @@ class WritableTopic:
         self._encoding: tuple[TopicHead | None, ValueEncoding | None] = (None, None)
         """The newest, and the head that it was made for, or that has the same schemas and settings."""
         self._limited_by: tuple[TopicHead | None, bool] = (None, False)
-        """The topic as it was when the queue was told of it, and whether it was gone."""
+        """The topic as it was when the queue last learned of it, and whether it was gone."""
         self._update_queue()
 
     @property
@@ -278,7 +278,7 @@ class WritableTopic:
         self._writer.close()
 
     def _update_queue(self) -> None:
-        """Tell the queue how large records may be, and by which schema it may take dicts."""
+        """Set in the queue how large records may be, and by which schema it may take dicts."""
         head, (known, was_gone) = self.head, self._limited_by
         if known is not None and (known.config, known.schemas, was_gone) == (head.config, head.schemas, self.is_gone):
             return

@@ -121,7 +121,7 @@ def _integer_from_json(value: Any) -> Any:
 
 
 def _float_from_json(value: Any) -> Any:
-    """JSON doesn't tell integers from floats: whatever number it is becomes the next double."""
+    """JSON doesn't distinguish integers from floats: whatever number it is becomes the next double."""
     if isinstance(value, str):
         return _NAMED_FLOATS.get(value, value)
     if isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal):

@@ -23,7 +23,7 @@ _Check = Callable[[Any, str], None]
 """Raises ``InvalidRecordError`` unless a value, which isn't None, can be that of the field with this path."""
 _MOST_SHOWN = 80
 _EXACT_INTEGERS = 2**53
-"""Above it a double can't tell one integer from the next."""
+"""Above it a double can't represent every integer."""
 _EXACT_FLOATS = 2**24
 """The same of a float of 32 bits."""
 _MOST_OF_FLOATS = 2.0**128 - 2.0**103

@@ -68,8 +68,8 @@ def connect(
     Raises:
         KafkaTimeoutError: no consistent cut was found within half a minute.
         InvalidConfigurationError: DuckDB isn't installed.
-        InvalidArgumentError: no cluster is there; two names differ in case alone, which SQL doesn't tell apart; a
-            version of which a topic's log doesn't tell (any more), of another topic of the name, or of a topic that
+        InvalidArgumentError: no cluster is there; two names differ only in case, which SQL doesn't distinguish; a
+            version that a topic's log doesn't contain (any more), of another topic of the name, or of a topic that
             isn't loaded.
         UnknownTopicOrPartitionError, and what reading a log raises.
     """

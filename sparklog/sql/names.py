@@ -38,7 +38,7 @@ def check_names(topics: Iterable[str]) -> list[str]:
     """The topics, each once.
 
     Raises:
-        InvalidArgumentError: two topics differ in case alone, which SQL doesn't tell apart.
+        InvalidArgumentError: the names of two topics differ only in case, which SQL doesn't distinguish.
     """
     taken: dict[str, str] = {}
     for topic in topics:

@@ -138,8 +138,8 @@ class TopicSearch:
             version: search the topic as of that version; the newest for None.
             state: search the topic as it is here, with its files' statistics.
         Raises:
-            InvalidArgumentError: no such field, a text that can't be its type, or a version of which the log doesn't
-                tell, or that is of another topic.
+            InvalidArgumentError: no such field, a text that can't be its type, or a version that the log doesn't
+                contain, or that is of another topic.
             UnknownTopicOrPartitionError, and what reading a log raises.
         """
         if search.limit < 1:

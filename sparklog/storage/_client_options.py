@@ -42,10 +42,10 @@ CLIENT_OPTIONS = frozenset({*_TIMEOUTS, "proxy_url", "verify"})
 
 
 class HiddenOptions(Mapping[str, Any]):
-    """Options whose text tells their names alone, since values may be secrets."""
+    """Options whose text shows only their names, since values may be secrets."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        self._value_of = {**options}.__getitem__  # whose text doesn't tell the values, as that of a mapping would
+        self._value_of = {**options}.__getitem__  # whose text doesn't show the values, as that of a mapping would
         self._names = tuple(options)
 
     def __getitem__(self, name: str) -> Any:

@@ -48,7 +48,7 @@ class Folders:
         """Flush one file or folder.
 
         Raises:
-            OSError: also where an earlier flush of it failed. The system tells of a lost write once; what it calls a
+            OSError: also where an earlier flush of it failed. The system reports a lost write once; what it calls a
                 success after that proves nothing (rule L9, fsync).
         """
         with self._lock:

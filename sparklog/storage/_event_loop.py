@@ -28,13 +28,28 @@ def _loop() -> asyncio.AbstractEventLoop:
     running = _LOOPS.get(process)
     if running is not None:
         return running
-    new = asyncio.new_event_loop()
+    new = _started_loop()
     running = _LOOPS.setdefault(process, new)
-    if running is new:
-        threading.Thread(target=new.run_forever, name="sparklog-requests", daemon=True).start()
-    else:  # another thread was faster
-        new.close()
+    if running is not new:  # another thread was faster
+        new.call_soon_threadsafe(new.stop)
     return running
+
+
+def _started_loop() -> asyncio.AbstractEventLoop:
+    """A loop in a thread of its own. Raises ``RuntimeError`` where no thread can be started: nobody may wait for a loop
+    that doesn't run."""
+    loop = asyncio.new_event_loop()
+    try:
+        threading.Thread(target=_run, args=(loop,), name="sparklog-requests", daemon=True).start()
+    except RuntimeError:
+        loop.close()
+        raise
+    return loop
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
 
 
 async def gather(call: Callable[[S], Awaitable[T]], arguments: Sequence[S], at_once: int) -> list[T]:

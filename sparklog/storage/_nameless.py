@@ -1,7 +1,7 @@
 """Files that have no name until they are whole: Linux's ``O_TMPFILE``.
 
 A file that is linked to its name once it is written touches its folder once. A temporary file touches it three times,
-is told to whoever watches the folder, and stays when its process is killed.
+is reported to whoever watches the folder, and stays when its process is killed.
 
 What is flushed while it has no name need not be on the disk once it has one: btrfs logs no inode without a link
 (``btrfs_log_inode_parent``), so after a power loss its name may be there, by the flush of its folder, and its bytes
@@ -22,6 +22,9 @@ _UNSUPPORTED = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS}
 NOT_LINKED = {errno.EXDEV, errno.ELOOP, errno.EINVAL}
 """The errors of a link that wasn't made, beside those of any link: the name that /proc has wasn't followed."""
 
+_REFUSED = NOT_LINKED | {errno.ENOENT, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS}
+"""The errors of links by which no such file is ever given a name: there is no /proc, or a sandbox doesn't let it be
+used. A disk that is full, say, is so for a while."""
 
 _KEEPING = {b"ext4", b"xfs", b"tmpfs"}
 """File systems whose flushes of a file without a name, and then of the folder of its name, make both durable."""
@@ -64,9 +67,9 @@ class NamelessFiles:
             self._keeping[device] = keeps = _kind_of(device) in _KEEPING
         return keeps
 
-    def note_refused(self, folder: str) -> None:
-        """Note that a file couldn't be given a name in a folder: if that is there, /proc isn't, or may not be used."""
-        if os.path.isdir(folder):
+    def note_refused(self, folder: str, error: OSError) -> None:
+        """Note why a file couldn't be given a name in a folder: if that is there, /proc isn't, or may not be used."""
+        if error.errno in _REFUSED and os.path.isdir(folder):
             self.is_supported = False
 
 

@@ -171,7 +171,7 @@ def _is_of_credentials(error: Exception, text: str, bucket: str) -> bool:
 
 
 def _reason(error: Exception, text: str) -> str:
-    """The message, with what the sources tell more: kind of a transport error, the system's error."""
+    """The message, with what the sources add: kind of a transport error, the system's error."""
     debug = str(error).partition(_DEBUG)[2]
     more = [match[1] for pattern in (_TRANSPORT, _BAD_CERTIFICATE, _SYSTEM_ERROR) if (match := pattern.search(debug))]
     return f"{text} ({', '.join(more)})" if more else text

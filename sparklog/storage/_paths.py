@@ -16,7 +16,7 @@ _UNUSUAL_STARTS = ("", "/", ".")
 def is_path(path: str) -> bool:
     """May ``path`` name an object?"""
     is_usual = path.isascii() and not ("//" in path or "/." in path or "\\" in path or "\0" in path or "\n" in path)
-    if is_usual and path[:1] not in _UNUSUAL_STARTS:  # so plain searches tell, in a tenth of the expression's time:
+    if is_usual and path[:1] not in _UNUSUAL_STARTS:  # so plain searches decide, in a tenth of the expression's time:
         return path[-1] != "/"  # each row of a listing is asked for
     return _ILLEGAL.search(path) is None
 

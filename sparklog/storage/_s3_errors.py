@@ -1,6 +1,6 @@
 """The store error that an S3 server's answer, or its silence, means.
 
-Answers are told apart by their code and HTTP status, never by the class that s3fs makes of them: one and the same
+Answers are distinguished by their code and HTTP status, never by the class that s3fs makes of them: one and the same
 412 shows as ``FileExistsError`` with one server and as ``OSError`` 22 with another.
 """
 

@@ -258,7 +258,7 @@ def _provider(
 
 
 def _resolve_region(bucket: str) -> str:
-    """A bucket's region, which S3 tells to anybody."""
+    """A bucket's region, which S3 reveals to anybody."""
     import pyarrow as pa
     import pyarrow.fs as pafs  # loads Arrow's S3 client, which is seldom needed
 

@@ -1,7 +1,7 @@
 """Counting how often a request was really sent. aiohttp sends a PUT once more, and says nothing, when its connection
 breaks.
 
-It can't be told not to (aiohttp issue 10790), and only the answer to the second one comes up. So a refusal of the
+This can't be switched off (aiohttp issue 10790), and only the answer to the second one comes up. So a refusal of the
 second says nothing of the first; who has counted one sending knows that the refusal is the answer to it.
 """
 

@@ -20,7 +20,7 @@ _MD5_FORM = "h" * 32
 
 
 class WrittenEtags:
-    """Tells whether the answer to a PUT of some bytes is to be believed; if not, they must be read back.
+    """Decides whether the answer to a PUT of some bytes is to be believed; if not, they must be read back.
 
     By default the ETag of an object that was put in one piece is the MD5 sum of its bytes: on S3, on most servers that
     speak its interface and on Google Cloud Storage. Azure, and objects encrypted by a key of the user's own, have

@@ -109,7 +109,7 @@ class ObjectStore(ABC):
     def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
         """The one primitive: write an object only if its name is free, atomic in content and in name.
 
-        Of any number of calls for one name, by any clients, exactly one is told ``CREATED``; it may also happen
+        Of any number of calls for one name, by any clients, exactly one gets ``CREATED``; it may also happen
         that none is, when the winner's answer was lost (``StoreOutcomeUnknownError``, or ``EXISTS`` after a retry
         below us). Source: ``docs/architecture.md``, The primitive.
 

@@ -20,7 +20,7 @@ class GatedStore(DelegatingStore):
     """Another store, none of whose calls is made before :meth:`open`.
 
     What comes earlier waits for that for up to a second, and then is a ``StoreUnavailableError``: so callers that try
-    again do so, and those that have waited long enough tell their own callers, as where the store is away.
+    again do so, and those that have waited long enough report it to their own callers, as where the store is away.
     """
 
     def __init__(self, store: ObjectStore, *, wait_s: float = _WAIT_S) -> None:

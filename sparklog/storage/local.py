@@ -142,7 +142,7 @@ class LocalStore(ObjectStore):
 
     def _created_together(self, targets: Sequence[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
         """Create files, without asking for Python's lock between any two. Yields those that are to be put by another
-        way: what is there, what finds no folder, and whatever fails, which tells why there."""
+        way: what is there, what finds no folder, and whatever fails, where that way reports the reason."""
         done = 0
         while done < len(targets):
             if CORE is not None and self._nameless.is_supported:
@@ -196,7 +196,7 @@ class LocalStore(ObjectStore):
         return CreateResult.CREATED
 
     def _linked(self, target: str, folder: str, error: OSError | None) -> CreateResult | None:
-        """The result of giving a file its name, which told this error; None: it wasn't, and another way may do it."""
+        """The result of giving a file its name, which raised this error; None: it wasn't, and another way may do it."""
         if error is None:
             return CreateResult.CREATED
         if isinstance(error, FileExistsError):
@@ -204,7 +204,7 @@ class LocalStore(ObjectStore):
         failure = failed.linking(error, target)
         if error.errno not in NOT_LINKED and isinstance(failure, StoreOutcomeUnknownError):
             raise failure from error
-        self._nameless.note_refused(folder)
+        self._nameless.note_refused(folder, error)
         return None
 
     def _create_by_temporary(self, target: str, data: bytes, *, sync: bool) -> CreateResult:
@@ -271,7 +271,7 @@ class LocalStore(ObjectStore):
 
     def sync_all(self) -> None:
         try:
-            self._folders.check_none_failed()  # os.sync tells of no lost write at all
+            self._folders.check_none_failed()  # os.sync reports no lost write at all
         except OSError as error:
             raise failed.syncing(error, self._root) from error
         os.sync()

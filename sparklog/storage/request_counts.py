@@ -23,7 +23,7 @@ T = TypeVar("T")
 KINDS = ("get", "put", "create", "list", "delete", "sync")
 """``create`` is the create-only put, by which commits are made; ``sync`` is a later fsync, which a folder has alone."""
 _PAGE = 1_000
-"""Objects that a LIST tells of, and a bulk delete takes, in one request of an object store."""
+"""Objects that a LIST returns, and a bulk delete takes, in one request of an object store."""
 _GROUP = "sparklog-store-metrics"
 
 
@@ -139,7 +139,7 @@ class RequestCounts:
         return {kind: _sum([cells[kind] for cells in every]) for kind in KINDS}
 
     def groups(self) -> list[MetricGroup]:
-        """The counts as a client tells them: the races, and a group for each kind."""
+        """The counts as a client reports them: the races, and a group for each kind."""
         counts = self.by_kind()
         lost = float(counts["create"].races_lost)
         return [
@@ -209,7 +209,7 @@ class CountedStore(DelegatingStore):
         listed = _when_asked(partial(self._store.list, prefix, after=after))
         requests = 1
         while True:
-            # A clock for each object would cost more than it tells: an object store answers with pages.
+            # A clock for each object would cost more than it shows: an object store answers with pages.
             first = self._count("list", requests, partial(next, listed, None))
             if first is None:
                 return

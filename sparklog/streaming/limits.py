@@ -100,7 +100,7 @@ def _cut_within(backlog: Backlog, end: Cut, budget: int) -> Cut:
 def cut_between_files(
     offsets: Mapping[int, int], end: Cut, segments: Mapping[int, Iterable[Segment]], budget: int
 ) -> Cut:
-    """A cut before ``end``, for records of which no log tells any more which commit they came with.
+    """A cut before ``end``, for records whose commit no log names any more.
 
     Each partition has its share of ``budget`` in proportion to what it has, and ends with a file.
 

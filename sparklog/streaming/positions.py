@@ -1,7 +1,7 @@
 """The positions up to which a streaming query has read, as its checkpoint keeps them. Pure.
 
 JSON as that of Spark's Kafka source, ``{"orders": {"0": 23, "1": 42}}``, and beside the topics, under names that no
-topic can have, what tells a topic from another that was created under its name, and where its commits are::
+topic can have, what distinguishes a topic from another that was created under its name, and where its commits are::
 
     {"@topic_ids": {"orders": "<32 hex>"}, "@delta_versions": {"orders": 17}}
 

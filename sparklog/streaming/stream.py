@@ -301,7 +301,7 @@ class StreamPlanner:
         return Backlog(offsets=at.offsets, cuts=cuts, delta_version=at.delta_version)
 
     def _shortened(self, topic: str, backlog: Backlog, cut: Cut, budget: int) -> Cut:
-        """A cut before one that is too far, where no log tells of the commits in between."""
+        """A cut before one that is too far, where no log contains the commits in between."""
         followed = self._topics.by_name[topic]
         first = followed.cuts[0]
         if not first.is_lost or cut.delta_version != first.cut.delta_version:

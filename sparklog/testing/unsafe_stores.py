@@ -35,7 +35,7 @@ class OverwritingStore(WrappedStore):
 
 
 class WrongBytesStore(WrappedStore):
-    """Tells one racer that it won, and stores what another one wrote."""
+    """Reports to one racer that it won, and stores what another one wrote."""
 
     def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
         result = self._store.create(path, data, sync=sync)

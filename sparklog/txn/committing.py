@@ -71,7 +71,7 @@ class UploadCommitter:
 
     @property
     def may_be_committed(self) -> bool:
-        """Tell after an error: may the files be part of a decided transaction? Then they must stay."""
+        """After an error: may the files be part of a decided transaction? Then they must stay."""
         return self._may_be_committed
 
     @property

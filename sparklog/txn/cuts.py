@@ -117,7 +117,7 @@ def decide_cut(
         named: the topics of a transaction, as the entry that decided it names them; of those in ``histories`` at least.
         carried_out: transactions that were in all of their topics before the newest versions were looked for.
     Returns:
-        :class:`Unknown` where ``named`` or ``carried_out`` must tell of more transactions; :class:`Partial` where the
+        :class:`Unknown` where ``named`` or ``carried_out`` must name more transactions; :class:`Partial` where the
         same must be asked again once the topics went on.
     """
     placed = _places(histories, named)
@@ -146,7 +146,7 @@ def _places(
 ) -> dict[Transaction, dict[str, int]]:
     """Where each transaction is that some topic may have and another may not.
 
-    A topic whose marker is greater at the first version has the transaction, or never will. Where nobody tells which,
+    A topic whose marker is greater at the first version has the transaction, or never will. Where nothing shows which,
     it counts as one that has it: then a cut may be missed that a later look finds, and none is wrong.
     """
     found = {topic: history.places() for topic, history in histories.items()}

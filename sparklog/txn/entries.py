@@ -149,7 +149,7 @@ class TransactionEntry:
     """Wall time of its writer, milliseconds since the epoch."""
     batches: tuple[QueryBatch, ...] = ()
     """The newest micro-batch of each streaming query that was committed with this id, the newest query last. Every
-    entry hands it on: it is what tells that a batch which is run again is there already (rule T7, micro-batches)."""
+    entry hands it on: it shows that a batch which is run again is stored already (rule T7, micro-batches)."""
 
     @property
     def is_forced(self) -> bool:
@@ -206,9 +206,9 @@ def next_header(before: Header) -> Header:
 class TransactionLog(NumberedLog[TransactionEntry]):
     """The log of one transactional id. Opening it is a LIST for each 1,000 entries of ten minutes.
 
-    Its old entries are deleted many at a time and in no order (rule T6, an id's log). So that an entry is there doesn't
-    tell that what follows it was never deleted, and trust comes from a listing instead: the newest entries are never
-    deleted, so a log that went on always shows an entry beyond.
+    Its old entries are deleted many at a time and in no order (rule T6, an id's log). So the existence of an entry
+    doesn't show that what follows it was never deleted; trust comes from a listing instead: the newest entries are
+    never deleted, so a log that went on always shows an entry beyond.
     """
 
     transactional_id: str

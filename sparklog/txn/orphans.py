@@ -90,7 +90,7 @@ def orphan_age_ms(table: str, metadata: Metadata) -> int:
 
 def removed_age_ms(table: str, metadata: Metadata) -> int:
     """The time for which files that were removed from a table stay: milliseconds. As long as the table says, a week
-    where it doesn't; a day at least: for so long the log's entries tell when that was, whatever a checkpoint has
+    where it doesn't; a day at least: for so long the log's entries show when that was, whatever a checkpoint has
     forgotten.
 
     Raises:

@@ -181,7 +181,7 @@ class TransactionSession:
         """The commit point: one create. May be repeated until it says something else than that it doesn't know.
 
         Args:
-            batch: of a streaming query: that it is committed is decided by the same create, and told by every entry
+            batch: of a streaming query: the same create decides that it is committed, and every entry says so
                 from here on (rule T7, micro-batches). Whether it was committed before, the caller has looked.
         Returns:
             How topics are to remember the transaction; it is to be carried out now.

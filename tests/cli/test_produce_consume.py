@@ -18,6 +18,7 @@ from sparklog.errors import CorruptRecordError, StoreFullError
 from sparklog.model import ConsumerRecord
 from sparklog.producer import Producer
 from tests.cli.support import a_cluster, done, failure, json_lines, run
+from tests.depth import by_depth
 
 BEGINNING = "--from-beginning"
 
@@ -153,7 +154,7 @@ def test_what_consume_prints_as_json_produce_takes(cluster):
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@settings(max_examples=by_depth(gate=20, nightly=50))
 @given(
     key=st.none() | st.binary(max_size=20),
     value=st.none() | st.binary(max_size=20),

@@ -24,6 +24,7 @@ from sparklog.log.data.object_paths import object_path
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
 from tests.compaction.support import Key, a_segment, append_pairs, live, pairs_of, stored
+from tests.depth import by_depth
 from tests.support import DAY_MS, T0_MS, a_log, a_topic, a_writer
 
 File = Sequence[tuple[Key, str | None]]
@@ -63,7 +64,7 @@ files = st.lists(st.tuples(keys, st.sampled_from(["1", "", None])), min_size=1, 
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=by_depth(gate=10, nightly=25))
 @given(st.lists(files, min_size=1, max_size=5), st.lists(files, max_size=3), st.sampled_from([1, 2_000, 4_000, 10**9]))
 def test_any_history_ends_with_the_same_records_counts_and_memory(
     first: list[File], second: list[File], file_bytes: int

@@ -403,7 +403,7 @@ class Twin:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "steps"),
-    [(1, 12), *(pytest.param(seed, 50, marks=pytest.mark.slow) for seed in each_nth(range(2, 12), 5))],
+    [(1, 12), *(pytest.param(seed, 50, marks=pytest.mark.slow) for seed in each_nth(range(2, 12), 10))],
 )
 def test_by_notes_the_same_is_done_at_the_same_time_as_by_looking_at_everything(seed: int, steps: int) -> None:
     by_notes, by_looking = Twin(full=False), Twin(full=True)

@@ -178,6 +178,23 @@ def test_records_that_were_fetched_are_returned_though_the_log_start_has_passed_
         assert text(take(consumer, 4)) == "bcde"
 
 
+@pytest.mark.parametrize("by_batches", [False, True], ids=["poll", "poll_batches"])
+def test_a_log_start_that_passed_what_was_to_be_fetched_next_needs_no_news_to_be_noticed(by_batches):
+    """The other partition has room, so that the topic is looked at while records of this one wait to be returned."""
+    cluster = with_topic(a_cluster(), "ab", "cd", "ef", partitions=2)
+    with a_consumer(cluster, "t", max_poll_records=1, max_partition_fetch_bytes=1) as consumer:
+        assert text(take(consumer, 1)) == "a"
+        delete_records(cluster.topic_log("t"), "t", {0: 5})
+        fetch_state = consumer._runtime.fetch_state
+        until(lambda: fetch_state.views["t"].log_start_offsets[0] == 5)
+        until(lambda: not fetch_state.is_update_requested)
+        if by_batches:
+            assert consumer.poll_batches(timeout_ms=LONG_MS)[tp()].column("value").to_pylist() == [b"b"]
+        else:
+            assert text(take(consumer, 1)) == "b"
+        assert text(take(consumer, 1)) == "f"
+
+
 # Pausing
 
 

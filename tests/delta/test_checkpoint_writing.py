@@ -24,6 +24,7 @@ from sparklog.delta.snapshot import load_snapshot
 from sparklog.errors import CorruptLogError
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
+from tests.depth import by_depth
 from tests.support import DAY_MS, a_log, a_topic, a_writer, append, contents, foreign_entry
 
 NOW_MS = int(time.time() * 1_000)
@@ -261,7 +262,7 @@ def test_a_checkpoint_says_what_deltalakes_says(
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=by_depth(gate=12, nightly=30))
 @given(ALL_HISTORIES, ALL_HISTORIES, LAYOUTS)
 def test_many_checkpoints_say_what_deltalakes_say(
     first: list[bytes], then: list[bytes], laid_out: Callable[[EncodedCheckpoint, int], dict[str, bytes]]

@@ -212,3 +212,19 @@ def test_a_look_that_fails_for_an_unknown_reason_ends_no_thread(
     assert isinstance(watching.status().error, RuntimeError)
     assert "a mistake" in caplog.text
     assert not watching.status().is_up
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_a_look_that_meets_what_is_no_exception_ends_the_callers_but_not_the_thread(
+    here: Watched, error: type[BaseException]
+) -> None:
+    def broken() -> ClusterWatch:
+        raise error("a panic")
+
+    watching = Watching(broken, interval_ms=1, clock=here.clock)
+    with pytest.raises(error):
+        watching.look()
+    watching.start()
+    assert watching.wait_for_look(10, beyond=1)
+    assert "a panic" in str(watching.status().error)
+    watching.stop()

@@ -27,6 +27,7 @@ class DefectiveStore(WrappedStore):
     """Fails below a path as no store does."""
 
     defective: str | None = None
+    error: type[BaseException] = ZeroDivisionError
 
     def read_many(self, paths: Sequence[str]) -> Sequence[bytes | None]:
         for path in paths:
@@ -39,7 +40,7 @@ class DefectiveStore(WrappedStore):
 
     def _check(self, path: str) -> None:
         if self.defective is not None and path.startswith(self.defective):
-            raise ZeroDivisionError("a defect")
+            raise self.error("a defect")
 
 
 @pytest.fixture
@@ -93,6 +94,17 @@ def test_a_defect_with_one_topic_ends_no_request_of_others(
     store.defective = None
     told = play(wire)
     assert told == {one: {"bad": 0, "good": 0} for one in told}
+
+
+def test_a_panic_of_the_stores_library_is_told_as_a_defect(wire: Wire, store: DefectiveStore) -> None:
+    class PanicError(BaseException):
+        pass
+
+    store.error, store.defective = PanicError, "topics/bad/"
+    told = [codes(wire.call("Fetch", 11, fetching(0, topic="bad"))["responses"], "topic")]
+    store.defective = None
+    told.append(codes(wire.call("Fetch", 11, fetching(0, topic="bad"))["responses"], "topic"))
+    assert told == [{"bad": UNKNOWN_SERVER_ERROR}, {"bad": 0}]
 
 
 def test_what_a_foreign_engine_committed_to_one_topic_hinders_no_other(wire: Wire, store: DefectiveStore) -> None:

@@ -270,7 +270,7 @@ def test_what_is_produced_during_a_look_is_not_waited_for(cluster, monkeypatch):
             if len(looks) == 1:  # nothing was there; now something comes
                 with Producer(cluster) as producer:
                     await asyncio.to_thread(producer.send("jobs", b"new").get, 20)
-                fetching_of(backend).notify()
+                fetching_of(backend).notify(["jobs"])
             return found
 
         monkeypatch.setattr(fetch_module, "_look", look)

@@ -449,7 +449,7 @@ def test_a_server_holds_no_more_after_many_changed_captures_than_after_few(captu
     cluster, _, _ = make_cluster()
     settings: dict[str, Any] = {"group_initial_rebalance_delay_ms": 0, "group_max_session_timeout_ms": 2_000}
     settings |= {"max_fetch_sessions": 50, "cache_bytes": 1 << 16}
-    frames = [mutated(random.Random(number), captures) for number in range(by_depth(gate=80, nightly=2_000))]
+    frames = [mutated(random.Random(number), captures) for number in range(by_depth(gate=40, nightly=2_000))]
     frames = [frame for frame in frames if int.from_bytes(frame[:2], "big") not in STORING]
     caplog.set_level(logging.ERROR, "sparklog.gateway")  # else the test keeps each warning
     measured = []

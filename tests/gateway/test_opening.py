@@ -146,6 +146,20 @@ def test_what_trying_again_does_not_help_against_ends_it(away, error):
     opening.stop()
 
 
+def test_a_panic_of_the_stores_library_ends_it(away):
+    class PanicError(BaseException):
+        pass
+
+    def panic(kind, path, make):
+        raise PanicError("a bug")
+
+    away._call = panic
+    opening = Opening(away)
+    opening.start()
+    assert "a bug" in str(opening.done.exception(30))
+    opening.stop()
+
+
 def test_a_store_that_comes_without_users_ends_it(away):
     opening = Opening(away, has_stored_users=True)
     opening.start()

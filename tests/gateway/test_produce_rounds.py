@@ -353,6 +353,29 @@ def test_a_round_that_is_held_is_sent_when_the_gateway_ends(cluster, monkeypatch
 
 
 @needs_core
+def test_a_round_that_begins_once_the_hold_is_over_is_no_larger_than_others(cluster, monkeypatch):
+    """Its records come in one turn of the loop, which would read four times as much at once."""
+    counts: list[int] = []
+
+    def noting(batches, parts):
+        counts.append(len(batches))
+        return decode_parts(batches, parts)
+
+    monkeypatch.setattr(produce_rounds, "_GATHER_S", 0.001)
+
+    async def script(gateway):
+        busy = [gateway.send(LARGE, connection=connection) for connection, _ in BUSY]
+        assert [await gateway.told(one) for one in busy] == [[number] for number in range(16)]
+        await asyncio.sleep(0.01)
+        monkeypatch.setattr(produce_rounds, "decode_parts", noting)
+        sent = [gateway.send(LARGE, connection=number) for number in range(100)]
+        return [await gateway.told(one) for one in sent]
+
+    assert play(cluster, script) == [[number] for number in range(16, 116)]
+    assert max(counts) <= 1_100_000 // 20_000 + 1
+
+
+@needs_core
 def test_whoever_waits_for_each_answer_is_never_held(cluster, monkeypatch):
     monkeypatch.setattr(produce_rounds, "_GATHER_S", 3_600)
 

@@ -292,6 +292,48 @@ def test_a_topic_to_which_only_this_gateway_writes_is_looked_at_from_time_to_tim
     play(cluster, script, fetch_poll_ms=A_MINUTE_MS * 5)
 
 
+@pytest.mark.parametrize("by_id", [False, True], ids=["by name", "by id"])
+def test_a_commit_wakes_the_readers_of_its_topic_alone(cluster, looks, by_id):
+    """A look at a topic is a request of the store: one to which nobody writes isn't looked at for what others get."""
+    created(cluster)
+    Admin(cluster).create_topics([NewTopic("busy", 1)])
+
+    async def script(gateway):
+        jobs = {"topic_id": uuid.UUID(gateway.backend.describe("jobs").topic_id)} if by_id else {}
+        await gateway.fetch(0, **jobs)
+        waiting = asyncio.ensure_future(gateway.fetch(0, max_wait_ms=A_MINUTE_MS * 10, **jobs))
+        while not looks:
+            await asyncio.sleep(0)
+        for number in range(20):
+            assert await gateway.produce(batch(b"x"), "busy") == [number]
+        assert (len(looks), waiting.done()) == (1, False)
+        assert await gateway.produce(batch(b"a")) == [0]
+        assert (await waiting)["values"] == [b"a"]
+
+    play(cluster, script, fetch_poll_ms=A_MINUTE_MS * 5)
+
+
+@pytest.mark.parametrize("topic", ["jobs", "quiet"])
+def test_a_commit_to_any_of_its_topics_wakes_a_fetch(cluster, looks, topic):
+    created(cluster)
+    Admin(cluster).create_topics([NewTopic("quiet", 1)])
+
+    async def script(gateway):
+        asked = fetching(0, max_wait_ms=A_MINUTE_MS * 10)
+        asked["topics"] += fetching(0, topic="quiet")["topics"]
+        for name in ("jobs", "quiet"):
+            await gateway.fetching.view(name)
+        looks.clear()
+        waiting = asyncio.ensure_future(fetch(gateway.backend, Request(11, asked, "", ("", 0))))
+        while len(looks) < 2:
+            await asyncio.sleep(0)
+        assert await gateway.produce(batch(b"a"), topic) == [0]
+        answer = await asyncio.wait_for(waiting, 60)
+        assert [one["topic"] for one in answer["responses"] if one["partitions"][0]["records"]] == [topic]
+
+    play(cluster, script, fetch_poll_ms=A_MINUTE_MS * 5)
+
+
 def test_what_others_commit_is_found_beside_what_is_produced_here(cluster):
     """A reader of two partitions, of which one always has something new from here."""
     Admin(cluster).create_topics([NewTopic("jobs", 2)])

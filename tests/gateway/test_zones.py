@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from sparklog.errors import InvalidArgumentError
 from sparklog.gateway import zones
 from sparklog.gateway.zones import (
+    ClientZones,
     Listing,
     Node,
-    ToldZones,
     check_zone,
     lead,
     node_id_of,
@@ -151,33 +151,33 @@ def test_a_gateway_says_nothing_that_others_cannot_read():
 
 
 def test_a_client_that_told_its_rack_is_sent_on_for_a_while():
-    told = ToldZones()
-    assert told.zone_of("c", "h", 0) is None
-    assert told.tell("c", "h", "b", 0)
-    assert told.tell("c", "h", "b", 4_999)
-    assert not told.tell("c", "h", "b", 5_000)  # it can't go, else it had
-    assert told.zone_of("c", "h", 5_000) == "b"
-    assert told.zone_of("c", "elsewhere", 5_000) is None
-    assert told.tell("c", "h", "a", 6_000)  # another rack
-    assert told.zone_of("c", "h", 906_001) is None
-    assert told.tell("c", "h", "a", 906_002)
+    client_zones = ClientZones()
+    assert client_zones.zone_of("c", "h", 0) is None
+    assert client_zones.note_zone("c", "h", "b", 0)
+    assert client_zones.note_zone("c", "h", "b", 4_999)
+    assert not client_zones.note_zone("c", "h", "b", 5_000)  # it can't go, else it had
+    assert client_zones.zone_of("c", "h", 5_000) == "b"
+    assert client_zones.zone_of("c", "elsewhere", 5_000) is None
+    assert client_zones.note_zone("c", "h", "a", 6_000)  # another rack
+    assert client_zones.zone_of("c", "h", 906_001) is None
+    assert client_zones.note_zone("c", "h", "a", 906_002)
 
 
 def test_a_client_with_transactions_is_not_sent_on():
-    told = ToldZones()
-    told.stay("c", "h", 0)
-    assert not told.tell("c", "h", "b", 1)
-    assert told.zone_of("c", "h", 1) is None
-    assert told.tell("d", "h", "b", 1)
-    told.stay("d", "h", 2)
-    assert told.zone_of("d", "h", 3) is None
+    client_zones = ClientZones()
+    client_zones.stay("c", "h", 0)
+    assert not client_zones.note_zone("c", "h", "b", 1)
+    assert client_zones.zone_of("c", "h", 1) is None
+    assert client_zones.note_zone("d", "h", "b", 1)
+    client_zones.stay("d", "h", 2)
+    assert client_zones.zone_of("d", "h", 3) is None
 
 
 def test_of_many_clients_those_heard_of_last_are_kept(monkeypatch):
-    monkeypatch.setattr(zones, "_MOST_TOLD", 3)
-    told = ToldZones()
+    monkeypatch.setattr(zones, "_MOST_CLIENTS", 3)
+    client_zones = ClientZones()
     for number in range(5):
-        told.tell(f"c{number}", "h", "b", 0)
-        told.zone_of("c0", "h", 0)
-    assert [told.zone_of(f"c{number}", "h", 0) for number in range(5)] == ["b", None, None, "b", "b"]
-    assert not told.tell("x" * 400, "h", "b", 0)
+        client_zones.note_zone(f"c{number}", "h", "b", 0)
+        client_zones.zone_of("c0", "h", 0)
+    assert [client_zones.zone_of(f"c{number}", "h", 0) for number in range(5)] == ["b", None, None, "b", "b"]
+    assert not client_zones.note_zone("x" * 400, "h", "b", 0)

@@ -24,6 +24,7 @@ from sparklog.log.state import load_state, open_state
 from sparklog.producer import Producer
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
+from tests.depth import by_depth
 from tests.producer import support as producers
 from tests.support import (
     T0_MS,
@@ -358,7 +359,7 @@ FILES = st.lists(st.tuples(ROWS, st.sampled_from([None, None, 0, 1, 2]), st.inte
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@settings(max_examples=by_depth(gate=20, nightly=50))
 @given(commits=st.lists(FILES, min_size=1, max_size=3))
 def test_any_mix_of_files_gives_every_record_once_in_file_order_and_moves_none(
     commits: list[list[tuple[list[tuple[Any, Any, bool]], int | None, int]]],

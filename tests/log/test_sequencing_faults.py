@@ -108,7 +108,7 @@ def test_an_answer_that_is_lost_anywhere_changes_nothing_and_the_result_is_true(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("at", each_nth(range(len(calls())), 2))
+@pytest.mark.parametrize("at", each_nth(range(len(calls())), 5))
 @pytest.mark.parametrize("other", ["nobody", "another sequencer", "a user's DELETE"])
 def test_asleep_anywhere_for_two_days_of_commits_and_cleanups_nothing_is_there_twice(
     other: str, at: int, after: bool

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sparklog.errors import StorePermissionError
-from sparklog.observe import ClusterWatch
-from sparklog.observe.orphan_watch import share_of
+from sparklog.observe import ClusterWatch, loading_room
+from sparklog.observe.loading_room import LoadingRoom
+from sparklog.observe.orphan_watch import OrphanWatch, share_of
 from sparklog.txn.orphans import ORPHAN_AGE_MS
 from tests.observe.support import Watched, watched
 
@@ -80,3 +81,27 @@ def test_those_that_waited_longest_come_first() -> None:
     assert share_of([*"abcd"], searched, 10.0, elapsed_ms=0.0, every_ms=5.0) == ["a"]
     assert share_of([*"abcd"], searched, 10.0, elapsed_ms=9e9, every_ms=5.0) == ["a", "d", "b"]
     assert share_of([], {}, 10.0, elapsed_ms=1.0, every_ms=5.0) == []
+
+
+def test_topics_are_searched_side_by_side_as_far_as_there_is_room_for_them(
+    here: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside, most = set[object](), list[int]()
+
+    class Small(LoadingRoom):
+        def enter(self, load: object, need_bytes: int) -> None:
+            assert need_bytes > 0
+            super().enter(load, need_bytes)
+            inside.add(load)
+            most.append(len(inside))
+
+        def leave(self, load: object) -> None:
+            inside.discard(load)
+            super().leave(load)
+
+    monkeypatch.setattr(loading_room, "ROOM", Small(room_bytes=1))
+    watch = OrphanWatch(here.cluster, every_ms=0, at_once=3)
+    assert [one.file_count for one in watch.look("abc")] == [1, 0, 2]
+    assert len(most) >= 3
+    assert max(most) == 1
+    assert not inside

@@ -261,7 +261,7 @@ def is_write(call: Call) -> bool:
 @pytest.mark.parametrize("kind", [FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER])
 def test_killed_at_any_write(kind):
     wanted = [*"abcde"]
-    for number in each_nth(range(30), 3):
+    for number in each_nth(range(30), 6):
         store, clock, cluster = a_world()
         schedule(cluster, *wanted, at_ms=T0_MS)
         schedule(cluster, "cancelled", at_ms=T0_MS, key=b"k")

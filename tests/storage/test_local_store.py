@@ -364,6 +364,15 @@ def test_where_files_without_names_get_none_temporary_ones_are_linked(store, mon
     assert (store.read("a"), files(store), store._nameless.is_supported) == (b"1", ["a"], False)
 
 
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EMLINK, errno.EINTR, errno.ENOMEM, errno.EAGAIN])
+@pytest.mark.parametrize("write", ["put", "create"])
+def test_a_link_that_fails_for_now_leaves_files_without_names_in_use(store, monkeypatch, write, code):
+    supported = store._nameless.is_supported
+    fail(monkeypatch, "link", code, when=lambda source, *_: source.startswith("/proc/"))
+    getattr(store, write)("a", b"1")
+    assert (store.read("a"), files(store), store._nameless.is_supported) == (b"1", ["a"], supported)
+
+
 @pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL])
 def test_a_file_system_without_nameless_files_is_asked_once(store, monkeypatch, code):
     fail(monkeypatch, "open", code, when=lambda path, flags, *_: flags & os.O_TMPFILE == os.O_TMPFILE)

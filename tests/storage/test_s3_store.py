@@ -31,6 +31,7 @@ from sparklog.storage import (
 )
 from sparklog.storage._s3_client import S3Client
 from sparklog.testing.store_contract import StoreContract
+from tests.s3_server import PAGE_SIZE
 from tests.scripted_server import SILENCE, scripted_server
 
 pytest.importorskip("obstore")
@@ -45,6 +46,8 @@ def test_without_obstore_the_extra_is_named(monkeypatch):
 
 @pytest.mark.s3
 class TestS3Store(StoreContract):
+    page_size, raced_names = PAGE_SIZE, 15
+
     @pytest.fixture
     def store(self, s3_uri: str, s3_options: dict[str, object]) -> ObjectStore:
         return S3Store(s3_uri, s3_options)

@@ -133,6 +133,6 @@ def test_each_record_is_read_once_in_order_and_no_commit_is_split(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", each_nth(range(100, 130), 3))
+@pytest.mark.parametrize("seed", each_nth(range(100, 130), 6))
 def test_so_it_is_in_longer_lives(seed):
     live(seed, steps=80)

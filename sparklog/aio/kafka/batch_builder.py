@@ -42,7 +42,7 @@ class BatchBuilder:
 
     Args:
         config: the producer's. Its ``batch_size`` (``max_batch_size``) is the bytes after which the batch is full; the
-            first record always fits. Its serializers are told no topic: it isn't known yet.
+            first record always fits. Its serializers get no topic: it isn't known yet.
     """
 
     def __init__(self, config: ProducerConfig) -> None:

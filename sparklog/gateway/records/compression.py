@@ -55,14 +55,14 @@ def _from_snappy(data: memoryview, limit_bytes: int) -> bytes:
 
 
 def _block(block: memoryview, limit_bytes: int) -> bytes:
-    size = shift = 0  # an unsigned varint in front tells the size
+    size = shift = 0  # an unsigned varint in front states the size
     for byte in block[:5]:
         size |= (byte & 127) << shift
         if byte < 128:
             break
         shift += 7
     else:
-        raise BatchError("a snappy block that doesn't tell its size")
+        raise BatchError("a snappy block that doesn't state its size")
     _check_size(size, limit_bytes)
     if size == 0:
         return b""

@@ -63,7 +63,7 @@ def decode_batches(batches: Sequence[BatchHeader], *, limit_bytes: int) -> pa.Ta
         found = _by_core(CORE, parts, batches)
         if found is not None:
             return found.table
-    return _pure(parts, batches)  # which also tells what is wrong with records that the core has refused
+    return _pure(parts, batches)  # which also says what is wrong with records that the core has refused
 
 
 def decode_batches_pure(batches: Sequence[BatchHeader], *, limit_bytes: int) -> pa.Table:

@@ -103,7 +103,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """A group as of one moment."""
+    """The state, members and offsets of a consumer group at one moment."""
 
     group_id: str
     state: GroupState

@@ -106,7 +106,7 @@ def empty_generation(cluster: Cluster, group: str, refusal: Exception, *, delete
 
 def empty_since_ms(log: GenerationLog, newest: Generation | None) -> int | None:
     """The time since which a group's newest generation says that nobody is in it, by the store's own time; None where
-    it says otherwise. What it says of its own time, its proposer's clock told. A LIST.
+    it says otherwise. Its own time is by its proposer's clock. A LIST.
 
     None, too, where others came meanwhile, so that it was cleaned.
     """

@@ -10,7 +10,7 @@ from sparklog.errors import SparklogError
 from sparklog.groups.membership.heartbeat_rounds import HeartbeatRounds
 from sparklog.groups.membership.membership import Membership
 from sparklog.logs import about
-from sparklog.workers import Worker
+from sparklog.workers import Worker, error_for_another_thread
 
 __all__ = ["HeartbeatThread"]
 
@@ -35,10 +35,20 @@ class HeartbeatThread:
         self._is_woken = False
         self._is_stopped = False
         self._worker = Worker("heartbeat", self._run)
+        self.is_running = False
+        """Was it started, and not ended by what is no ``Exception``, or by a defect?"""
 
     def start(self) -> None:
-        """Begin, once."""
-        self._worker.start()
+        """Begin, or begin anew, unless it is running. Raises ``RuntimeError`` where no thread can be started."""
+        if not self.is_running:
+            worker = Worker("heartbeat", self._run)
+            self.is_running = True
+            try:
+                worker.start()
+            except BaseException:
+                self.is_running = False
+                raise
+            self._worker = worker
 
     def wake(self) -> None:
         """Do a round at once. From any thread."""
@@ -57,6 +67,13 @@ class HeartbeatThread:
         return self._worker.join(timeout_s)
 
     def _run(self) -> None:
+        try:
+            self._do_rounds()
+        except BaseException as error:  # a library's panic, say: the next poll raises it, and the one after begins anew
+            self._membership.fail(error_for_another_thread(error))
+            self.is_running = False
+
+    def _do_rounds(self) -> None:
         while not self._is_stopped:
             wait_ms = self._run_round()
             with self._lock:

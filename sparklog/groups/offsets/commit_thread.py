@@ -11,7 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from sparklog.clock import Clock, Deadline
-from sparklog.errors import IllegalStateError, KafkaTimeoutError, SparklogError, UnstableOffsetCommitError
+from sparklog.errors import (
+    CommitStateUnknownError,
+    IllegalStateError,
+    KafkaTimeoutError,
+    SparklogError,
+    UnstableOffsetCommitError,
+)
 from sparklog.groups.offsets.changes import Change, CommitUnowned, TakePartitions
 from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.groups.offsets.pending import Deciding, pending_deciders, settle_pending, stable_rows
@@ -20,7 +26,7 @@ from sparklog.interrupts import uninterrupted
 from sparklog.log import Cluster
 from sparklog.model import TopicPartition
 from sparklog.storage.retrying import Patience
-from sparklog.workers import Worker
+from sparklog.workers import Worker, error_for_another_thread
 
 __all__ = ["OffsetCommitThread"]
 
@@ -163,17 +169,36 @@ class OffsetCommitThread:
                 self._worker = worker
 
     def _run(self) -> None:
-        while True:
-            with self._lock:
-                while not (self._jobs or self._is_stopped):
-                    self._condition.wait()
-                if not self._jobs:
-                    return
-                jobs = [*self._jobs]
-                self._jobs.clear()
-            self._carry_out(jobs)
-            self._notify()
-            self._table.maintain_aside()  # what waits here goes on at once
+        try:
+            while jobs := self._next_jobs():
+                try:
+                    self._carry_out(jobs)
+                except BaseException as error:  # a defect, or a library's panic: who waits for the others goes on
+                    self._give_up(jobs, error)
+                self._notify()
+                self._table.maintain_aside()  # what waits here goes on at once
+        except BaseException:
+            self._worker = None  # the next call begins anew
+            raise
+
+    def _next_jobs(self) -> Sequence[_Job]:
+        """Wait for what is asked for; empty: it was stopped."""
+        with self._lock:
+            while not (self._jobs or self._is_stopped):
+                self._condition.wait()
+            jobs = [*self._jobs]
+            self._jobs.clear()
+            return jobs
+
+    def _give_up(self, jobs: Sequence[_Job], error: BaseException) -> None:
+        """End jobs of which it isn't known how far they came."""
+        for job in jobs:
+            if not job.future.done():
+                unknown = CommitStateUnknownError(
+                    f"offsets of group {self._table.group!r}: it isn't known whether they were changed: {error!r}"
+                )
+                unknown.__cause__ = error_for_another_thread(error)
+                job.future.set_exception(unknown)
 
     def _carry_out(self, jobs: Sequence[_Job]) -> None:
         # Together they take as long as the most patient of them; whoever waits for one knows its own bound.

@@ -8,7 +8,7 @@ that is named for a later version may belong to a writer that sleeps between its
 stays.
 
 **Sweeping.** Every commit replaces the only live file. A replaced one is kept for an hour, for engines that are reading
-the version before (rule G4, one listing). Since when it is replaced, the store tells: its successor's modification time
+the version before (rule G4, one listing). The store says since when it is replaced: its successor's modification time
 against that of the live file, both by the store's own clock. Nobody's clock is asked.
 """
 

@@ -11,7 +11,7 @@ already" could be wrong: what fences a commit may have been deleted, what is don
 answers come only from rows that were read after the call began.
 
 **Lost answers** are settled by who holds the name (rule L2, unknown). Where even that can't be found out, because the
-caller slept until cleanup had deleted the version it stood on, rows don't tell whose they are; and to do a change again
+caller slept until cleanup had deleted the version it stood on, rows don't show whose they are; and to do a change again
 that was done already could take back what others committed in between. So each commit carries a Delta ``txn`` action
 with this table object's random id and a number: after the reload the number says whether the commit is in the table.
 """

@@ -133,7 +133,7 @@ def decide(partition: SharePartition, change: ShareChange, facts: ShareFacts, *,
 def _as_of_log(partition: SharePartition, facts: ShareFacts, number: int) -> SharePartition:
     """Archive what lies below the log start; of a topic that was deleted nothing is in flight (rule L8, one log).
 
-    Two topics of one name have no order that their ids would tell: the one that was seen later, by somebody who knew of
+    Two topics of one name have no order that their ids would show: the one that was seen later, by somebody who knew of
     the other, is the newer one.
     """
     if partition.topic_id != facts.topic_id:

@@ -10,7 +10,7 @@ __all__ = ["RefusedCalls", "refuse"]
 
 _STORE = "access is governed by the store's credentials and policies"
 _NO_BROKERS = "there are no brokers, and so no replicas, leaders or log folders"
-_NO_PRODUCERS = "partitions keep no list of producers; describe_transactions tells who has a transactional id"
+_NO_PRODUCERS = "partitions keep no list of producers; describe_transactions says who has a transactional id"
 
 
 def refuse(call: str, why: str) -> NoReturn:
@@ -78,4 +78,4 @@ class RefusedCalls:
     # Others
 
     def describe_topic_partitions(self, *args: Any, **kwargs: Any) -> NoReturn:
-        refuse("describe_topic_partitions", "describe_topics tells the same")
+        refuse("describe_topic_partitions", "describe_topics returns the same")

@@ -153,7 +153,7 @@ class GroupCommit:
 
     @property
     def own_app_ids(self) -> frozenset[str]:
-        """The appIds that tell of this writer's own flushes."""
+        """The appIds that stand for this writer's own flushes."""
         return frozenset(map(announcer_app_id, self.writing.announcers))
 
     def note_loaded(self, state: TopicState) -> None:

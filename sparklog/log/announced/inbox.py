@@ -222,7 +222,7 @@ def _footer(log: DeltaLog, announced: Announcement) -> bytes:
 
 
 def _bounds(metadata: pq.FileMetaData, column: str, *, divisor: int = 1) -> tuple[int, int] | None:
-    """The least and the greatest value of a column of whole numbers; None where statistics don't tell."""
+    """The least and the greatest value of a column of whole numbers; None where the statistics lack them."""
     bounds: list[int] = []
     for group in range(metadata.num_row_groups):
         row_group = metadata.row_group(group)

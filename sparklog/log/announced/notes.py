@@ -30,7 +30,7 @@ class Notes:
     """
 
     def __init__(self, own_app_ids: Callable[[], frozenset[str]]) -> None:
-        """``own_app_ids``: the appIds that tell of this writer's own flushes; there come to be more, at most."""
+        """``own_app_ids``: the appIds that stand for this writer's own flushes; more may be added, never removed."""
         self._own_app_ids = own_app_ids
         self._turns = Turns(random.random)
         self._unlearned: list[tuple[Entry, float, float | None, bool] | tuple[float, float]] = []

@@ -111,7 +111,7 @@ def takeable(
     """The flushes of others that an entry after ``head.delta_version`` may publish, each in the order of its parts.
 
     Args:
-        settled: the newest settled number of each announcer of which an entry behind ``forgotten_version`` told one.
+        settled: the newest settled number of each announcer of which an entry behind ``forgotten_version`` stated one.
         forgotten_version: the newest version that may have settled numbers which ``settled`` lacks.
         trusted: announcers that were found to state the truth.
         own: announcers that the includer itself is or was.

@@ -2,7 +2,7 @@
 
 Politeness; nothing depends on it but latency and cost. Calls no store.
 
-Where few write, each takes a random turn. Where several do, versions come at a *pace*: the same entries tell each
+Where few write, each takes a random turn. Where several do, versions come at a *pace*: the same entries show each
 writer how long a listing and a create take, when the newest version came and who is likely to have a flush, so that all
 expect the next one at the same moment, and one of them begins it.
 """
@@ -90,7 +90,7 @@ class Turns:
         writers."""
         self._version = -1
         self._created_ticks_ms = -math.inf
-        """When the newest version took effect, as far as can be told."""
+        """When the newest version took effect, as far as that is known."""
         self._tail_seen_ticks_ms = -math.inf
         """When the newest look began that found nothing."""
         self._misses = 0

@@ -287,7 +287,7 @@ class GroupWriting:
             self._drop_forgotten()
 
     def note_loaded(self, state: TopicState) -> None:
-        """Note a topic that was loaded whole, since some entries can't be read any more. Absence of a file tells
+        """Note a topic that was loaded whole, since some entries can't be read any more. Absence of a file proves
         nothing: one may have been published and merged since."""
         if state.whole is None:
             return
@@ -333,7 +333,7 @@ class GroupWriting:
             self._take_new_announcer()
 
     def _take_new_announcer(self) -> None:
-        """Somebody else uses this writer's numbers, as a copied machine does: nothing more is told by them."""
+        """Somebody else uses this writer's numbers, as a copied machine does: nothing more is announced by them."""
         for flush in self._each():
             if not flush.is_settled and flush.state is not FlushState.UPLOADING:
                 flush.state = FlushState.TAKEN_OVER

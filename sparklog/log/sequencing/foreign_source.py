@@ -87,7 +87,7 @@ class ForeignSource:
 
     @property
     def decoded_bytes(self) -> int:
-        """About what all records take once they are decoded, as far as the footer tells."""
+        """About what all records take once they are decoded, as far as the footer states it."""
         groups = range(self._parquet.metadata.num_row_groups)
         return sum(RowGroup.of(self._parquet, number, self.schema.names).size_bytes for number in groups)
 

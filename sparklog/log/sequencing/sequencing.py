@@ -108,7 +108,7 @@ def plan_sequencing(
 
 def sequencing_order(segments: Sequence[Segment]) -> list[Segment]:
     """The order in which foreign files get their offsets (rule F2, sequencing): by the version of their commit where
-    the log's tail still tells it, those of older commits first, by modification time and path."""
+    the log's tail still shows it, those of older commits first, by modification time and path."""
     return sorted(
         segments,
         key=lambda s: (s.delta_version, 0 if s.delta_version >= 0 else s.modification_ms, s.path),
@@ -120,7 +120,7 @@ def sequence_topic(
 ) -> SequencingResult:
     """Give offsets to every file of a topic that has none. Safe to run twice at once and to kill at any point.
 
-    Files of a partition that the topic doesn't have, or that can't be read, are left as they are and told in the
+    Files of a partition that the topic doesn't have, or that can't be read, are left as they are and reported in the
     result. What another engine committed at once gets its offsets at once, but for such files.
 
     Args:
@@ -146,7 +146,7 @@ def sequence_state(
     """Sequence a topic that was loaded just now; see :func:`sequence_topic`.
 
     Args:
-        refused_before: files that aren't read again, and why; they are told in the result.
+        refused_before: files that aren't read again, and why; the result reports them.
         before_piece: is called before each piece of a file that is read; what it raises ends the sequencing.
     """
     if state.head.deleted:
@@ -325,7 +325,7 @@ def _is_as_it_was(now: Segment | None, file: ForeignFile, head: TopicHead) -> bo
 def _common_bases(files: Sequence[ForeignFile]) -> list[list[Piece]]:
     """The files' pieces, those that share a base offset together: of one known commit and partition, all as their
     writer numbered them, in disjoint ranges. Within a commit and partition in the order of the writer's numbers if
-    these tell one, else of the files."""
+    these define one, else of the files."""
     of_one_commit: dict[tuple[int, int], list[Piece]] = {}
     for file in files:
         for piece in file.pieces:

@@ -2,7 +2,7 @@
 
 An attempt pins a version of the topic, drops the rows that have an offset there, and merges the others into a stage
 with those that have none; what the MERGE wrote is published by one commit with offsets, unless another ingest came
-first. Then the topic is sequenced. docs/ingest.md tells why no interleaving stores a row twice; docs/decisions/0007.
+first. Then the topic is sequenced. docs/ingest.md says why no interleaving stores a row twice; docs/decisions/0007.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def merge_ingest(
             ``timestamp`` and ``partition``. Of a typed topic the fields of its values in place of ``value`` (one of
             the names above as ``value_<name>``), or ``value`` as a struct, or as bytes of its ``value.format``.
             Evaluated once.
-        name: of the ingest, told in its commits.
+        name: of the ingest, recorded in its commits.
         dedup_window_ms: how long ago, at most, a row may have been written that is to be recognised.
         max_attempts: how often it is decided anew when other ingests came first.
     Raises:

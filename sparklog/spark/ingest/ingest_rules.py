@@ -1,6 +1,6 @@
 """The rules of an ingest: which rows are the same, how far back it looks for them, which number it has. Pure.
 
-docs/ingest.md tells the whole; rule F3, ingest, of docs/protocol.md.
+docs/ingest.md explains it in full; rule F3, ingest, of docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ProducerRange:
 def identity_columns(*, partition_is_given: bool) -> tuple[str, ...]:
     """The columns by which two rows are the same record.
 
-    A producer numbers the records of each partition. Where the input doesn't tell the partition, the key stands for it:
+    A producer numbers the records of each partition. Where the input doesn't name the partition, the key stands for it:
     the partition of a key changes when a topic grows, and a row must be known again afterwards.
     """
     return ("partition", *_NUMBERS) if partition_is_given else (*_NUMBERS, "key")

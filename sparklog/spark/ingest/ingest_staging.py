@@ -149,7 +149,7 @@ def plan_ingest(state: TopicState, files: Sequence[AddFile], *, name: str, txn_v
         values = {"partition": str(partition), "base_offset": str(base_offset)}
         adds.append(replace(file, partition_values=values))
     numbers = [
-        # As long as the topic is there: without it an attempt that slept could not be told from a new one.
+        # As long as the topic is there: without it an attempt that slept could not be distinguished from a new one.
         SetTransaction(app_id=INGEST_APP_ID, version=txn_version, last_updated_ms=FAR_FUTURE_MS),
         SetTransaction(app_id=name_app_id(name), version=txn_version, last_updated_ms=state.log.clock.now_ms()),
     ]

@@ -63,7 +63,7 @@ def run_retention(
 ) -> MaintenanceReport:
     """Remove what topics' ``retention.ms`` and ``retention.bytes`` don't keep, and what lies below their log starts.
 
-    See :func:`maintain`. The ``retention`` of each topic's report tells what went.
+    See :func:`maintain`. The ``retention`` of each topic's report says what was removed.
     """
     maintenance = SparkMaintenance(spark, cluster_ref_for(spark, cluster, storage_options))
     return maintenance.run(topics, (Step.RETENTION,), dry_run=dry_run, timeout_ms=timeout_ms, tell=tell)
@@ -82,7 +82,7 @@ def run_compaction(
 ) -> MaintenanceReport:
     """Drop the records of compacted topics whose keys came again, where it is due.
 
-    See :func:`maintain`. The ``compact`` of each topic's report tells what was dropped.
+    See :func:`maintain`. The ``compact`` of each topic's report says what was dropped.
     """
     maintenance = SparkMaintenance(spark, cluster_ref_for(spark, cluster, storage_options), small_bytes)
     return maintenance.run(topics, (Step.COMPACT,), dry_run=dry_run, timeout_ms=timeout_ms, tell=tell)
@@ -102,7 +102,7 @@ def optimize(
 ) -> MaintenanceReport:
     """Merge small files of topics into few large ones. Not a record changes, and Delta streams pass over it.
 
-    See :func:`maintain`. The ``optimize`` of each topic's report tells which were merged.
+    See :func:`maintain`. The ``optimize`` of each topic's report says which were merged.
 
     Args:
         policy: which files are worth being merged.
@@ -123,7 +123,7 @@ def vacuum(
 ) -> MaintenanceReport:
     """Delete files and log entries that nobody needs, of deleted topics too.
 
-    See :func:`maintain`. The ``vacuum`` of each topic's report tells how many.
+    See :func:`maintain`. The ``vacuum`` of each topic's report says how many.
     """
     maintenance = SparkMaintenance(spark, cluster_ref_for(spark, cluster, storage_options))
     return maintenance.run(topics, (Step.VACUUM,), dry_run=dry_run, timeout_ms=timeout_ms, tell=tell)
@@ -155,14 +155,14 @@ def maintain(
         topics: only these; then transactions and groups, which are the cluster's, are left alone. By default all.
         storage_options: access to S3; else as boto3 finds it, in every process.
         policy: which files are worth being merged.
-        dry_run: change nothing, and tell what would be done as of now.
+        dry_run: change nothing, and report what would be done as of now.
         full: look at every topic, and search its folder for files that nobody needs.
         timeout_ms: for each commit.
         small_bytes: what is no more than this, of a topic to be merged, or eight times as much, of a partition to be
             compacted, one process does: a task; for a single topic, this one.
-        tell: is told the topic (empty for the cluster, or all topics at once) and the step that comes next.
+        tell: is called with the topic (empty for the cluster, or all topics at once) and the step that comes next.
     Returns:
-        What was done; what failed, for a topic or a step, is told there (``failures``), and hindered no other.
+        What was done; what failed, for a topic or a step, is reported there (``failures``), and hindered no other.
     Raises:
         InvalidArgumentError: there is no cluster, or one in memory.
         UnknownTopicOrPartitionError: one of ``topics`` isn't there; nothing was done.

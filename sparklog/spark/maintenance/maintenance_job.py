@@ -97,7 +97,7 @@ def main(name: str, arguments: Sequence[str] | None = None) -> int:
             _print(json.dumps(error_as_plain(error)))
         _say(f"{name}: {error}")
         return TRY_AGAIN if may_succeed_later(error) else FAILED
-    _print(*([json.dumps(report_as_plain(report))] if given.json else told(report)))
+    _print(*([json.dumps(report_as_plain(report))] if given.json else lines_of_report(report)))
     for line in report.failures:
         _say(f"{name}: error: {' '.join(line.split())}")
     if not report.failures:
@@ -132,7 +132,9 @@ def parse(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
             metavar="STEP[,STEP]…",
             help=f"only these of {', '.join(step.value for step in job.steps)}; they come in this order",
         )
-    parser.add_argument("--dry-run", action="store_true", help="tell what would be done as of now, and change nothing")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="report what would be done as of now, and change nothing"
+    )
     parser.add_argument(
         "--full", action="store_true", help="look at every topic, also where nothing has happened since the last run"
     )
@@ -166,7 +168,7 @@ def parse(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def spark_of(app_name: str) -> SparkSession:
-    """The session that is running, or a new one as ``spark-submit`` was told: neither Delta nor S3A is needed.
+    """The session that is running, or a new one as ``spark-submit`` was configured: neither Delta nor S3A is needed.
 
     Raises ``InvalidConfigurationError`` where pyspark isn't installed.
     """
@@ -177,7 +179,7 @@ def spark_of(app_name: str) -> SparkSession:
     return spark
 
 
-def told(report: MaintenanceReport) -> list[str]:
+def lines_of_report(report: MaintenanceReport) -> list[str]:
     """A report as lines for people."""
     rows = [tuple("" if value is None else str(value) for value in row) for row in report_rows(report)]
     if not rows:

@@ -101,7 +101,7 @@ def run_jobs_ahead(spark: SparkSession, jobs: Iterable[Callable[[], T]], *, abou
                 return
             yield _result(waiting.popleft())
     finally:
-        # An interrupt may come before a job that has begun is among those we wait for: the threads tell who is at work.
+        # An interrupt may come before a job that has begun is among those we wait for: the threads show which run.
         is_over.set()
         threads.shutdown(wait=False, cancel_futures=True)
         try:

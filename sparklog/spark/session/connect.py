@@ -64,7 +64,7 @@ def check_server_has(settings: Mapping[str, str], wanted: Mapping[str, str], *, 
 
 
 def working_folder(spark: SparkSession) -> str | None:
-    """The folder that relative paths of Spark are relative to; None where the server doesn't tell it."""
+    """The folder that relative paths of Spark are relative to; None where the server doesn't reveal it."""
     if not is_connect(spark):
         jvm: Any = spark._jvm
         return str(jvm.java.lang.System.getProperty("user.dir"))

@@ -106,7 +106,7 @@ def cluster_ref_for(
     if is_relative_folder(cluster):
         here, there = os.getcwd(), working_folder(spark)
         if there is None or os.path.realpath(there) != os.path.realpath(here):
-            seen = "a folder that it doesn't tell" if there is None else there
+            seen = "a folder that it doesn't reveal" if there is None else there
             raise InvalidArgumentError(
                 f"{str(cluster)!r} is relative: to {here} for this process, to {seen} for Spark; give an absolute path"
             )
@@ -119,7 +119,7 @@ def register_source(spark: SparkSession) -> None:
 
     spark.conf.set(FILTER_PUSHDOWN, "true")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Spark tells every time that it is there already
+        warnings.simplefilter("ignore")  # Spark reports every time that it exists already
         spark.dataSource.register(SparklogDataSource)
 
 
@@ -233,7 +233,7 @@ def _has_class(jvm: Any, name: str) -> bool:
 
 
 def _without_log_stores(given: Mapping[str, str]) -> dict[str, str]:
-    """Settings that tell which stores are meant, without the log stores, which are fixed once Spark runs."""
+    """Settings that determine which stores are meant, without the log stores, which are fixed once Spark runs."""
     return {name: value for name, value in given.items() if "delta.logStore." not in name}
 
 

@@ -150,7 +150,7 @@ class _StreamWriter(_Writer, DataSourceStreamArrowWriter):
         run = next(iter(runs))
         if run is None or len(runs) > 1:
             raise IllegalStateError(
-                f"micro-batch {batchId}: its tasks tell {len(runs)} streaming queries ({run}), expected one"
+                f"micro-batch {batchId}: its tasks name {len(runs)} streaming queries ({run}), expected one"
             )
         here = self._cached_cluster()
         committer = self._committer(here, self._options.transactional_id or f"spark-{run.query_id}", run.run_id)

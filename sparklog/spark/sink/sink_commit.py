@@ -187,7 +187,7 @@ def _target(topic: str | None, topics: Iterable[str]) -> BatchTarget:
 
 
 def _append(cluster: Cluster, topic: str, named: TopicFiles) -> None:
-    """An ordinary append of one producer, which is never heard of again: its counter tells a lost answer apart."""
+    """An ordinary append by a producer id that is used once: its counter identifies it after a lost answer."""
     clock = cluster.clock
     deadline = clock.deadline_in(TIMEOUT_MS)
     producer_id, entry = new_producer_id(), ProducerEntry(producer_epoch=0, counter=0)

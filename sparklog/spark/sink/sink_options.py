@@ -50,7 +50,7 @@ class NumberedWrite:
         """The id of the application's writes to a topic, or to those that rows name: the numbers of each target are its
         own.
 
-        Never longer than an id may be; the two names are in it for people, the digest tells targets apart.
+        Never longer than an id may be; the two names are in it for people, the digest distinguishes targets.
         """
         target = f"{topic or ''}/{self.app_id}"  # no topic has a slash in its name
         digest = sha256(target.encode(errors="surrogatepass")).hexdigest()[:16]

@@ -26,7 +26,7 @@ from sparklog.testing.history.recorder import ConsumerRecorder, ProducerRecorder
 __all__ = ["Identify", "RecordingConsumer", "RecordingProducer", "record_final", "value_text"]
 
 Identify: TypeAlias = Callable[[Any, Any], str]
-"""A function of key and value that tells a record from all others of the history."""
+"""A function of key and value that distinguishes a record from all others of the history."""
 
 _READ_RECORDS = 100_000
 
@@ -34,7 +34,7 @@ _READ_RECORDS = 100_000
 def value_text(key: Any, value: Any) -> str:
     """The value itself, which must be UTF-8."""
     if value is None:
-        raise ValueError(f"a tombstone, key={key!r}: give an `identify` that tells it from all others")
+        raise ValueError(f"a tombstone, key={key!r}: give an `identify` that distinguishes it from all others")
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
@@ -126,7 +126,7 @@ class RecordingProducer:
 class RecordingConsumer:
     """A consumer whose assignments, polls, seeks and commits are recorded; for one thread.
 
-    The consumer doesn't tell its ``auto_offset_reset``: where that is ``earliest``, open the recorder with
+    The consumer doesn't reveal its ``auto_offset_reset``: where that is ``earliest``, open the recorder with
     ``from_start=True``, or a group that begins too late goes unnoticed.
 
     What it commits by itself (``enable_auto_commit``), and a reset to another place than it was at, isn't seen.
@@ -235,7 +235,7 @@ class RecordingConsumer:
 
 
 class _Listener(ConsumerRebalanceListener):
-    """Records a change, then tells the application's own listener, which sees the positions before they are gone."""
+    """Records a change, then calls the application's own listener, which sees the positions before they are gone."""
 
     def __init__(self, owner: RecordingConsumer, inner: ConsumerRebalanceListener | None) -> None:
         self._owner = owner
@@ -304,7 +304,7 @@ def _record_partition(
     position = start
     while position < end:
         table = follower.read(partition.partition, position, max_records=_READ_RECORDS)
-        if not table.num_rows or table["offset"][0].as_py() < position:  # the check tells of what is missing
+        if not table.num_rows or table["offset"][0].as_py() < position:  # the check reports what is missing
             break
         offsets += table["offset"].to_pylist()
         values += map(identify, table["key"].to_pylist(), table["value"].to_pylist())

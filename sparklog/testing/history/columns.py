@@ -288,7 +288,7 @@ class _Outcomes:
         self._rows(unknown)  # nothing follows from them, but that they were sent
 
     def _rows(self, events: Sequence[Acknowledged | Failed | Unknown]) -> Ints:
-        """Row of the send that each event tells of."""
+        """Row of the send that each event is about."""
         rows = _rows_of(pa.array([event.value for event in events], pa.string()), self.values)
         if (rows == NONE).any():
             raise MalformedHistoryError(f"an outcome of a value that nobody sent: {events[int(np.argmin(rows))]}")

@@ -1,10 +1,10 @@
 """The events of a history, as its clients saw them: frozen, each with its client, its number and a hint of time.
 
-Nothing here is sparklog's own: the same events tell of a simulation, of sparklog's clients, and of a real Kafka's.
+Nothing here is sparklog's own: the same events describe a simulation, of sparklog's clients, and of a real Kafka's.
 
 A record is known by its ``value``: text that no other send of the history has (of a tombstone, or where values repeat,
-anything that tells a record from all others, such as a header). A transaction is known by a name that is unique in the
-history, too; so is a client: one that is opened again (a restarted process) takes a new name.
+anything that distinguishes a record from all others, such as a header). A transaction is known by a name that is
+unique in the history, too; so is a client: one that is opened again (a restarted process) takes a new name.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Outcome(str, Enum):
     ABORTED = "aborted"
     """Certainly not carried out (of offsets: refused)."""
     UNKNOWN = "unknown"
-    """The client can't tell: time-out, lost answer, fenced while it waited."""
+    """The client doesn't know: time-out, lost answer, fenced while it waited."""
 
 
 class Source(NamedTuple):
@@ -93,7 +93,7 @@ class Send(NamedTuple):
     value: str
     topic: str
     partition: int | None = None
-    """Where it was sent to, or was seen to go; None as long as only the acknowledgement tells."""
+    """Where it was sent to, or was seen to go; None as long as only the acknowledgement says."""
     key: str | None = None
     """Needed on compacted topics only."""
     transaction: str | None = None
@@ -112,7 +112,7 @@ class Acknowledged(NamedTuple):
     value: str
     partition: TopicPartition
     offset: int | None
-    """None where the acknowledgement doesn't tell (``acks=0``): then it promises nothing."""
+    """None where the acknowledgement doesn't say (``acks=0``): then it promises nothing."""
 
 
 class Failed(NamedTuple):

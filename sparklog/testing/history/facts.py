@@ -121,7 +121,7 @@ def _absences(
     is_forbidden: Bools,
     final_reads: Bools,
 ) -> tuple[Bools, Bools]:
-    """Tell for each send: would it have been found at the end, and may it have been removed before."""
+    """For each send: would it have been found at the end, and may it have been removed before."""
     sends = columns.sends
     starts = np.full(len(columns.place_names), NONE, np.int64)
     for number in range(len(starts)):
@@ -148,7 +148,7 @@ def _absences(
 
 
 def _has_predecessor(columns: Columns, place: Ints, offset: Ints, final_reads: Bools) -> Bools:
-    """Tell for each send: is there, at the end, an earlier record of its key? A tombstone may not go before that has
+    """For each send: is there, at the end, an earlier record of its key? A tombstone may not go before that has
     gone."""
     sends, reads = columns.sends, columns.reads
     has = np.zeros(len(sends), np.bool_)
@@ -168,7 +168,7 @@ def _has_predecessor(columns: Columns, place: Ints, offset: Ints, final_reads: B
 
 
 def _has_successor(columns: Columns, place: Ints, offset: Ints, is_forbidden: Bools) -> Bools:
-    """Tell for each send: is there a later record of its key, or may there have been a tombstone that is gone by
+    """For each send: is there a later record of its key, or may there have been a tombstone that is gone by
     now?"""
     sends = columns.sends
     has = np.zeros(len(sends), np.bool_)

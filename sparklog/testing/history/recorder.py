@@ -1,4 +1,4 @@
-"""Writes a history down while it happens, from any thread, and on disk before the call that it tells of."""
+"""Writes a history down while it happens, from any thread, and on disk before the call that it describes."""
 
 from __future__ import annotations
 

@@ -299,7 +299,7 @@ def _torn_snapshots(facts: Facts) -> Iterator[Anomaly]:
 
 def interleaved(facts: Facts) -> Iterator[Anomaly]:
     """A transaction's part in one partition whose final offsets don't follow one another; of what has gone below the
-    log start the rest still does. Not where compaction makes holes, nor of those that are told of as torn."""
+    log start the rest still does. Not where compaction makes holes, nor of those that are reported as torn."""
     reads, sends = facts.columns.reads, facts.columns.sends
     if not len(sends):
         return

@@ -96,7 +96,7 @@ def test_kafka_gives_the_same(name, kafkas):
 def kafkas(runner) -> tuple[list[Group], dict[str, list[dict[str, list[str]]]]]:
     """Groups, and what Kafka gives them by each assignor, told by one JVM."""
     random = Random(20)
-    all_groups = [a_group(random, size=random.choice([4, 9, 40])) for _ in range(by_depth(gate=1_500, nightly=3_000))]
+    all_groups = [a_group(random, size=random.choice([4, 9, 40])) for _ in range(by_depth(gate=600, nightly=3_000))]
     answers = ask_kafka(runner, all_groups)
     return all_groups, {name: answers[at :: len(NAMES)] for at, name in enumerate(NAMES)}
 
@@ -113,8 +113,19 @@ def runner(tmp_path_factory) -> list[str]:
         pytest.skip(str(error))
     folder: Path = tmp_path_factory.mktemp("runner")
     (folder / "AssignorRunner.java").write_text(RUNNER, encoding="utf-8")
-    subprocess.run([compiler, "-encoding", "UTF-8", "-cp", jars, "AssignorRunner.java"], cwd=folder, check=True)
-    return [java, "-Dorg.apache.logging.log4j.level=OFF", "-cp", f"{folder}:{jars}", "AssignorRunner"]
+    subprocess.run(
+        [compiler, "-J-XX:TieredStopAtLevel=1", "-encoding", "UTF-8", "-cp", jars, "-proc:none", "AssignorRunner.java"],
+        cwd=folder,
+        check=True,
+    )
+    return [
+        java,
+        *kafka_broker.BRIEF_JVM_OPTIONS,
+        "-Dorg.apache.logging.log4j.level=OFF",
+        "-cp",
+        f"{folder}:{jars}",
+        "AssignorRunner",
+    ]
 
 
 def ask_kafka(runner: list[str], all_groups: list[Group]) -> list[dict[str, list[str]]]:

@@ -131,7 +131,7 @@ def test_joining_and_handing_over_with_trouble_at_some_calls(kind: str, victim: 
 @pytest.mark.parametrize("victim", ["newcomer", "owner"])
 @pytest.mark.parametrize("kind", TROUBLES)
 def test_joining_and_handing_over_with_trouble_at_any_call(kind: str, victim: str, is_eager: bool):
-    every = by_depth(gate=6, nightly=1)
+    every = by_depth(gate=10, nightly=1)
     games = play_all(kind, victim, is_eager=is_eager, first=WALK % every, every=every)
     assert games > {"newcomer": 40, "owner": 15}[victim] // every - 1
 

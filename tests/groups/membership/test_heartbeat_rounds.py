@@ -182,7 +182,7 @@ TROUBLES = [FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER, FaultKind.THROTTLED, 
 @pytest.mark.parametrize("kind", TROUBLES, ids=lambda kind: kind.name.lower())
 def test_a_static_member_may_meet_trouble_at_any_call_as_it_comes_back(kind: FaultKind):
     """Of those that die the next one takes the place, whatever was written."""
-    for at in range(100):
+    for at in each_nth(range(100), 3):
         group, other, third, had = one_that_comes_back_again(faults=[Fault(kind=kind, at=at)])
         group.rounds(other, third, intervals=1)
         if len(third.store.calls) <= at:
@@ -198,7 +198,7 @@ def test_a_static_member_may_meet_trouble_at_any_call_as_it_comes_back(kind: Fau
 @pytest.mark.slow
 @pytest.mark.parametrize("is_late", [False, True], ids=["before", "after"])
 def test_a_static_member_may_sleep_beyond_its_session_at_any_call_as_it_comes_back(is_late: bool):
-    for at in range(100):
+    for at in each_nth(range(100), 3):
         group, other, third, _ = one_that_comes_back_again()
         asleep = partial(group.rounds, other, intervals=3 * SESSION_MS / INTERVAL_MS)
         third.interrupted.interrupt(asleep, at=at, after=is_late)

@@ -144,7 +144,7 @@ def each(faults: Callable[[list[str]], Iterator[Fault]], *operations: Operation)
     return [
         pytest.param(operation, fault, id=f"{operation.name}: {fault.kind.name.lower()} at call {fault.at}")
         for operation in operations
-        for fault in each_nth(faults(calls_of(operation)), 2)
+        for fault in each_nth(faults(calls_of(operation)), 4)
     ]
 
 

@@ -35,6 +35,7 @@ from sparklog.testing import (
     SimulatedCrash,
     WrappedStore,
 )
+from tests.depth import each_nth
 from tests.groups.offsets.support import (
     ANN,
     BOB,
@@ -53,7 +54,7 @@ from tests.groups.offsets.support import (
 from tests.support import DAY_MS, T0_MS, LazyDisk
 from tests.txn.support import a_cluster
 
-SEEDS = range(40)
+SEEDS = each_nth(range(40), 2)
 STEPS = 12
 CALLS = 75  # of a play, or about so many
 
@@ -198,13 +199,13 @@ def test_commits_that_nobody_fsyncs_are_found_out() -> None:
             group.check()
         except (AssertionError, SparklogError):
             found += 1
-    assert found > 10
+    assert found > len(SEEDS) / 4
 
 
 # Beside commits without fsync
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", each_nth(range(120), 4))
 def test_what_was_committed_with_fsync_is_there_beside_what_was_not(seed: int) -> None:
     outage(seed, kind=MixedGroup).check()
 
@@ -239,6 +240,8 @@ def test_commits_that_do_not_flush_what_others_left_are_found_out(
             group.check()
         except (AssertionError, SparklogError):
             found += 1
+        if found > 2:
+            break
     assert found > 2
 
 

@@ -65,6 +65,8 @@ DELTA = Artifact(
     "io.delta", "delta-storage", "4.4.0", "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc"
 )
 ECJ = Artifact("org.eclipse.jdt", "ecj", "3.38.0", "97c566b120009c203a2fc8b291f4a9adbc171cf1ccb70f06f6b4e1828c00ce8e")
+QUICK = "-XX:TieredStopAtLevel=1"
+"""For the compiler's JVM: it ends before a second compiler of its own code would pay."""
 
 
 class NoJavaError(Exception):
@@ -104,9 +106,9 @@ def sources() -> list[Path]:
 def compile_into(classes: Path) -> None:
     javac, java = tool("javac"), tool("java")
     if javac:
-        command = [javac, "-Xlint:all", "-Werror", "--release", RELEASE]
+        command = [javac, f"-J{QUICK}", "-Xlint:all", "-Werror", "--release", RELEASE]
     elif java:
-        command = [java, "-jar", str(local(ECJ)), "-source", RELEASE, "-target", RELEASE]
+        command = [java, QUICK, "-jar", str(local(ECJ)), "-source", RELEASE, "-target", RELEASE]
     else:
         raise NoJavaError("there is no Java on the PATH or under JAVA_HOME: install a JRE or a JDK, 17 or newer")
     path = os.pathsep.join(str(local(artifact)) for artifact in (HADOOP, DELTA))

@@ -25,6 +25,16 @@ FETCH_TIMEOUT_S = 300
 SPARK_TIMEOUT_S = 600
 """For tests that set none: the first one also waits for Spark's start and, once per machine, for its jars."""
 
+OF_FEW_ROWS = {
+    # To plan queries of a few rows anew, and to compile code for them, takes longer than to run them.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.streaming.pollingDelay": "50ms",
+}
+DAEMON = {"spark.python.daemon.module": "tests.spark_daemon"}
+"""For the session that tests share. Programs that tests start have Spark's own."""
+
 
 def need_java() -> None:
     """Skip, or fail in continuous integration, where no Java is that Spark runs on."""
@@ -86,12 +96,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         environment.setenv("PYTHONPATH", os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")])))
         try:
             with fetching_alone():
-                spark = session("sparklog-tests", s3=True, **settings(tmp_path_factory.mktemp("spark")))
+                folder = tmp_path_factory.mktemp("spark")
+                spark = session("sparklog-tests", s3=True, **settings(folder), **DAEMON)
         except PySparkRuntimeError as error:  # spark-submit ended before Spark began
             if all(has_jar(package) for package in PACKAGES):
                 raise
             unavailable(f"could not fetch {', '.join(PACKAGES)}: {error}")
         spark.sparkContext.setLogLevel("ERROR")
+        remember_names(spark.sparkContext._jvm)
         yield spark
         spark.stop()
 
@@ -103,12 +115,8 @@ def settings(folder: Path) -> dict[str, Any]:
         "spark.jars.ivy": str(IVY),
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.databricks.delta.writeChecksumFile.enabled": "false",  # writing one costs more than the commit
-        # Queries of a few rows: to plan them anew, and to compile code for them, takes longer than to run them.
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        **OF_FEW_ROWS,
         "spark.sql.shuffle.partitions": "2",
-        "spark.sql.streaming.pollingDelay": "50ms",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
         "spark.local.dir": str(folder / "local"),
@@ -118,6 +126,22 @@ def settings(folder: Path) -> dict[str, Any]:
         "spark.ui.showConsoleProgress": "false",
         "spark.connect.grpc.binding.port": "0",  # any that is free, for the tests that start its server
     }
+
+
+def remember_names(jvm: Any) -> None:
+    """Has the JVM be asked for each of its names once.
+
+    PySpark asks before each call, and Py4J then looks for a class of this name in each package that it was told of, for
+    each of them in all of Spark's 300 jars.
+    """
+    from py4j.java_gateway import JVMView
+
+    class Remembering(JVMView):  # type: ignore[misc]
+        def __getattr__(self, name: str) -> Any:
+            found = self.__dict__[name] = super().__getattr__(name)
+            return found
+
+    jvm.__class__ = Remembering
 
 
 def java_version() -> int | None:

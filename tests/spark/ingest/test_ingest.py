@@ -201,6 +201,7 @@ def test_another_run_between_two_steps(spark, tmp_path, other, merged):
     assert values_of(cluster) == [*"abcd"]
 
 
+@pytest.mark.deep  # in each run test_ingest_staging.py kills it at any call of the store, and loses answers
 def test_killed_after_any_step_the_next_run_does_what_is_left(spark, tmp_path):
     cluster = a_cluster(tmp_path)
     batch = an_ingest(spark, cluster).take(frame(spark, "abc"))

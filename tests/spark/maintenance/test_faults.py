@@ -95,6 +95,7 @@ class Appending:
         return self.store.count - len(self.sent)
 
 
+@pytest.mark.deep  # in each run tests/compaction/test_full_speed.py, and on Spark two drivers that commit at once
 @pytest.mark.spark
 def test_no_append_fails_or_waits_while_every_job_runs(spark: Any, tmp_path: Path) -> None:
     cluster = open_cluster(tmp_path)
@@ -271,6 +272,7 @@ def a_week_later(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(orphans, name, lambda table, metadata: -1_000)
 
 
+@pytest.mark.deep  # in each run tests/compaction/test_compact.py has such a consumer, test_stream.py such a query
 @pytest.mark.spark
 def test_readers_see_each_keys_last_state_while_files_are_replaced_and_deleted(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -21,7 +21,19 @@ CLASSES = [
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("compiler", ["Eclipse's", *(["javac"] if build_jar.tool("javac") else [])])
+@pytest.mark.parametrize(
+    "compiler",
+    [
+        "Eclipse's",
+        pytest.param(
+            "javac",
+            marks=[
+                pytest.mark.deep,  # in each run the jar of the session is made by it, if it is there
+                pytest.mark.skipif(build_jar.tool("javac") is None, reason="there is no javac"),
+            ],
+        ),
+    ],
+)
 def test_whatever_compiler_is_there_makes_the_jar(tmp_path, monkeypatch, compiler):
     java = build_jar.tool("java")
     if java is None or java_version() is None:

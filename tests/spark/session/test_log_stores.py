@@ -39,8 +39,9 @@ def test_a_commit_is_known_by_its_content_and_overwrites_nobodys(tmp_path: Path)
     jars = [build_jar.build(), build_jar.local(build_jar.DELTA), Path(pyspark.__path__[0]) / "jars" / "*", tmp_path]
     path = os.pathsep.join(map(str, jars))
     sources = sorted(map(str, SOURCES.rglob("*.java")))
-    run([javac, "-nowarn", "-implicit:none", "-proc:none", "-cp", path, "-d", str(tmp_path), *sources])
-    printed = run([java, "-XX:TieredStopAtLevel=1", "-cp", path, "LogStoreTrials", str(tmp_path / "root")])
+    options = [f"-J{build_jar.QUICK}", "-nowarn", "-implicit:none", "-proc:none"]
+    run([javac, *options, "-cp", path, "-d", str(tmp_path), *sources])
+    printed = run([java, build_jar.QUICK, "-cp", path, "LogStoreTrials", str(tmp_path / "root")])
     rows = [line.split(";") for line in printed.splitlines() if line.count(";") == 4]
     assert {(cloud, mode): tuple(found) for cloud, mode, *found in rows} == EXPECTED
 

@@ -131,7 +131,7 @@ def test_spark_and_python_clients_write_to_one_topic_at_once(spark: Any, place: 
     with ThreadPoolExecutor(2) as pool:
         ours = [pool.submit(write, name) for name in "ab"]
         theirs = []
-        for number in range(2):
+        for number in range(by_depth(gate=1, nightly=2)):
             insert(spark, place, f"insert{number}")
             spark.sql(
                 f"MERGE INTO delta.`{path}` t USING (SELECT CAST('merge{number}' AS BINARY) AS value) s "

@@ -11,7 +11,7 @@ cdef enum:
     _PARTS = 7  # times, and of two binary columns the bits, the ends and the data
     _COLUMNS_READ = 4  # of a file: the places in it, times, keys, values
     _ROOM_BYTES = 2_097_152
-    _LEAST_ROOM = 262_144
+    _LEAST_ROOM = 786_432  # less has memory of its own size: a room that was used before takes all of its own
     _MOST_ROOMS = 16
 
 cdef const char *_ASCENDING_VALUES = b"\x15\x0a\x15\x06\x15\x06\x00\x00"  # a page's encodings, of differences

@@ -179,7 +179,7 @@ def test_records_that_were_fetched_are_returned_though_the_log_start_has_passed_
 
 
 @pytest.mark.parametrize("by_batches", [False, True], ids=["poll", "poll_batches"])
-def test_a_log_start_that_passed_what_was_to_be_fetched_next_needs_no_news_to_be_noticed(by_batches):
+def test_a_log_start_beyond_what_comes_next_needs_no_news(by_batches):
     """The other partition has room, so that the topic is looked at while records of this one wait to be returned."""
     cluster = with_topic(a_cluster(), "ab", "cd", "ef", partitions=2)
     with a_consumer(cluster, "t", max_poll_records=1, max_partition_fetch_bytes=1) as consumer:

@@ -32,7 +32,7 @@ OF_FEW_ROWS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.streaming.pollingDelay": "50ms",
 }
-DAEMON = {"spark.python.daemon.module": "tests.spark_daemon"}
+DAEMON: dict[str, Any] = {"spark.python.daemon.module": "tests.spark_daemon"}
 """For the session that tests share. Programs that tests start have Spark's own."""
 
 
@@ -131,7 +131,7 @@ def settings(folder: Path) -> dict[str, Any]:
 def remember_names(jvm: Any) -> None:
     """Has the JVM be asked for each of its names once.
 
-    PySpark asks before each call, and Py4J then looks for a class of this name in each package that it was told of, for
+    PySpark asks before each call, and Py4J then looks for a class of this name in each package that it knows of, for
     each of them in all of Spark's 300 jars.
     """
     from py4j.java_gateway import JVMView

@@ -1,4 +1,4 @@
-"""Threads that work beside a client: they are started once, and joined with a bound."""
+"""Threads that work beside a client, and are joined with a bound."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from sparklog.errors import IllegalStateError
 from sparklog.interrupts import bounded_s
 
-__all__ = ["Background", "Run", "Worker", "error_for_another_thread"]
+__all__ = ["Background", "RestartableWorker", "Run", "Worker", "error_for_another_thread"]
 
 _LOGGER = logging.getLogger(__name__)
 _WORK = "work"
@@ -51,6 +51,37 @@ class Worker:
     def is_current(self) -> bool:
         """Is this the thread that asks?"""
         return self._thread is threading.current_thread()
+
+
+class RestartableWorker:
+    """A thread that makes one call, and can be started again once that call has failed. Its owner's lock guards it."""
+
+    def __init__(self, name: str, run: Callable[[], object]) -> None:
+        self._name = name
+        self._run = run
+        self._worker = Worker(name, run)
+        self.is_running = False
+        """Was it started, and not noted as failed since?"""
+
+    def start(self) -> None:
+        """Begin, or begin anew, unless it is running. Raises ``RuntimeError`` where no thread can be started."""
+        if not self.is_running:
+            worker = Worker(self._name, self._run)
+            self.is_running = True
+            try:
+                worker.start()
+            except BaseException:
+                self.is_running = False
+                raise
+            self._worker = worker
+
+    def note_failure(self) -> None:
+        """Note, in this thread, that the call has failed and that nothing of it is left to be done."""
+        self.is_running = False
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait until the thread has ended, as :meth:`Worker.join`."""
+        return self._worker.join(timeout_s)
 
 
 class Background:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparklog.clock import Clock
 from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.fetcher import Fetcher
-from sparklog.workers import Worker, error_for_another_thread
+from sparklog.workers import RestartableWorker, error_for_another_thread
 
 __all__ = ["FetcherThread"]
 
@@ -20,21 +20,16 @@ class FetcherThread:
         self._fetcher = fetcher
         self._fetch_state = fetch_state
         self._clock = clock
-        self._worker = Worker("fetcher", self._run)
-        self.is_running = False
+        self._worker = RestartableWorker("fetcher", self._run)
+
+    @property
+    def is_running(self) -> bool:
         """Was it started, and not ended by what is no ``Exception``, or by a defect?"""
+        return self._worker.is_running
 
     def start(self) -> None:
         """Begin, or begin anew, unless it is running. Raises ``RuntimeError`` where no thread can be started."""
-        if not self.is_running:
-            worker = Worker("fetcher", self._run)
-            self.is_running = True
-            try:
-                worker.start()
-            except BaseException:
-                self.is_running = False
-                raise
-            self._worker = worker
+        self._worker.start()
 
     def join(self, timeout_s: float) -> bool:
         """Wait until the thread has ended after it was stopped. True: it has."""
@@ -47,7 +42,7 @@ class FetcherThread:
             with self._fetch_state.lock:
                 self._fetch_state.errors[""] = error_for_another_thread(error)
                 self._fetch_state.notify()
-                self.is_running = False
+                self._worker.note_failure()
             return
         self._fetcher.close()
 

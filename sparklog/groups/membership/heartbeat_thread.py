@@ -10,7 +10,7 @@ from sparklog.errors import SparklogError
 from sparklog.groups.membership.heartbeat_rounds import HeartbeatRounds
 from sparklog.groups.membership.membership import Membership
 from sparklog.logs import about
-from sparklog.workers import Worker, error_for_another_thread
+from sparklog.workers import RestartableWorker, error_for_another_thread
 
 __all__ = ["HeartbeatThread"]
 
@@ -34,21 +34,16 @@ class HeartbeatThread:
         self._condition = threading.Condition(self._lock)
         self._is_woken = False
         self._is_stopped = False
-        self._worker = Worker("heartbeat", self._run)
-        self.is_running = False
+        self._worker = RestartableWorker("heartbeat", self._run)
+
+    @property
+    def is_running(self) -> bool:
         """Was it started, and not ended by what is no ``Exception``, or by a defect?"""
+        return self._worker.is_running
 
     def start(self) -> None:
         """Begin, or begin anew, unless it is running. Raises ``RuntimeError`` where no thread can be started."""
-        if not self.is_running:
-            worker = Worker("heartbeat", self._run)
-            self.is_running = True
-            try:
-                worker.start()
-            except BaseException:
-                self.is_running = False
-                raise
-            self._worker = worker
+        self._worker.start()
 
     def wake(self) -> None:
         """Do a round at once. From any thread."""
@@ -71,7 +66,7 @@ class HeartbeatThread:
             self._do_rounds()
         except BaseException as error:  # a library's panic, say: the next poll raises it, and the one after begins anew
             self._membership.fail(error_for_another_thread(error))
-            self.is_running = False
+            self._worker.note_failure()
 
     def _do_rounds(self) -> None:
         while not self._is_stopped:

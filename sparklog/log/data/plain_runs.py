@@ -39,6 +39,8 @@ class PlainRun:
     counts: list[int] = field(default_factory=list)
     base_offset: int = 0
     """The first offset of the first file."""
+    next_offset: int = 0
+    """The offset behind the last file."""
     stored_bytes: int = 0
 
     def add(self, path: str, segment: Segment, most_bytes: int) -> bool:
@@ -52,12 +54,13 @@ class PlainRun:
             return False
         if not self.paths:
             self.base_offset = base
-        elif base != self.base_offset + sum(self.counts) or self.stored_bytes + segment.size_bytes > most_bytes:
+        elif base != self.next_offset or self.stored_bytes + segment.size_bytes > most_bytes:
             return False
         if len(self.paths) == _MOST_FILES:
             return False
         self.paths.append(path)
         self.counts.append(count)
+        self.next_offset = base + count
         self.stored_bytes += segment.size_bytes
         return True
 

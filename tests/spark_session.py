@@ -129,7 +129,7 @@ def settings(folder: Path) -> dict[str, Any]:
 
 
 def remember_names(jvm: Any) -> None:
-    """Has the JVM be asked for each of its names once.
+    """Makes PySpark ask the JVM for each of its names once.
 
     PySpark asks before each call, and Py4J then looks for a class of this name in each package that it knows of, for
     each of them in all of Spark's 300 jars.

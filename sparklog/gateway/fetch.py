@@ -28,7 +28,7 @@ _MANY_VERSIONS = 1_000
 
 
 class _News:
-    """Tells those who wait that something was produced here."""
+    """Wakes those who wait for what is produced here."""
 
     __slots__ = ("_loop", "next")
 
@@ -37,8 +37,8 @@ class _News:
         self.next: asyncio.Future[None] = self._loop.create_future()
         """Done once something was produced, from now on."""
 
-    def tell(self) -> None:
-        """Something was produced."""
+    def wake(self) -> None:
+        """Wake them: something was produced."""
         self.next.set_result(None)
         self.next = self._loop.create_future()
 
@@ -87,8 +87,8 @@ class Fetching:
         """Something was produced here to some topics: whoever waits for one of these looks at once."""
         for topic in topics:
             if (found := self._topics.get(topic)) is not None:
-                found.news.tell()
-        self._any_news.tell()
+                found.news.wake()
+        self._any_news.wake()
 
     def note_commit(self, topic: str, topic_id: str, version: int) -> None:
         """This gateway has committed a version of a topic."""

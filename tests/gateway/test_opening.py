@@ -33,6 +33,7 @@ from sparklog.gateway.user_log import USERS_TIMEOUT_MS, change_users, open_user_
 from sparklog.gateway.users import Rules, new_user
 from sparklog.log.cluster import open_cluster
 from sparklog.storage import MemoryStore
+from tests.gateway.test_fetch import until_fetched, until_stored
 from tests.gateway.test_figures import get
 from tests.gateway.test_groups import AwayStore
 from tests.gateway.test_server import Wire, batch, fetched, fetching, produce, produced
@@ -49,7 +50,7 @@ def away():
 
 
 def wait_until(is_so):
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -63,7 +64,7 @@ def serving(opening, **settings: Any):
     thread.start()
 
     def on_loop(call):
-        return asyncio.run_coroutine_threadsafe(call, loop).result(30)
+        return asyncio.run_coroutine_threadsafe(call, loop).result(60)
 
     gateway = Gateway(opening.cluster, GatewaySettings(**settings), users=opening.users)
     opening.start()
@@ -78,7 +79,7 @@ def serving(opening, **settings: Any):
         opening.stop()
         on_loop(gateway.close())
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(30)
+        thread.join(60)
         loop.close()
 
 
@@ -110,11 +111,18 @@ def test_clients_are_told_to_ask_again_until_the_store_comes_and_are_served_then
         away.is_away = False
         wait_until(lambda: is_ready(probe))
         assert b"sparklog_gateway_cluster_open 1" in probe.respond("/metrics").body
-        found = client.call("Metadata", 9, {"topics": [{"name": "jobs"}]})
+        found = asked_at_last(lambda: client.call("Metadata", 9, {"topics": [{"name": "jobs"}]}), "topics")
         assert (found["topics"][0]["error_code"], len(found["cluster_id"])) == (0, 32)
         assert client.call("DescribeCluster", 0, {})["cluster_id"] == found["cluster_id"]
-        answer = produced(client.call("Produce", 9, produce(batch(b"late"))))
-        assert (answer["error_code"], answer["base_offset"]) == (0, 0)  # what was refused is nowhere
+        until_stored(client, b"late")
+        until_fetched(client, {b"late"})  # what was refused is nowhere
+
+
+def asked_at_last(ask, field):
+    """The first answer without an error: a busy machine may take longer than the gateway's bounds."""
+    while (answer := ask())[field][0]["error_code"] == STORAGE_ERROR:
+        pass
+    return answer
 
 
 def test_nothing_is_written_before_the_cluster_is_known(away):
@@ -141,7 +149,7 @@ def test_what_trying_again_does_not_help_against_ends_it(away, error):
     away._call = refuse
     opening = Opening(away)
     opening.start()
-    assert opening.done.exception(30) is error
+    assert opening.done.exception(60) is error
     assert opening.reason is not None
     opening.stop()
 
@@ -156,7 +164,7 @@ def test_a_panic_of_the_stores_library_ends_it(away):
     away._call = panic
     opening = Opening(away)
     opening.start()
-    assert "a bug" in str(opening.done.exception(30))
+    assert "a bug" in str(opening.done.exception(60))
     opening.stop()
 
 
@@ -164,7 +172,7 @@ def test_a_store_that_comes_without_users_ends_it(away):
     opening = Opening(away, has_stored_users=True)
     opening.start()
     away.is_away = False
-    assert isinstance(opening.done.exception(30), InvalidConfigurationError)
+    assert isinstance(opening.done.exception(60), InvalidConfigurationError)
     opening.stop()
 
 
@@ -246,7 +254,7 @@ def test_the_command_listens_while_nobody_answers_and_serves_once_the_store_is_t
                     wait_until(lambda: get(port, "/readyz")[0] == 200)
                     assert client.call("Metadata", 9, {"topics": []})["cluster_id"]
                 process.send_signal(signal.SIGTERM)
-                assert process.wait(30) == 0
+                assert process.wait(60) == 0
             finally:
                 process.kill()
 

@@ -27,7 +27,7 @@ PACKAGE = Path(__file__).parent.parent / "sparklog"
 PAGE = (PACKAGE.parent / "docs" / "monitoring.md").read_text()
 SECRET = "s3cr3t"
 TYPED = value_schema(pa.schema([("a", pa.int64())]))
-LONG_S = 20.0
+LONG_S = 60.0
 
 
 def told(caplog: pytest.LogCaptureFixture) -> str:

@@ -106,7 +106,7 @@ def test_calls_under_way_are_stopped_by_an_error_or_an_interrupt(is_interrupted:
             raise OSError("odd")
         if number == 0:
             _thread.interrupt_main()
-        assert stopped.wait(10)
+        assert stopped.wait(60)
 
     with pytest.raises(KeyboardInterrupt if is_interrupted else OSError):
         parallel_map(act, range(40), at_once=16, stop=stopped.set)

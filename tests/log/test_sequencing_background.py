@@ -494,7 +494,7 @@ def test_a_consumer_that_may_only_read_reads_what_has_offsets(caplog: pytest.Log
 def test_a_producer_sequences_what_it_meets() -> None:
     cluster = foreign_topic("a", "b")
     with Producer(cluster=cluster) as producer:
-        producer.send("t", b"own").get(10)
+        producer.send("t", b"own").get(60)
         log = cluster.topic_log("t")
         for _ in range(100):  # it waits for up to a second first
             if not open_state(log).head.unsequenced_count:

@@ -11,12 +11,13 @@ import sys
 import threading
 import time
 import uuid
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from typing import Any
 
 import pytest
 
 from sparklog import Admin, NewTopic
+from sparklog.cli import gateway as command
 from sparklog.errors import (
     InvalidConfigurationError,
     StoreError,
@@ -207,6 +208,38 @@ def test_users_in_a_store_that_is_away_are_disconnected_and_come_in_later(away, 
         with closing(Wire(servers)) as client:
             client.call("SaslHandshake", 1, {"mechanism": "PLAIN"})
             assert client.call("SaslAuthenticate", 1, {"auth_bytes": b"\0ann\0pencil"})["error_code"] == 0
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_an_opening_that_ends_as_the_gateway_begins_to_listen_is_not_missed(away, monkeypatch, is_refused):
+    """✗ The gateway is never ready, or runs on though the store refuses for good."""
+    monkeypatch.setattr(command, "_OPEN_S", 0.0)
+    opening = Opening(away)
+    listen, opened = Gateway.listen, Gateway.opened
+
+    def refuse(kind, path, make):
+        raise StorePermissionError("no such key")
+
+    async def slowly(self, host, port):
+        address = await listen(self, host, port)
+        loop, is_done = asyncio.get_running_loop(), asyncio.Event()
+        opening.done.add_done_callback(lambda _: loop.call_soon_threadsafe(is_done.set))
+        away.is_away = False
+        if is_refused:
+            away._call = refuse
+        await is_done.wait()
+        return address
+
+    def then_end(self, found):
+        opened(self, found)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Gateway, "listen", slowly)
+    monkeypatch.setattr(Gateway, "opened", then_end)
+    opening.start()
+    run = command._run(opening, GatewaySettings(), ("127.0.0.1", 0), None, {"tls": None}, None)
+    with pytest.raises(StorePermissionError) if is_refused else nullcontext():
+        asyncio.run(asyncio.wait_for(run, 60))
 
 
 COMMAND = [sys.executable, "-m", "sparklog", "gateway", "--listen", "127.0.0.1:0", "--metrics-port", "0"]

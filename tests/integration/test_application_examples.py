@@ -93,7 +93,10 @@ def test_events_reach_whoever_reads_and_whoever_comes_back(tmp_path):
         raise AssertionError(f"the stream ended after {found}")
 
     readers = Readers()
-    with served(make_app(f"{tmp_path}/cluster", readers)) as address, httpx.Client(base_url=address) as client:
+    with (
+        served(make_app(f"{tmp_path}/cluster", readers)) as address,
+        httpx.Client(base_url=address, timeout=60) as client,
+    ):
 
         def publish(*texts: str) -> None:
             for text in texts:

@@ -87,9 +87,9 @@ def test_a_record_that_failed_is_given_back_and_holds_up_no_other():
 def test_a_record_waits_under_a_lock_that_is_renewed():
     cluster, seen = a_world("in"), []
     send(cluster, "in", ["bad"])
-    app = a_share_app(cluster, consumer={**FAST, "share_record_lock_duration_ms": 60})
+    app = a_share_app(cluster, consumer={**FAST, "share_record_lock_duration_ms": 1_500})
 
-    @app.subscriber("in", retry=Retry(attempts=2, backoff=Fixed(0.2)))
+    @app.subscriber("in", retry=Retry(attempts=2, backoff=Fixed(3)))
     def handle(record: Record[str]) -> None:
         seen.append((record.attempt, record.raw.delivery_count))
         if record.attempt == 1:

@@ -115,7 +115,7 @@ def contents(log: DeltaLog, *, topic: str = "t") -> dict[int, list[tuple[int, st
 
 def to_the_end(consumer: Consumer) -> list[ConsumerRecord]:
     """Every record from where a consumer stands to the end of its topics, however long a busy machine takes."""
-    numbers = {topic: consumer.partitions_for_topic(topic) or () for topic in consumer.subscription()}
+    numbers = {topic: consumer.partitions_for_topic(topic) or () for topic in consumer.subscription() or ()}
     ends = consumer.end_offsets([TopicPartition(topic, number) for topic in numbers for number in numbers[topic]])
     found: list[ConsumerRecord] = []
     while consumer.assignment() != ends.keys() or any(consumer.position(at) < end for at, end in ends.items()):

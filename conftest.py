@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import threading
@@ -95,12 +96,16 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def rename_remaining_threads(test: str) -> None:
     """Give threads that a test leaves behind a name of their own.
 
-    A later test that looks for threads by name doesn't take them for its own, and a dump of stacks names that test.
+    A later test that looks for threads by name doesn't take them for its own, nor what they log for its own, and a dump
+    of stacks names that test.
     Tests that play a client's death leave some on purpose, and some stores' threads live as long as the process.
     """
     for thread in threading.enumerate():
         if thread.name.startswith("sparklog-"):
-            thread.name = f"left by {test}: {thread.name}"
+            thread.name = f"{LEFT}{test}: {thread.name}"
+
+
+LEFT = "left by "
 
 
 STOPWATCH = pytest.StashKey[Stopwatch]()
@@ -137,13 +142,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=turn)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Leave what was imported and collected out of later garbage collections: it lives as long as the run.
 
     It is half a million objects, which each whole collection would look at, those that tests ask for among them.
+    What is the same for all tests begins here, too: whose entries of the log they are shown.
     """
     gc.collect()
     gc.freeze()
+    plugin = session.config.pluginmanager.get_plugin("logging-plugin")
+    if plugin is not None:
+        plugin.caplog_handler.addFilter(is_of_this_test)
+
+
+def is_of_this_test(entry: logging.LogRecord) -> bool:
+    """Whether no thread that another test has left logs it: tests count entries."""
+    return not (entry.threadName or "").startswith(LEFT)
 
 
 def is_slow(file: str) -> bool:

@@ -72,5 +72,5 @@ def create_container(endpoint: str, container: str) -> None:
     headers["Authorization"] = f"SharedKey {ACCOUNT}:{base64.b64encode(digest).decode()}"
     url = f"{endpoint}/{container}?restype=container"
     request = urllib.request.Request(url, method="PUT", headers={**headers, "Content-Length": "0"})
-    with urllib.request.urlopen(request, timeout=30):
+    with urllib.request.urlopen(request, timeout=60):
         pass

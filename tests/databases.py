@@ -7,7 +7,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -18,15 +17,11 @@ from typing import Any
 
 import pytest
 
+from tests.s3_server import free_port
+
 __all__ = ["connection_lost_at_commits", "database_url", "mariadb", "postgresql"]
 
 _START_S = 60
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager
@@ -49,7 +44,7 @@ def _running(command: list[str], folder: Path, url: str, end_by: signal.Signals 
         finally:
             server.send_signal(end_by)
             try:
-                server.wait(20)
+                server.wait(60)
             except subprocess.TimeoutExpired:
                 server.kill()
 
@@ -89,7 +84,7 @@ def _postgresql_server() -> Iterator[str]:
     programs = Path(found).parent
     prefix, owner = _as_user("postgres")
     with _folder(owner) as folder:
-        data, port = folder / "data", _free_port()
+        data, port = folder / "data", free_port()
         init = [*prefix, str(programs / "initdb"), "-D", str(data), "-U", "tester", "-A", "trust", "-N", "-E", "UTF8"]
         subprocess.run(init, check=True, capture_output=True, cwd=folder)
         command = [*prefix, str(programs / "postgres"), "-D", str(data), "-p", str(port), "-k", str(folder), "-F"]
@@ -105,7 +100,7 @@ def _mariadb_server() -> Iterator[str]:
     if server is None or install is None:
         pytest.skip("there is no MariaDB: apt-get install mariadb-server")
     with _folder(None) as folder:
-        data, port, user = folder / "data", _free_port(), pwd.getpwuid(os.getuid()).pw_name
+        data, port, user = folder / "data", free_port(), pwd.getpwuid(os.getuid()).pw_name
         given = ["--no-defaults", f"--datadir={data}", f"--user={user}", "--auth-root-authentication-method=normal"]
         for _ in range(2):  # on a busy machine it failed once, and said why to nobody
             done = subprocess.run([install, *given], check=False, capture_output=True, text=True)

@@ -92,5 +92,5 @@ def gcs_uri(fake_gcs_endpoint: str) -> str:
         data=json.dumps({"name": bucket}).encode(),
         headers={"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=30):
+    with urllib.request.urlopen(request, timeout=60):
         return f"gs://{bucket}/root"

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+from tests.s3_server import free_port
 from tests.scripted_server import Reply, Request
 
 COMMIT = re.compile(r"/_delta_log/\d{20}\.json$")
@@ -46,7 +47,7 @@ class S3Proxy:
         """Are added to each request that is passed on."""
         self.closing = threading.Event()
         self.connections: set[socket.socket] = set()
-        self.port = 0
+        self.port = free_port()  # nobody takes it while the proxy is dead
         self.start()
 
     @property

@@ -1,6 +1,7 @@
 """Fixtures for tests marked ``s3``: a server of the test run's own, in memory, on the loopback."""
 
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,13 @@ def s3_endpoint() -> Iterator[str]:
 
 
 def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    """A port below those that systems give to connections and to whoever names none: else another process, of the many
+    that tests start, might be given it before the server that this one is meant for listens."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_768)  # not as Hypothesis seeds, the same in two processes
+        with socket.socket() as free, suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
 
 
 @contextmanager
@@ -86,5 +91,5 @@ def s3_options(s3_endpoint: str) -> dict[str, Any]:
 def s3_uri(s3_endpoint: str) -> str:
     """A root in a bucket of this test's own."""
     bucket = f"bucket-{uuid.uuid4().hex}"
-    with urllib.request.urlopen(urllib.request.Request(f"{s3_endpoint}/{bucket}", method="PUT"), timeout=30):
+    with urllib.request.urlopen(urllib.request.Request(f"{s3_endpoint}/{bucket}", method="PUT"), timeout=60):
         return f"s3://{bucket}/root"

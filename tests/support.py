@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparklog.clock import Clock, Deadline
+from sparklog.consumer import Consumer
 from sparklog.delta.actions import Action, AddFile, RemoveFile
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
@@ -27,6 +28,7 @@ from sparklog.log.live_totals import TOTALS_INFO, totals_of, totals_of_info
 from sparklog.log.maintenance import Checkpoints
 from sparklog.log.state import load_state, open_state
 from sparklog.log.topic import create_topic
+from sparklog.model import ConsumerRecord, TopicPartition
 from sparklog.paths import new_data_file
 from sparklog.schemas import ValueSchema
 from sparklog.storage import CreateResult, MemoryStore, ObjectStore
@@ -109,6 +111,16 @@ def contents(log: DeltaLog, *, topic: str = "t") -> dict[int, list[tuple[int, st
         values = [value.decode() for value in table["value"].to_pylist()]
         seen[partition] = list(zip(table["offset"].to_pylist(), values, strict=True))
     return seen
+
+
+def to_the_end(consumer: Consumer) -> list[ConsumerRecord]:
+    """Every record from where a consumer stands to the end of its topics, however long a busy machine takes."""
+    numbers = {topic: consumer.partitions_for_topic(topic) or () for topic in consumer.subscription() or ()}
+    ends = consumer.end_offsets([TopicPartition(topic, number) for topic in numbers for number in numbers[topic]])
+    found: list[ConsumerRecord] = []
+    while consumer.assignment() != ends.keys() or any(consumer.position(at) < end for at, end in ends.items()):
+        found += [record for records in consumer.poll(timeout_ms=1_000).values() for record in records]
+    return found
 
 
 def entry_lines(log: DeltaLog, version: int) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ import pytest
 from sparklog.interrupts import CallThread, EventCount, SafeEvent, uninterrupted
 from tests.interrupting import POINTS, interrupt, numbers
 
-LONG_S = 10.0
+LONG_S = 60.0
 """For what is there in milliseconds: reached only by a test that fails."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import logging
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ PACKAGE = Path(__file__).parent.parent / "sparklog"
 PAGE = (PACKAGE.parent / "docs" / "monitoring.md").read_text()
 SECRET = "s3cr3t"
 TYPED = value_schema(pa.schema([("a", pa.int64())]))
-LONG_S = 20.0
+LONG_S = 60.0
 
 
 def told(caplog: pytest.LogCaptureFixture) -> str:
@@ -133,6 +134,14 @@ def test_what_is_read_is_not_logged(log: Callable[[], str]) -> None:
     assert "out of range" in log()
     assert "on_consume" in log()
     assert SECRET not in log()
+
+
+def test_no_test_is_shown_what_a_thread_that_another_has_left_logs(caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("left by tests/test_other.py::test: sparklog-fetcher", "sparklog-fetcher"):
+        thread = threading.Thread(target=logging.getLogger("sparklog").error, args=[name], name=name)
+        thread.start()
+        thread.join(LONG_S)
+    assert caplog.messages == ["sparklog-fetcher"]
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import _thread
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock
 
 
 def test_results_keep_the_order_of_the_items_and_few_enough_calls_are_under_way():
-    lock, under_way, most = threading.Lock(), 0, 0
+    lock, under_way, most, meeting = threading.Lock(), 0, 0, threading.Barrier(2)
 
     def call(number: int) -> int:
         nonlocal under_way, most
@@ -24,6 +25,8 @@ def test_results_keep_the_order_of_the_items_and_few_enough_calls_are_under_way(
             under_way += 1
             most = max(most, under_way)
         time.sleep(0.001 * (number % 3))
+        if number < 2:
+            meeting.wait(60)
         with lock:
             under_way -= 1
         return number * number
@@ -58,14 +61,28 @@ def _raise_own(_: int) -> None:
     raise RuntimeError("the call's own")
 
 
-def test_the_first_error_by_item_order_is_raised_and_nothing_more_is_called():
+@pytest.fixture
+def cancelled(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Is set once what hasn't begun is cancelled. Until then other calls are to wait: there is no telling how many a
+    busy machine would else make."""
+    event, cancel = threading.Event(), parallel._cancel
+
+    def cancel_and_tell(futures: Any) -> None:
+        cancel(futures)
+        event.set()
+
+    monkeypatch.setattr(parallel, "_cancel", cancel_and_tell)
+    return event
+
+
+def test_the_first_error_by_item_order_is_raised_and_nothing_more_is_called(cancelled: threading.Event):
     called = []
 
     def call(number: int) -> None:
         called.append(number)
         if number == 0:
             raise InvalidArgumentError("the first")
-        time.sleep(0.02)
+        assert cancelled.wait(60)
         raise InvalidArgumentError(f"number {number}")
 
     with pytest.raises(InvalidArgumentError, match="the first"):
@@ -73,7 +90,9 @@ def test_the_first_error_by_item_order_is_raised_and_nothing_more_is_called():
     assert len(called) < 10
 
 
-def test_an_interrupt_ends_the_wait_and_nothing_more_is_called(monkeypatch: pytest.MonkeyPatch):
+def test_an_interrupt_ends_the_wait_and_nothing_more_is_called(
+    monkeypatch: pytest.MonkeyPatch, cancelled: threading.Event
+):
     called = []
 
     class Interrupted(ThreadPoolExecutor):
@@ -87,7 +106,7 @@ def test_an_interrupt_ends_the_wait_and_nothing_more_is_called(monkeypatch: pyte
 
     def call(number: int) -> None:
         called.append(number)
-        time.sleep(0.01)
+        assert cancelled.wait(60)
 
     monkeypatch.setattr(parallel, "ThreadPoolExecutor", Interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -106,7 +125,7 @@ def test_calls_under_way_are_stopped_by_an_error_or_an_interrupt(is_interrupted:
             raise OSError("odd")
         if number == 0:
             _thread.interrupt_main()
-        assert stopped.wait(10)
+        assert stopped.wait(60)
 
     with pytest.raises(KeyboardInterrupt if is_interrupted else OSError):
         parallel_map(act, range(40), at_once=16, stop=stopped.set)

@@ -13,28 +13,28 @@ def test_a_worker_makes_its_call_in_a_thread_of_its_name() -> None:
     names: list[str] = []
     worker = Worker("tester", lambda: names.append(threading.current_thread().name))
     worker.start()
-    assert worker.join(10)
+    assert worker.join(60)
     assert names == ["sparklog-tester"]
 
 
 def test_a_worker_that_was_never_started_has_ended() -> None:
-    assert Worker("tester", lambda: None).join(10)
+    assert Worker("tester", lambda: None).join(60)
 
 
 def test_a_wait_for_a_worker_that_goes_on_ends_in_time() -> None:
     may_end = threading.Event()
-    worker = Worker("tester", lambda: may_end.wait(10))
+    worker = Worker("tester", lambda: may_end.wait(60))
     worker.start()
     assert not worker.join(0.01)
     may_end.set()
-    assert worker.join(10)
+    assert worker.join(60)
 
 
 def test_a_worker_does_not_wait_for_itself() -> None:
     seen: list[object] = []
-    worker = Worker("tester", lambda: seen.extend([worker.is_current, worker.join(10)]))
+    worker = Worker("tester", lambda: seen.extend([worker.is_current, worker.join(60)]))
     worker.start()
-    assert worker.join(10)
+    assert worker.join(60)
     assert seen == [True, False]
     assert not worker.is_current
 
@@ -45,10 +45,10 @@ def test_one_piece_of_background_work_at_a_time() -> None:
 
     def work() -> None:
         began.set()
-        may_end.wait(10)
+        may_end.wait(60)
 
     assert background.start(work)
-    assert began.wait(10)
+    assert began.wait(60)
     assert not background.start(work)
     assert not background.close(1)
     may_end.set()

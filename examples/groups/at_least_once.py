@@ -12,15 +12,15 @@ from sparklog import Consumer
 
 
 def work(root: str, do: Callable[[str], None]) -> None:
-    """Do every job that there is. Returns when there is none for two seconds."""
+    """Do every job that there is. Returns when there is none for five seconds."""
     with Consumer(
         "jobs",
         cluster=root,
         group_id="workers",
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        consumer_timeout_ms=2_000,
-        session_timeout_ms=2_000,
+        consumer_timeout_ms=5_000,
+        session_timeout_ms=10_000,
         heartbeat_interval_ms=200,
     ) as consumer:
         for record in consumer:

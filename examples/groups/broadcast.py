@@ -16,13 +16,13 @@ CONSUMERS = [("audit", 4), ("billing", 4), ("shipping", 2), ("shipping", 2)]
 
 
 def read(root: str, group_id: str, share: int, ready: threading.Barrier) -> list[str]:
-    """All that one consumer gets until there is nothing more for two seconds."""
+    """All that one consumer gets until there is nothing more for five seconds."""
     with Consumer(
         "jobs",
         cluster=root,
         group_id=group_id,
         auto_offset_reset="earliest",
-        consumer_timeout_ms=2_000,
+        consumer_timeout_ms=5_000,
         heartbeat_interval_ms=200,
     ) as consumer:
         while len(consumer.assignment()) != share:

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 
 from examples.order_flow.worker import Service
@@ -24,8 +25,11 @@ LONGEST_S = 120.0
 
 
 def contents(root: str, topic: str) -> list[bytes]:
-    with Consumer(topic, cluster=root, auto_offset_reset="earliest", consumer_timeout_ms=500) as consumer:
-        return [record.value for record in consumer]
+    """All values that are in a topic now."""
+    with Consumer(topic, cluster=root, auto_offset_reset="earliest") as consumer:
+        partitions = consumer.partitions_for_topic(topic) or set()
+        ends = consumer.end_offsets([TopicPartition(topic, number) for number in partitions])
+        return [record.value for record in islice(consumer, sum(ends.values()))]
 
 
 def effects(services: str, name: str) -> tuple[dict[str, str], int]:

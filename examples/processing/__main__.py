@@ -10,8 +10,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
-from sparklog import Admin, Consumer, NewTopic, Producer
+from sparklog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from sparklog.log import open_cluster
 from sparklog.processing import App, Exponential, Record, Retry, Send
 from sparklog.processing.dead_letters import replay
@@ -54,8 +55,9 @@ def work(app: App, count: int) -> None:
 
 
 def billed(root: str) -> list[int]:
-    with Consumer("bills", cluster=root, auto_offset_reset="earliest", consumer_timeout_ms=1_000) as consumer:
-        return [json.loads(record.value)["order"] for record in consumer]
+    with Consumer("bills", cluster=root, auto_offset_reset="earliest") as consumer:
+        ends = consumer.end_offsets([TopicPartition("bills", number) for number in range(2)])
+        return [json.loads(record.value)["order"] for record in islice(consumer, sum(ends.values()))]
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ from sparklog.testing.history import (
 )
 from tests.producer.support import a_cluster
 
-LONG_MS = 10_000
+LONG_MS = 60_000
 
 
 def two_topics(store: ObjectStore) -> Cluster:

@@ -11,7 +11,7 @@ from sparklog.model import Headers, TopicPartition
 
 __all__ = ["PATIENCE_S", "TICK_MS", "Committed", "Listener", "PlayedError", "Player", "Seen", "ToSend"]
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 """How long what must come is waited for."""
 TICK_MS = 50
 

@@ -129,7 +129,7 @@ class SparklogPlayer(Player):
                 for one in records
             ]
             client.flush(30)
-            found = [future.get(30) for future in futures]
+            found = [future.get(60) for future in futures]
         if self._loses_answer:
             raise AssertionError("no answer was lost")
         return [(one.topic_partition, one.offset) for one in found]

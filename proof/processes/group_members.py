@@ -58,13 +58,20 @@ class _Listener(ConsumerRebalanceListener):
 
 
 def consume(
-    root: str, diary_path: str, name: str, dies_in: str = "", waits_for: str = "", max_records: int = 20
+    root: str,
+    diary_path: str,
+    name: str,
+    dies_in: str = "",
+    waits_for: str = "",
+    max_records: int = 20,
+    session_ms: int = SESSION_MS,
 ) -> None:
     """Read, write down, commit; until SIGTERM.
 
     Args:
         dies_in: the listener's call in which the process kills itself.
         waits_for: a file: before it is there nothing that was read is committed, nor is there another poll.
+        session_ms: how long others wait for a sign of life of it.
     """
     diary, is_over = Diary(diary_path, name), False
 
@@ -73,7 +80,7 @@ def consume(
         is_over = True
 
     signal.signal(signal.SIGTERM, end)
-    with Consumer(cluster=root, **SETTINGS) as consumer:
+    with Consumer(cluster=root, **{**SETTINGS, "session_timeout_ms": session_ms}) as consumer:
         consumer.subscribe(["t"], listener=_Listener(diary, consumer, dies_in))
         while not is_over:
             polled = consumer.poll(timeout_ms=100, max_records=max_records)

@@ -64,7 +64,7 @@ def test_members_that_are_killed_lose_nothing_and_accept_nothing_twice(tmp_path:
         for process in group.started:
             process.terminate()
         for process in group.started:
-            process.join(20)
+            process.join(60)
             process.kill()
     check(group)
 

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.s3_server import free_port
+
 __all__ = ["BUCKET", "NO_VERSITYGW", "Server", "find_versitygw", "moto", "versitygw"]
 
 BUCKET = "torture"
@@ -99,7 +101,7 @@ def versitygw(program: str, folder: Path, *, keeps_connections: bool = False) ->
         keeps_connections: for more than one request each. Hadoop's S3A client doesn't get along with that.
     """
     (folder / BUCKET).mkdir(parents=True, exist_ok=True)
-    port = _free_port()
+    port = free_port()
     command = [program, "--port", f"127.0.0.1:{port}", "--access", _KEY, "--secret", _SECRET, "--quiet"]
     if keeps_connections:
         command.append("--keep-alive")
@@ -108,15 +110,9 @@ def versitygw(program: str, folder: Path, *, keeps_connections: bool = False) ->
 
 def moto() -> Server:
     """A server in memory."""
-    port = _free_port()
+    port = free_port()
     program = Path(__file__).parents[2] / "tests" / "s3_moto.py"
     command = [sys.executable, str(program), "-H", "127.0.0.1", "-p", str(port)]
     server = Server(command, port, survives_kill=False)
-    with urllib.request.urlopen(urllib.request.Request(f"{server.endpoint}/{BUCKET}", method="PUT"), timeout=30):
+    with urllib.request.urlopen(urllib.request.Request(f"{server.endpoint}/{BUCKET}", method="PUT"), timeout=60):
         return server
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])

@@ -253,7 +253,8 @@ async def _run(
     metrics: ExporterServer | None = None
     try:
         await asyncio.wait(either, timeout=_OPEN_S, return_when=asyncio.FIRST_COMPLETED)
-        if opened.done():
+        is_open = opened.done()
+        if is_open:
             served.opened(opened.result())
         else:
             served.wait_for(opening)
@@ -266,7 +267,7 @@ async def _run(
         if metrics is not None:
             announce(f"metrics at http://{address[0]}:{metrics.port}/metrics")
         _log_start(opening.cluster.store.uri, settings, f"{host}:{port}", advertised, security, opening.users)
-        if not opened.done():
+        if not is_open:  # it may be done by now, which ends this wait at once
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if opened.done():
                 served.opened(opened.result())

@@ -24,7 +24,7 @@ from sparklog.storage import MemoryStore
 from tests.support import a_writer, records, within
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-MEMBER: dict[str, Any] = {"heartbeat_interval_ms": 50, "session_timeout_ms": 2_000, "auto_offset_reset": "earliest"}
+MEMBER: dict[str, Any] = {"heartbeat_interval_ms": 50, "session_timeout_ms": 60_000, "auto_offset_reset": "earliest"}
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def committed(admin, group="g"):
     return {at: found.offset for at, found in admin.list_group_offsets(group).items()}
 
 
-def until(condition, timeout_s=10.0):
+def until(condition, timeout_s=60):
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "timed out"

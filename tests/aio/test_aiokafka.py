@@ -78,7 +78,7 @@ def test_consume_transform_produce(server):
             "in", bootstrap_servers=server, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False
         )
         async with consumer, AIOKafkaProducer(bootstrap_servers=server, transactional_id="t") as producer:
-            batch = await consumer.getmany(timeout_ms=10_000)
+            batch = await consumer.getmany(timeout_ms=60_000)
             async with producer.transaction():
                 for records in batch.values():
                     for record in records:

@@ -11,6 +11,7 @@ import pytest
 from sparklog import Admin as SyncAdmin
 from sparklog import Consumer as SyncConsumer
 from sparklog import Producer as SyncProducer
+from sparklog import TopicPartition
 from sparklog.aio import Admin, Consumer, Producer
 from sparklog.errors import IllegalStateError, StoreUnavailableError
 
@@ -34,7 +35,7 @@ class Gate:
 
         def held_up(this, *given, **kwargs):
             self.arrived.set()
-            assert self.is_open.wait(30)
+            assert self.is_open.wait(60)
             result = method(this, *given, **kwargs)
             self.ended.append(this)
             return result
@@ -44,15 +45,21 @@ class Gate:
     async def cancel(self, call):
         """Begin a call, and cancel it while it is held up."""
         task = asyncio.ensure_future(call)
-        await asyncio.to_thread(self.arrived.wait, 30)
+        await asyncio.to_thread(self.arrived.wait, 60)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
 
 async def values(uri):
-    async with Consumer("t", cluster=uri, auto_offset_reset="earliest", consumer_timeout_ms=200) as consumer:
-        return [record.value async for record in consumer]
+    """All that is in the topic's one partition."""
+    found: list[Any] = []
+    async with Consumer("t", cluster=uri, auto_offset_reset="earliest") as consumer:
+        [end] = (await consumer.end_offsets([TopicPartition("t", 0)])).values()
+        while len(found) < end:
+            polled = await consumer.getmany(timeout_ms=60_000)
+            found += [record.value for records in polled.values() for record in records]
+    return found
 
 
 def test_asking_whether_a_record_is_stored_flushes_nothing(uri):
@@ -85,16 +92,18 @@ def test_asking_whether_a_record_is_stored_flushes_nothing(uri):
 
 def test_a_wait_that_times_out_ends_no_other_and_can_be_made_again(uri):
     async def main():
-        async with Producer(uri, linger_ms=400) as producer:
+        async with Producer(uri, linger_ms=60_000) as producer:
             sent = await producer.send("t", b"a")
             other = asyncio.ensure_future(asyncio.gather(sent))
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(_awaited(sent), 0.05)
             assert not sent.cancelled()
+            await producer.flush()
             assert [one.offset for one in await other] == [0]
             sent = await producer.send("t", b"b")
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(sent, 0.05)  # which cancels the future itself before Python 3.12
+            await producer.flush()
             assert (await sent).offset == 1
 
     asyncio.run(main())
@@ -285,8 +294,8 @@ def test_a_poll_that_fails_after_it_took_records_gives_them_back(uri, monkeypatc
 
             monkeypatch.setattr(runtime, "poll", failing)
             with pytest.raises(StoreUnavailableError, match="injected"):
-                await asyncio.wait_for(consumer.getone(), 30)
-            seen = [(await asyncio.wait_for(consumer.getone(), 30)).value for _ in range(20)]
+                await asyncio.wait_for(consumer.getone(), 60)
+            seen = [(await asyncio.wait_for(consumer.getone(), 60)).value for _ in range(20)]
             assert seen == [b"%d" % number for number in range(20)]
             assert failed
 
@@ -294,7 +303,7 @@ def test_a_poll_that_fails_after_it_took_records_gives_them_back(uri, monkeypatc
 
 
 def test_a_future_can_be_awaited_in_the_next_loop_once_its_own_is_closed(uri):
-    producer = Producer(uri, linger_ms=300)
+    producer = Producer(uri, linger_ms=60_000)
 
     async def send():
         await producer.start()
@@ -309,13 +318,16 @@ def test_a_future_can_be_awaited_in_the_next_loop_once_its_own_is_closed(uri):
         await time_out(sent[0])
         return sent
 
-    async def await_all(sent):
-        return [(await one).offset for one in sent]
+    async def await_all(sent, inner):
+        flushing = asyncio.create_task(asyncio.to_thread(inner.flush))
+        found = [(await one).offset for one in sent]
+        await flushing
+        return found
 
     sent = asyncio.run(send_and_time_out())
-    assert asyncio.run(await_all(sent)) == [0, 1]
     inner = producer._producer
     assert inner is not None
+    assert asyncio.run(await_all(sent, inner)) == [0, 1]
     inner.close()
 
 

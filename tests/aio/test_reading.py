@@ -37,7 +37,7 @@ def offsets(found):
     return {partition.partition: [record.offset for record in records] for partition, records in found.items()}
 
 
-async def within(coroutine, seconds=30.0):
+async def within(coroutine, seconds=60):
     return await asyncio.wait_for(coroutine, seconds)
 
 
@@ -59,7 +59,7 @@ def test_a_pause_is_the_users_alone(uri):
     async def main():
         await fill(uri, {0: 2, 1: 2, 2: 2})
         async with reader(uri) as consumer:
-            assert offsets(await consumer.getmany(P1, timeout_ms=30_000)) == {1: [0, 1]}
+            assert offsets(await consumer.getmany(P1, timeout_ms=60_000)) == {1: [0, 1]}
             assert consumer.paused() == set()
             waiting = asyncio.create_task(consumer.getmany(P1, timeout_ms=60_000))
             await asyncio.sleep(0.02)
@@ -68,9 +68,9 @@ def test_a_pause_is_the_users_alone(uri):
             await fill(uri, {1: 1})
             assert offsets(await within(waiting)) == {1: [2]}
             assert consumer.paused() == {P0}
-            assert offsets(await consumer.getmany(timeout_ms=30_000)) == {2: [0, 1]}
+            assert offsets(await consumer.getmany(timeout_ms=60_000)) == {2: [0, 1]}
             consumer.resume(P0)
-            assert offsets(await consumer.getmany(timeout_ms=30_000)) == {0: [0, 1]}
+            assert offsets(await consumer.getmany(timeout_ms=60_000)) == {0: [0, 1]}
 
     asyncio.run(main())
 
@@ -99,9 +99,10 @@ def test_tasks_that_iterate_share_the_records(uri):
         seen: list[Any] = []
 
         async def iterate(consumer):
-            async for record in consumer:
-                seen.append(record)
-                await asyncio.sleep(0)
+            while len(seen) < 150:  # on a busy machine an iteration may end before all are there
+                async for record in consumer:
+                    seen.append(record)
+                    await asyncio.sleep(0)
 
         async with reader(uri, consumer_timeout_ms=1_000, max_poll_records=7) as consumer:
             await asyncio.gather(*(iterate(consumer) for _ in range(3)))
@@ -160,7 +161,8 @@ def test_batches_and_records_take_turns_and_lose_nothing(uri):
             await asyncio.sleep(0)
             cancelled.cancel()
             await asyncio.gather(batches(consumer), ones(consumer), ones(consumer))
-            seen += [(record.partition, record.offset) async for record in consumer]
+            while len(seen) < 90:  # on a busy machine an iteration may end before all are there
+                seen += [(record.partition, record.offset) async for record in consumer]
         assert sorted(seen) == [(partition, offset) for partition in range(3) for offset in range(30)]
 
     asyncio.run(within(main(), 60))
@@ -228,7 +230,8 @@ def test_a_listener_is_refused_records_and_may_start_a_task_that_reads(uri):
                     """Nothing."""
 
             consumer.subscribe(["t"], listener=Listener())
-            assert await consumer.getmany(P1, timeout_ms=2_000) == {}
+            while not errors:
+                assert await consumer.getmany(P1, timeout_ms=100) == {}
             assert "listener" in str(errors[0])
             assert (await within(tasks[0])).offset == 0
 
@@ -243,13 +246,13 @@ def test_partitions_that_nobody_reads_leave_room_for_one_that_is_read(uri):
                     await producer.send("t", b"x" * 1_000, partition=partition)
                 await producer.flush()
         async with reader(uri, fetch_max_bytes=4_000, max_partition_fetch_bytes=4_000) as consumer:
-            assert offsets(await consumer.getmany(P0, timeout_ms=30_000, max_records=1)) == {0: [0]}
+            assert offsets(await consumer.getmany(P0, timeout_ms=60_000, max_records=1)) == {0: [0]}
             await asyncio.sleep(0.1)  # the others fill the buffer
             await fill(uri, {2: 1})
-            assert offsets(await consumer.getmany(P2, timeout_ms=30_000)) == {2: [0]}
+            assert offsets(await consumer.getmany(P2, timeout_ms=60_000)) == {2: [0]}
             found = 1
             while found < 20:
-                found += len((await consumer.getmany(P0, timeout_ms=30_000))[P0])
+                found += len((await consumer.getmany(P0, timeout_ms=60_000))[P0])
             assert (await within(consumer.getone(P1))).offset == 0
 
     asyncio.run(within(main(), 60))

@@ -80,7 +80,7 @@ def test_it_serves_until_a_signal_comes(tmp_path: Path, number: signal.Signals) 
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         line = process.stderr.readline()
-        connection = HTTPConnection("127.0.0.1", int(line.rpartition(":")[2].partition("/")[0]), timeout=30)
+        connection = HTTPConnection("127.0.0.1", int(line.rpartition(":")[2].partition("/")[0]), timeout=60)
         while True:
             connection.request("GET", "/readyz")
             response = connection.getresponse()
@@ -93,4 +93,4 @@ def test_it_serves_until_a_signal_comes(tmp_path: Path, number: signal.Signals) 
         assert 'kafka_topic_partitions{topic="orders"} 1\n' in text
         assert "sparklog_disk_free_bytes" in text
         process.send_signal(number)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0

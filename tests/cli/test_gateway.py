@@ -56,11 +56,11 @@ def test_it_serves_until_it_is_stopped(tmp_path):
         assert process.stdout is not None
         found = re.fullmatch(rb"listening on 127.0.0.1:(\d+)\n", process.stdout.readline())
         assert found is not None
-        with socket.create_connection(("127.0.0.1", int(found[1])), timeout=20) as client:
+        with socket.create_connection(("127.0.0.1", int(found[1])), timeout=60) as client:
             client.sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\x01\xff\xff")
             assert client.recv(4)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_users_in_the_store_are_added_listed_changed_and_removed():
@@ -92,7 +92,7 @@ def test_a_gateway_with_a_zone_is_known_until_it_is_stopped(tmp_path):
         zone = tmp_path / "gateways" / "eu-1a"
         assert [file.name for file in zone.iterdir()] == [f"127.0.0.1%3A{port}"]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     assert not zone.exists() or not [*zone.iterdir()]
 
 
@@ -113,7 +113,7 @@ def running(root, *options):
 def ended(process):
     """The entries of its log, once it was told to end."""
     process.send_signal(signal.SIGTERM)
-    _, log = process.communicate(timeout=30)
+    _, log = process.communicate(timeout=60)
     assert process.returncode == 0
     return [json.loads(line) for line in log.splitlines()], log
 

@@ -13,7 +13,7 @@ from sparklog.errors import InvalidArgumentError
 from sparklog.log import open_cluster
 from tests.cli.support import a_cluster, done, failure, run
 
-QUICK = ("-X", "heartbeat_interval_ms=50", "-X", "session_timeout_ms=2000")
+QUICK = ("-X", "heartbeat_interval_ms=50", "-X", "session_timeout_ms=60000")
 READ = ("consume", "orders", "--group", "g", "--from-beginning", *QUICK)
 HEADER = "topic   partition  committed  log start  log end  lag  member  host  client"
 
@@ -138,7 +138,7 @@ def test_members_are_shown_while_they_live(cluster):
         "group_instance_id": "i",
         "auto_offset_reset": "earliest",
     }
-    times: dict[str, Any] = {"heartbeat_interval_ms": 50, "session_timeout_ms": 2_000}
+    times: dict[str, Any] = {"heartbeat_interval_ms": 50, "session_timeout_ms": 60_000}
     with Consumer("orders", cluster=cluster, **names, **times) as one:
         while not one.poll(timeout_ms=100):
             pass

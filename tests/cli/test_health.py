@@ -61,7 +61,7 @@ class Silent(WrappedStore):
         self._goes_on = goes_on
 
     def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
-        self._goes_on.wait(30)
+        self._goes_on.wait(60)
         raise StoreUnavailableError("slow down")
 
 
@@ -71,10 +71,14 @@ def test_a_store_that_is_away_is_told_within_the_time(monkeypatch: pytest.Monkey
     monkeypatch.setattr("sparklog.storage.open_store", lambda *_: Silent(goes_on))
     if not is_silent:
         goes_on.set()
-    result = run("health", "--json", "--timeout", "0.05", cluster=a_cluster())
+    reason = "" if is_silent else ": slow down"
+    for timeout in ("0.05", "0.5", "5", "50"):  # within a short one a busy machine may not have heard the reason
+        result = run("health", "--json", "--timeout", timeout, cluster=a_cluster())
+        [check] = json.loads(result.stdout)["checks"]
+        if check["seen"].endswith(reason):
+            break
     goes_on.set()
     assert result.exit_code == 75
-    [check] = json.loads(result.stdout)["checks"]
     assert (check["check"], check["result"]) == ("read", "failed")
-    assert check["seen"] == "not all was answered within 0.05 s" + ("" if is_silent else ": slow down")
+    assert check["seen"] == f"not all was answered within {timeout} s{reason}"
     assert check["ms"] > 0

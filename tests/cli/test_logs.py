@@ -141,7 +141,7 @@ def test_who_changed_what_in_the_console_is_on_standard_error(tmp_path: Path) ->
     with running(tmp_path, "ui", "--listen", "127.0.0.1:0", *writing) as (process, next_line):
         opened = json.loads(next_line())
         assert opened["level"] == "INFO"
-        connection = HTTPConnection(opened["message"].removeprefix("open http://").rstrip("/"), timeout=30)
+        connection = HTTPConnection(opened["message"].removeprefix("open http://").rstrip("/"), timeout=60)
         connection.request("GET", "/topics/orders", headers={"X-User": "ann"})
         token = connection.getresponse().read().decode().partition('name="csrf" value="')[2].partition('"')[0]
         for path, fields in (
@@ -157,7 +157,7 @@ def test_who_changed_what_in_the_console_is_on_standard_error(tmp_path: Path) ->
         connection.close()
         process.terminate()
         rest = process.stderr.read() if process.stderr else ""
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     entries = [json.loads(line) for line in rest.splitlines()]
     produced, changed = (one for one in entries if one["logger"] == "sparklog.console")
     assert (produced["level"], produced["user"], produced["topic"], produced["partition"]) == (
@@ -179,7 +179,7 @@ def test_what_the_exporter_cannot_read_is_on_standard_error(tmp_path: Path) -> N
     with running(tmp_path, "exporter", "--listen", "127.0.0.1:0") as (process, next_line):
         lines = {next_line(), next_line()}  # the first look runs beside the server
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     assert any(line.startswith("listening at http://127.0.0.1:") for line in lines)
     warned = re.compile(TIME + r" WARNING sparklog\.observe: topic 'orders' can't be read: .*\n")
     assert any(warned.fullmatch(line) for line in lines)

@@ -57,6 +57,6 @@ def test_a_signal_ends_the_relay_after_its_batch(url, cluster):
         while rows_left(engine) and time.monotonic() < deadline:
             time.sleep(0.02)
         relay.send_signal(signal.SIGTERM)
-        _, said = relay.communicate(timeout=30)
+        _, said = relay.communicate(timeout=60)
     engine.dispose()
     assert (relay.returncode, said) == (0, "sent 1 rows\n")

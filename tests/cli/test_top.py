@@ -103,7 +103,7 @@ def test_pages_follow_each_other_until_ctrl_c(tmp_path: Path) -> None:
             headlines += "1 topic" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
         process.stdout.read()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.slow
@@ -121,5 +121,5 @@ def test_on_a_terminal_pages_replace_each_other(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         while b"\x1b[?1049l" not in seen:
             seen += os.read(ours, 65_536)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     os.close(ours)

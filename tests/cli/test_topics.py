@@ -314,7 +314,7 @@ def test_the_module_runs_as_a_program_and_a_reader_that_leaves_is_no_error(tmp_p
     assert process.stdout is not None
     assert process.stdout.readline() == b"0" + b"x" * 100 + b"\n"
     process.stdout.close()
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
     assert process.stderr is not None
     assert process.stderr.read() == b""
     process.stderr.close()

@@ -56,13 +56,13 @@ def test_it_serves_until_a_signal_comes(tmp_path: Path, number: signal.Signals) 
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process, killed_at_last(process):
         assert process.stderr is not None
         address = process.stderr.readline().removeprefix("open http://").rstrip("/\n")
-        connection = HTTPConnection(address, timeout=30)
+        connection = HTTPConnection(address, timeout=60)
         connection.request("GET", "/")
         assert "orders" in connection.getresponse().read().decode()
-        tail = HTTPConnection(address, timeout=30)  # one who follows a topic doesn't keep it from ending
+        tail = HTTPConnection(address, timeout=60)  # one who follows a topic doesn't keep it from ending
         tail.request("GET", "/topics/orders/tail")
         assert tail.getresponse().readline() == b"event: begun\n"
         process.send_signal(number)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
         connection.close()
         tail.close()

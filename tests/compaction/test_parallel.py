@@ -28,7 +28,7 @@ from tests.support import T0_MS, a_writer, contents, foreign_commit, foreign_fil
 from tests.txn.support import a_cluster
 
 PAIRS = OptimizePolicy(min_files=2, max_files=2, growth=1.1)
-WAIT_S = 10
+WAIT_S = 60
 
 T = TypeVar("T")
 

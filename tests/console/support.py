@@ -36,7 +36,7 @@ def produce(
     """Each value in a commit of its own."""
     with Producer(cluster=cluster) as producer:
         for value in values:
-            producer.send(topic, value, key=key, headers=headers).get(30)
+            producer.send(topic, value, key=key, headers=headers).get(60)
 
 
 def consume(cluster: Cluster, group: str, count: int, topics: Sequence[str] = ("orders",)) -> None:

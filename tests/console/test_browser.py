@@ -31,7 +31,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     Admin(cluster).create_topics(["orders"])
     with Producer(cluster=cluster) as producer:
         for _ in range(3):
-            producer.send("orders", HOSTILE, key=HOSTILE, headers=[("<b>", HOSTILE)]).get(30)
+            producer.send("orders", HOSTILE, key=HOSTILE, headers=[("<b>", HOSTILE)]).get(60)
     with console_of(cluster, "--interval", "1") as found:
         yield found
 

@@ -40,7 +40,7 @@ from tests.console.test_streaming import Waiting, answered
 from tests.support import T0_MS
 
 T = TypeVar("T")
-LONG_S = 30.0
+LONG_S = 60.0
 
 
 class SilentStore(WrappedStore):
@@ -148,12 +148,14 @@ def test_a_store_is_silent_as_long_as_it_is_asked_in_vain(activity: Activity, ex
 
 def test_a_page_that_computes_for_long_does_not_wait_for_the_store() -> None:
     """A topic with very many files takes seconds to be read, in which the store is asked nothing."""
-    looked = threading.Semaphore(0)
+    looked, has_checked = threading.Semaphore(0), threading.Event()
     with console(a_cluster(), silence_timeout_ms=1) as client:
         backend = backend_of(client)
         asked = backend._asked
 
         def look() -> Activity:
+            if not has_checked.is_set():  # a busy machine may take longer for the one call than a store may
+                return Activity()
             looked.release()
             return asked()
 
@@ -161,6 +163,7 @@ def test_a_page_that_computes_for_long_does_not_wait_for_the_store() -> None:
 
         def compute() -> str:
             backend.check_store()
+            has_checked.set()
             for _ in range(3):
                 assert looked.acquire(timeout=LONG_S)
             return "done"
@@ -182,7 +185,7 @@ def test_a_page_does_not_wait_for_a_silent_store(path: str) -> None:
             assert answer.status_code == 503
             assert "the store hasn" in answer.text
         if "tail" not in path:
-            assert client.get(path).status_code == 200
+            patiently(client, path)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from sparklog.consumer import Consumer, ConsumerRebalanceListener
+from sparklog.errors import CommitFailedError, RebalanceInProgressError
 from sparklog.log import Cluster
 from sparklog.model import ConsumerRecord, TopicPartition
 from sparklog.storage import ObjectStore
@@ -15,7 +16,7 @@ from sparklog.testing import Fault, FaultKind, FaultyStore
 from sparklog.testing.wrapped_store import WrappedStore
 from tests.consumer.support import LONG_MS, a_cluster, a_consumer
 
-FAST: dict[str, Any] = {"session_timeout_ms": 2_000, "heartbeat_interval_ms": 50}
+FAST: dict[str, Any] = {"session_timeout_ms": 60_000, "heartbeat_interval_ms": 50}
 
 T = TypeVar("T")
 
@@ -86,6 +87,15 @@ class Member:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def commits(member: Member) -> bool:
+    """Commit; False: a busy machine kept it from heartbeats or polls for too long, so the member has to poll first."""
+    try:
+        member.consumer.commit()
+    except (CommitFailedError, RebalanceInProgressError):
+        return False
+    return True
 
 
 def run(condition: Callable[[], object], *members: Member) -> None:

@@ -47,7 +47,7 @@ class RemoteStore(WrappedStore):
             (self.read_ahead if is_ahead else self.read_at_turn).append(path)
             if is_ahead:
                 self.callers.add(CALLER.get())
-                assert self.may_go_on.wait(10)
+                assert self.may_go_on.wait(60)
             if self.fails_ahead if is_ahead else self.fails_at_turn:
                 raise StoreUnavailableError(f"get {path}: slow down")
         return call()

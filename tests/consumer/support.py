@@ -24,7 +24,7 @@ from sparklog.storage import MemoryStore, ObjectStore
 from sparklog.storage.retrying import RetryingStore
 from tests.support import a_writer, append, within
 
-LONG_MS = 10_000
+LONG_MS = 60_000
 """A bound that no test reaches unless it fails."""
 
 

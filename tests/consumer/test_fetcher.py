@@ -20,7 +20,7 @@ from sparklog.log.data.object_paths import object_path
 from sparklog.log.state import load_state
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock
-from tests.consumer.support import Rounds, a_cluster, a_consumer, send, take, text, tp, until, with_topic
+from tests.consumer.support import LONG_MS, Rounds, a_cluster, a_consumer, send, take, text, tp, until, with_topic
 from tests.support import T0_MS, foreign_commit, foreign_file, foreign_records
 
 
@@ -379,7 +379,7 @@ def test_a_live_file_that_is_gone_is_named_and_what_came_before_it_is_returned()
         assert text(take(consumer, 2)) == "ab"
         for _ in range(2):
             with pytest.raises(ObjectNotFoundError, match=path):
-                consumer.poll(timeout_ms=10_000)
+                consumer.poll(timeout_ms=LONG_MS)
             assert consumer.position(tp()) == 2
         consumer.assign([tp(1)])
         assert text(take(consumer, 1)) == "x"
@@ -467,7 +467,7 @@ def test_a_path_outside_of_the_table_is_an_error_of_its_partition():
         outside = type(add)(**{name: getattr(add, name) for name in add.__slots__} | {"path": "../other.parquet"})
         foreign_commit(log, with_stats(outside))
         with pytest.raises(InvalidArgumentError, match="outside of the table"):
-            consumer.poll(timeout_ms=10_000)
+            consumer.poll(timeout_ms=LONG_MS)
 
 
 def with_stats(add):
@@ -516,12 +516,12 @@ def test_a_store_that_fails_is_an_error_of_poll_and_afterwards_nothing_is_lost()
     fault = Fault(kind=FaultKind.THROTTLED, ops=["get"], path=".parquet", times=2)
     with a_consumer(a_cluster(FaultyStore(memory, fault), clock, retry_ms=-1), "t") as consumer:
         with pytest.raises(StoreUnavailableError) as info:
-            consumer.poll(timeout_ms=10_000)
+            consumer.poll(timeout_ms=LONG_MS)
         assert info.value.retriable
         seen: list[Any] = []
         while len(seen) < 4:
             try:
-                seen += [record for each in consumer.poll(timeout_ms=10_000).values() for record in each]
+                seen += [record for each in consumer.poll(timeout_ms=LONG_MS).values() for record in each]
             except StoreUnavailableError:
                 continue
         assert text(seen) == "abcd"

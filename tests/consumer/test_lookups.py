@@ -110,8 +110,7 @@ def test_a_look_up_is_answered_while_the_fetcher_waits_for_the_store():
     with_topic(with_topic(a_cluster(memory), "abc"), "de", topic="u")
     store = BlockedStore(memory, ".parquet")
     with a_consumer(a_cluster(store), "t") as consumer:
-        assert consumer.poll(timeout_ms=10) == {}
-        assert store.waiting.wait(LONG_MS / 1_000)
+        until(lambda: consumer.poll(timeout_ms=1) == {} and store.waiting.is_set())
         assert consumer.end_offsets([tp(), tp(topic="u")], timeout_ms=LONG_MS) == {tp(): 3, tp(topic="u"): 2}
         assert consumer.partitions_for_topic("u") == {0}
         store.is_free.set()

@@ -28,7 +28,7 @@ from sparklog.errors import (
 from sparklog.log import Cluster
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.storage import MemoryStore
-from tests.consumer.group_support import FAST, Gate, Member, Outage, joined, run
+from tests.consumer.group_support import FAST, Gate, Member, Outage, commits, joined, run
 from tests.consumer.support import LONG_MS, a_cluster, a_consumer, send, take, text, tp, until, with_topic
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
@@ -278,7 +278,7 @@ def test_who_polls_too_seldom_leaves_and_may_not_commit_what_others_read_by_then
         slow.poll()
         assert slow.listener.calls[-1] == ("lost", mine)
         joined(slow, other, count=2)
-        slow.consumer.commit()
+        run(lambda: commits(slow), slow, other)
         assert slow.id != first_id
 
 

@@ -31,10 +31,10 @@ def test_records_behind_those_that_an_interceptor_kept_are_returned_by_the_same_
         Producer(uri) as producer,
         Consumer("t", cluster=uri, auto_offset_reset="earliest", interceptors=[KeepLast()]) as consumer,
     ):
-        producer.send("t", b"first").get(20)
+        producer.send("t", b"first").get(60)
         timer = threading.Timer(0.3, lambda: producer.send("t", b"last"))
         timer.start()
-        found = consumer.poll(timeout_ms=20_000)
+        found = consumer.poll(timeout_ms=60_000)
         timer.join()
         assert [record.offset for records in found.values() for record in records] == [1]
         assert consumer.position(TopicPartition("t", 0)) == 2

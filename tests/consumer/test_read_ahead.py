@@ -19,7 +19,7 @@ from sparklog.model import TopicPartition
 from sparklog.storage import MemoryStore
 from sparklog.workers import Worker
 from tests.consumer.remote_store import CALLER, RemoteStore, ahead_threads
-from tests.consumer.support import Rounds, a_cluster, a_consumer, send, take, text, tp, until, with_topic
+from tests.consumer.support import LONG_MS, Rounds, a_cluster, a_consumer, send, take, text, tp, until, with_topic
 from tests.depth import each_nth
 from tests.support import foreign_commit, foreign_file, foreign_records
 
@@ -329,12 +329,12 @@ def test_a_store_that_fails_at_a_files_turn_too_is_an_error_of_poll() -> None:
         consumer.seek(tp(), 2)
         store.fails_at_turn = True
         with pytest.raises(StoreUnavailableError, match="slow down"):
-            consumer.poll(timeout_ms=10_000)
+            consumer.poll(timeout_ms=LONG_MS)
         store.fails_at_turn = False
         seen = ""
         while len(seen) < 2:
             try:
-                seen += text([r for each in consumer.poll(timeout_ms=10_000).values() for r in each])
+                seen += text([r for each in consumer.poll(timeout_ms=LONG_MS).values() for r in each])
             except StoreUnavailableError:
                 continue
         assert seen == "cd"
@@ -348,7 +348,7 @@ def test_a_live_file_that_is_gone_is_named_and_what_came_before_it_is_returned()
         assert text(take(consumer, 2)) == "ab"
         for _ in range(2):
             with pytest.raises(ObjectNotFoundError, match=path):
-                consumer.poll(timeout_ms=10_000)
+                consumer.poll(timeout_ms=LONG_MS)
         consumer.seek(tp(), 4)
         assert text(take(consumer, 2)) == "ef"
 

@@ -21,7 +21,7 @@ def looks(counting: CountingStore) -> int:
 
 def poll(helping: TransactionHelp) -> None:
     helping.polled()
-    assert helping.join(10)
+    assert helping.join(60)
 
 
 def test_a_consumer_looks_every_half_minute_while_it_is_polled() -> None:
@@ -85,11 +85,11 @@ def test_a_poll_waits_for_no_look_and_a_close_for_as_long_as_it_may() -> None:
     clock.advance(Helper.LOOK_MS)
     held.hold("list")
     helping.polled()
-    assert held.reached.wait(10)
+    assert held.reached.wait(60)
     helping.stop()
     assert not helping.join(0.01)
     held.let_go()
-    assert helping.join(10)
+    assert helping.join(60)
     clock.advance(Helper.LOOK_MS)
     helping.polled()
     assert helping.join(0)  # it was stopped: it begins no other

@@ -48,7 +48,7 @@ def test_batches_have_values_as_a_struct():
         for value in (ROW, None, b"{no"):
             producer.send("t", value)
     with Consumer("t", cluster=cluster, auto_offset_reset="earliest") as consumer:
-        batch = consumer.poll_batches(timeout_ms=5_000)[TP]
+        batch = consumer.poll_batches(timeout_ms=60_000)[TP]
     assert batch.schema.names == ["offset", "timestamp", "key", "value", "headers", "value_bytes"]
     assert batch.schema.field("value").type == pa.struct(list(SCHEMA.arrow))
     assert batch.column("value").to_pylist() == [ROW, None, None]
@@ -62,13 +62,13 @@ def test_records_of_all_schemas_are_read_by_the_newest():
         with Consumer(
             "t", cluster=cluster, auto_offset_reset="earliest", value_format="python", metadata_max_age_ms=0
         ) as consumer:
-            assert [r.value for r in consumer.poll(timeout_ms=5_000)[TP]] == [ROW]
+            assert [r.value for r in consumer.poll(timeout_ms=60_000)[TP]] == [ROW]
             alter_value_schema(cluster.topic_log("t"), "t", WIDER)
             producer.send("t", {"id": 8, "note": "n"}).get()
             producer.send("t", {"id": 9, "note": "m"}).get()
             found: list[Any] = []
             while len(found) < 2:
-                found += [r.value for r in consumer.poll(timeout_ms=5_000).get(TP, [])]
+                found += [r.value for r in consumer.poll(timeout_ms=60_000).get(TP, [])]
     assert [value["note"] for value in found] == ["n", "m"]
     assert [record.value["note"] for record in read(cluster)] == [None, "n", "m"]
 
@@ -99,7 +99,7 @@ def test_a_consumer_may_read_by_a_schema_of_before():
         {},
     ]
     with Consumer("t", cluster=cluster, auto_offset_reset="earliest", value_schema_id=1) as consumer:
-        batch = consumer.poll_batches(timeout_ms=5_000)[TP]
+        batch = consumer.poll_batches(timeout_ms=60_000)[TP]
     assert batch.schema.field("value").type == SCHEMA.struct_type
     assert [row["id"] for row in batch.column("value").to_pylist()] == [7, 8, None]
 

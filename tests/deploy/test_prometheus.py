@@ -23,6 +23,7 @@ from sparklog import Admin, ConsumerGroupMetadata, NewTopic, OffsetAndMetadata, 
 from sparklog.compaction import maintain
 from sparklog.log import open_cluster
 from tests.deploy.test_deploy import DASHBOARDS, panels
+from tests.s3_server import free_port
 from tests.support import unsequenced_file
 from tests.txn.support import Driver
 
@@ -36,13 +37,6 @@ UNKNOWN_TOPIC = bytes.fromhex("00000016 0003 0001 00000002 0000 00000001 0006 6e
 """Metadata of version 1 for a topic that isn't there."""
 API_VERSIONS = bytes.fromhex("0000000a 0012 0000 00000001 0000".replace(" ", ""))
 NO_REQUEST = bytes.fromhex("00000004 ffffffff".replace(" ", ""))
-
-
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port: int = bound.getsockname()[1]
-        return port
 
 
 @contextmanager
@@ -61,7 +55,7 @@ def fill(root: Path) -> None:
     admin.create_topics([NewTopic("orders", 2), NewTopic("broken"), NewTopic("foreign")])
     with Producer(cluster=cluster) as producer:
         for number in range(20):
-            producer.send("orders", b"x" * number).get(30)
+            producer.send("orders", b"x" * number).get(60)
     maintain(cluster)
     admin.alter_group_offsets("billing", {TopicPartition("orders", 0): OffsetAndMetadata(1)})
     unsequenced_file(cluster.topic_log("foreign"), "a")
@@ -78,7 +72,7 @@ def ask(port: int, expression: str) -> list[Any]:
     """The result of an instant query; an error where Prometheus refuses it."""
     query = urllib.parse.urlencode({"query": expression})
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?{query}", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?{query}", timeout=60) as answer:
             found = json.load(answer)
     except urllib.error.HTTPError as error:
         if error.code != 503:  # it isn't ready yet
@@ -89,7 +83,7 @@ def ask(port: int, expression: str) -> list[Any]:
 
 
 def send(port: int, data: bytes) -> None:
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(data)
         connection.recv(1_024)
 

@@ -225,6 +225,6 @@ def test_a_look_that_meets_what_is_no_exception_ends_the_callers_but_not_the_thr
     with pytest.raises(error):
         watching.look()
     watching.start()
-    assert watching.wait_for_look(10, beyond=1)
+    assert watching.wait_for_look(60, beyond=1)
     assert "a panic" in str(watching.status().error)
     watching.stop()

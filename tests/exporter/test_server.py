@@ -15,7 +15,7 @@ from sparklog.exporter import ExporterApp, ExporterServer, parse_address
 @pytest.fixture
 def connection() -> Iterator[HTTPConnection]:
     server = ExporterServer(ExporterApp(), "127.0.0.1", 0)
-    connection = HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
     yield connection
     connection.close()
     server.close()

@@ -178,12 +178,12 @@ def test_librdkafkas_admin_client_changes_topics(cluster, servers):
     entry = admin.ConfigEntry("retention.ms", "9000", incremental_operation=admin.AlterConfigOpType.SET)
     given = admin.ConfigResource(confluent.admin.RESOURCE_TOPIC, "jobs", incremental_configs=[entry])
     for answer in client.incremental_alter_configs([given]).values():
-        answer.result(20)
+        answer.result(60)
     assert settings(cluster)["retention.ms"] == 9000
-    client.create_partitions([admin.NewPartitions("jobs", 5)])["jobs"].result(20)
+    client.create_partitions([admin.NewPartitions("jobs", 5)])["jobs"].result(60)
     assert Admin(cluster).describe_topics(["jobs"])[0].partition_count == 5
     at = confluent.TopicPartition("jobs", 0, 1)
-    assert [one.result(20).low_watermark for one in client.delete_records([at]).values()] == [1]
+    assert [one.result(60).low_watermark for one in client.delete_records([at]).values()] == [1]
 
 
 def test_what_is_appended_is_appended_to_the_settings_at_the_commit(cluster):

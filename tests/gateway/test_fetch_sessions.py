@@ -310,7 +310,7 @@ def test_a_session_by_the_wire(by_id):
         moved = client.call("Fetch", version, sessioned(fetching(2, **by), session, 1))
         assert (moved["error_code"], moved["session_id"], moved["responses"]) == (0, session, [])
         with Producer(cluster) as producer:
-            producer.send("jobs", b"c", partition=0).get(20)
+            producer.send("jobs", b"c", partition=0).get(60)
         news = client.call("Fetch", version, sessioned(nothing, session, 2))
         assert values(fetched(news)["records"]) == [b"c"]
         assert [one["partition_index"] for one in news["responses"][0]["partitions"]] == [0]

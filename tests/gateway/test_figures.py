@@ -29,7 +29,7 @@ from tests.gateway.test_server import Wire, batch, fetching, produce
 
 def get(port, path):
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -43,7 +43,7 @@ def value(text, name):
 def running(tmp_path):
     Admin(str(tmp_path)).create_topics([NewTopic("jobs", 1)])
     with Producer(str(tmp_path)) as producer:
-        producer.send("jobs", b"x").get(20)
+        producer.send("jobs", b"x").get(60)
     command = [sys.executable, "-m", "sparklog", "gateway", "-c", str(tmp_path), "--listen", "127.0.0.1:0"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     options: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
@@ -52,14 +52,14 @@ def running(tmp_path):
             out: Any = process.stdout
             err: Any = process.stderr
             servers, metrics = out.readline().split()[-1], err.readline()
-            yield process, servers, int(re.findall(r":(\d+)/metrics", metrics)[0])
+            yield process, servers, int(re.findall(r":(\d+)/metrics", metrics)[0]), str(tmp_path)
         finally:
             process.kill()
 
 
 @pytest.mark.slow
 def test_a_gateway_counts_and_once_stopped_answers_what_it_was_asked(running):
-    process, servers, port = running
+    process, servers, port, root = running
     with closing(Wire(servers)) as client, closing(Wire(servers)) as idle:
         assert client.call("Metadata", 1, {"topics": None})["brokers"]
         assert client.call("Fetch", 12, {**fetching(0), "session_epoch": 0})["session_id"]
@@ -80,7 +80,7 @@ def test_a_gateway_counts_and_once_stopped_answers_what_it_was_asked(running):
         assert get(port, "/readyz")[0] == 200
         assert get(port, "/none")[0] == 404
         for name, version, body in (
-            ("Fetch", 4, fetching(1, max_wait_ms=4_000, min_bytes=1 << 20)),
+            ("Fetch", 4, fetching(1, max_wait_ms=60_000, min_bytes=100_000)),
             ("Produce", 3, produce(batch(b"y"))),
         ):
             before = received = value(get(port, "/metrics")[1], "sparklog_gateway_received_bytes_total")
@@ -90,10 +90,12 @@ def test_a_gateway_counts_and_once_stopped_answers_what_it_was_asked(running):
         process.send_signal(signal.SIGTERM)
         assert idle.is_closed()
         assert get(port, "/readyz") == (503, '{"status": "failed", "error": "the gateway is draining"}\n')
-        assert client.receive()  # the Fetch, in its time
+        with Producer(root) as producer:
+            producer.send("jobs", os.urandom(100_000)).get(60)
+        assert client.receive()  # the Fetch, once there is what it waits for
         assert client.receive()  # the Produce, behind it
         assert client.is_closed()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_connections_that_wait_for_room_are_counted():

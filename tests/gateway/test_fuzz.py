@@ -87,7 +87,7 @@ def make_cluster():
     admin.create_topics([NewTopic("jobs", 1), NewTopic("hidden", 1), NewTopic(UNSEEN, 1)])
     with Producer(cluster) as producer:
         for topic in ("hidden", UNSEEN):
-            producer.send(topic, SECRET, key=SECRET).get(20)
+            producer.send(topic, SECRET, key=SECRET).get(60)
     at = TopicPartition("hidden", 0)
     admin.alter_group_offsets("g", {at: OffsetAndMetadata(1, SECRET.decode())})
     ids = [uuid.UUID(topic.topic_id) for topic in admin.describe_topics()]
@@ -216,19 +216,19 @@ def captures():
     cluster, _, _ = make_cluster()
     with mock.patch.object(Connection, "_begin", recording), sparklog.gateway.serve(cluster) as servers:
         client = admin.AdminClient({"bootstrap.servers": servers})
-        client.create_topics([admin.NewTopic("made", 2)])["made"].result(20)
+        client.create_topics([admin.NewTopic("made", 2)])["made"].result(60)
         for number, codec in enumerate(("none", "gzip", "lz4", "zstd", "snappy")):
             settings = {"bootstrap.servers": servers, "compression.type": codec, "enable.idempotence": number % 2 == 0}
             producer = confluent.Producer(settings)
             for value in range(20):
                 producer.produce("jobs", b"%d" % value * 20, key="k", headers={"h": b"v"})
-            assert producer.flush(20) == 0
+            assert producer.flush(60) == 0
         producer = confluent.Producer({"bootstrap.servers": servers, "transactional.id": "txn"})
-        producer.init_transactions(20)
+        producer.init_transactions(60)
         producer.begin_transaction()
         producer.produce("made", b"t")
         producer.send_offsets_to_transaction([confluent.TopicPartition("jobs", 0, 1)], group_of(confluent, servers), 20)
-        producer.commit_transaction(20)
+        producer.commit_transaction(60)
         for protocol in ("classic", "consumer"):
             consumer = confluent.Consumer(
                 {
@@ -239,15 +239,15 @@ def captures():
                 }
             )
             consumer.subscribe(["jobs"])
-            until = time.monotonic() + 20
+            until = time.monotonic() + 60
             while not consumer.consume(10, 0.2) and time.monotonic() < until:
                 pass
             consumer.commit(asynchronous=False)
             consumer.close()
         (done,) = client.describe_configs([admin.ConfigResource(admin.RESOURCE_TOPIC, "jobs")]).values()
-        done.result(20)
-        client.list_consumer_groups().result(20)
-        client.delete_topics(["made"])["made"].result(20)
+        done.result(60)
+        client.list_consumer_groups().result(60)
+        client.delete_topics(["made"])["made"].result(60)
     found = {unversioned_header(memoryview(frame))[:2]: frame for frame in frames}
     assert len(found) >= 18
     return [*found.values(), *[frame for frame in frames if frame[:2] == b"\0\0"][:6]]
@@ -394,7 +394,7 @@ def test_a_client_that_goes_inside_a_produce_harms_nobody(parts):
         client.socket.sendall((frame * parts)[: -len(frame) // 2])
         client.close()
         other = Wire(servers)
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         asked = {"topics": [{"name": "jobs", "partitions": [{"partition_index": 0, "timestamp": -1}]}]}
         while other.call("ListOffsets", 7, asked)["topics"][0]["partitions"][0]["offset"] < parts - 1:
             assert time.monotonic() < until
@@ -478,7 +478,7 @@ def test_a_server_holds_no_more_after_many_changed_captures_than_after_few(captu
 def settled(servers):
     """Wait until every connection but one's own has ended."""
     client = Wire(servers)
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while sum(isinstance(one, Connection) for one in gc.get_objects()) > 1:
         assert time.monotonic() < until
         client.call("ApiVersions", 0, {})

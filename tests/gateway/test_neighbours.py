@@ -32,7 +32,7 @@ from tests.gateway.test_server import Wire, batch, fetched, fetching, produce, p
 PARTITIONS = 4
 
 
-def until(condition, seconds=30):
+def until(condition, seconds=60):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -172,7 +172,7 @@ def answers_of(client, rack, *, session=(0, -1), topic="jobs", partitions=range(
 def test_fetch_with_a_rack_names_the_replica_that_metadata_has_from_then_on(served, root):
     with Producer(root) as producer:
         for number in range(PARTITIONS):
-            producer.send("jobs", b"%d" % number, partition=number).get(20)
+            producer.send("jobs", b"%d" % number, partition=number).get(60)
     records = [(0, -1, [b"%d" % number]) for number in range(PARTITIONS)]
     with closing(Wire(served.servers[0], "app")) as client:
         assert answers_of(client, "") == records
@@ -197,7 +197,7 @@ def test_fetch_with_a_rack_names_the_replica_that_metadata_has_from_then_on(serv
 
 def test_who_does_not_go_where_it_is_sent_is_served_after_a_while(served, root, monkeypatch):
     with Producer(root) as producer:
-        producer.send("jobs", b"x", partition=0).get(20)
+        producer.send("jobs", b"x", partition=0).get(60)
     monkeypatch.setattr("sparklog.gateway.zones._REDIRECTED_MS", 0.0)
     with closing(Wire(served.servers[0], "app")) as client:
         assert answers_of(client, "b", partitions=[0]) == [(0, -1, [b"x"])]
@@ -218,7 +218,7 @@ def test_librdkafkas_producer_writes_to_the_gateways_of_its_zone(served, root):
     producer = confluent.Producer({"bootstrap.servers": served.servers[0], "client.id": "app,zone=b"})
     for number in range(100):
         producer.produce("jobs", b"%d" % number, partition=number % PARTITIONS)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     counts = served.requests("Produce")
     assert counts[0] == counts[3] == 0
     assert counts[1]
@@ -238,7 +238,7 @@ def test_librdkafkas_consumer_reads_from_the_gateways_of_its_rack(served, root):
     )
     with closing(consumer):
         consumer.subscribe(["jobs"])
-        found = [consumer.poll(30) for _ in range(100)]
+        found = [consumer.poll(60) for _ in range(100)]
         assert sorted(int(one.value()) for one in found) == list(range(100))
         counts = served.requests("Fetch")
         assert counts[1] and counts[2]  # noqa: PT018
@@ -254,7 +254,7 @@ def test_a_group_of_two_zones_has_one_coordinator_and_each_member_reads_in_its_z
     with Producer(root) as producer:
         for number in range(100):
             producer.send("jobs", b"%d" % number, partition=number % PARTITIONS)
-    common = {"group.id": "g", "auto.offset.reset": "earliest", "session.timeout.ms": 6_000}
+    common = {"group.id": "g", "auto.offset.reset": "earliest", "session.timeout.ms": 60_000}
     with ExitStack() as stack:
         consumers = []
         for servers, zone in ((served.servers[0], "a"), (served.servers[2], "b")):
@@ -279,7 +279,7 @@ def test_transactions_stay_in_a_gateway_beside_a_consumer_that_tells_a_rack(serv
     confluent = pytest.importorskip("confluent_kafka")
     settings = {"bootstrap.servers": served.servers[0]}  # both have librdkafka's own client.id
     producer = confluent.Producer({**settings, "transactional.id": "t"})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     consumer = confluent.Consumer({**settings, "client.rack": "b", "group.id": "g", "auto.offset.reset": "earliest"})
     with closing(consumer):
         consumer.subscribe(["jobs"])
@@ -287,8 +287,8 @@ def test_transactions_stay_in_a_gateway_beside_a_consumer_that_tells_a_rack(serv
             producer.begin_transaction()
             for partition in range(PARTITIONS):
                 producer.produce("jobs", b"%d" % number, partition=partition)
-            producer.commit_transaction(30)
-            found = [consumer.poll(30) for _ in range(PARTITIONS)]
+            producer.commit_transaction(60)
+            found = [consumer.poll(60) for _ in range(PARTITIONS)]
             assert [one.value() for one in found] == [b"%d" % number] * PARTITIONS
     assert served.requests("Produce")[1:] == [0, 0, 0]
     assert served.requests("EndTxn") == [3, 0, 0, 0]
@@ -298,10 +298,10 @@ def test_transactions_stay_in_a_gateway_beside_a_consumer_that_tells_a_rack(serv
 def test_a_producer_whose_gateways_die_goes_on_at_another(root, monkeypatch):
     confluent = pytest.importorskip("confluent_kafka")
     with ExitStack() as stack:
-        served = Served(stack, monkeypatch, root, "a", "b", zone_session_timeout_ms=500)
+        served = Served(stack, monkeypatch, root, "a", "b")
         producer = confluent.Producer({"bootstrap.servers": served.servers[0], "client.id": "app,zone=b"})
         producer.produce("jobs", b"x", partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         assert served.requests("Produce") == [0, 1]
 
         async def die(self):
@@ -310,6 +310,8 @@ def test_a_producer_whose_gateways_die_goes_on_at_another(root, monkeypatch):
         with monkeypatch.context() as killed:
             killed.setattr(Neighbours, "withdraw", die)
             served.stacks[1].close()
+        # Not from the beginning: a busy machine may keep a gateway that lives silent for longer.
+        object.__setattr__(served.gateways[0]._backend.settings, "zone_session_timeout_ms", 500)
         assert len([*open_cluster(root).store.list(GATEWAYS_FOLDER)]) == 2
         for number in range(PARTITIONS):
             producer.produce("jobs", b"y", partition=number)

@@ -468,7 +468,7 @@ def test_a_connection_that_waits_for_room_holds_up_no_other(cluster, monkeypatch
 
         def add_tables(tables):
             if tables[0].count == 2:  # as if these were too large
-                assert has_room.wait(30)
+                assert has_room.wait(60)
             real(tables)
 
         monkeypatch.setattr(pipeline.queue, "add_tables", add_tables)

@@ -354,7 +354,7 @@ def test_confluents_producer_comes_in_over_tls(cluster, file, certificate, mecha
         errors = []
         for value in (b"a", random.Random(1).randbytes(900_000)):  # the second comes in many pieces
             producer.produce("jobs", value, on_delivery=lambda error, found: errors.append(error))
-            assert producer.flush(20) == 0
+            assert producer.flush(60) == 0
         assert errors == [None, None]
 
 
@@ -368,7 +368,7 @@ def test_kafka_pythons_producer_comes_in(servers, mechanism):
         sasl_plain_username="ann",
         sasl_plain_password="pencil",
     )
-    assert producer.send("jobs", b"a").get(20).offset == 0
+    assert producer.send("jobs", b"a").get(60).offset == 0
     producer.close()
 
 
@@ -385,4 +385,4 @@ def test_a_client_without_a_certificate_is_refused_where_one_is_asked_for(cluste
         with pytest.raises(confluent.KafkaException):
             admin.AdminClient(settings).list_topics(timeout=2)
         both = {**settings, "ssl.certificate.location": str(certificate), "ssl.key.location": str(certificate)}
-        assert "jobs" in admin.AdminClient(both).list_topics(timeout=20).topics
+        assert "jobs" in admin.AdminClient(both).list_topics(timeout=60).topics

@@ -284,7 +284,7 @@ def test_a_topic_to_which_only_this_gateway_writes_is_looked_at_from_time_to_tim
         assert looks == []
         # Who doesn't wait is told what is there now, whoever wrote it.
         with Producer(cluster) as producer:
-            await asyncio.to_thread(lambda: producer.send("jobs", b"other").get(20))
+            await asyncio.to_thread(lambda: producer.send("jobs", b"other").get(60))
         assert (await gateway.fetch(23))["values"] == [b"other"]
         assert sum(looks) == 21
         assert not gateway.fetching._topics["jobs"].is_ours
@@ -343,7 +343,7 @@ def test_what_others_commit_is_found_beside_what_is_produced_here(cluster):
         (part,) = asked["topics"][0]["partitions"]
         offsets = [0, 0]
         with Producer(cluster) as producer:
-            await asyncio.to_thread(lambda: producer.send("jobs", b"other", partition=1).get(20))
+            await asyncio.to_thread(lambda: producer.send("jobs", b"other", partition=1).get(60))
         for number in range(10_000):
             await gateway.produce(batch(b"%d" % number))
             parts = [{**part, "partition": index, "fetch_offset": at} for index, at in enumerate(offsets)]
@@ -457,7 +457,7 @@ def test_a_fetch_has_what_lies_in_files_behind_what_is_kept(cluster, reads):
         await gateway.fetch(0)
         await gateway.produce(batch(b"a"))
         with Producer(cluster) as producer:
-            await asyncio.to_thread(lambda: producer.send("jobs", b"b").get(20))
+            await asyncio.to_thread(lambda: producer.send("jobs", b"b").get(60))
         await gateway.produce(batch(b"c"))
         await gateway.fetching.view("jobs")
         assert (await gateway.fetch(0, max_wait_ms=A_MINUTE_MS))["values"] == [b"a", b"b", b"c"]

@@ -514,11 +514,11 @@ def test_confluents_admin_changes_users(served):
     info = confluent.ScramCredentialInfo(confluent.ScramMechanism.SCRAM_SHA_256, 8_192)
     asked = [confluent.UserScramCredentialUpsertion("eve", info, b"pear")]
     for future in admin.alter_user_scram_credentials(asked).values():
-        future.result(20)
-    (found,) = admin.describe_user_scram_credentials(["eve"])["eve"].result(20).scram_credential_infos
+        future.result(60)
+    (found,) = admin.describe_user_scram_credentials(["eve"])["eve"].result(60).scram_credential_infos
     assert found.iterations == 8_192
     assert plain(StoredUsers(cluster), b"\0eve\0pear") == "eve"
     gone = [confluent.UserScramCredentialDeletion("eve", confluent.ScramMechanism.SCRAM_SHA_256)]
-    admin.alter_user_scram_credentials(gone)["eve"].result(20)
+    admin.alter_user_scram_credentials(gone)["eve"].result(60)
     with pytest.raises(Exception, match="does not exist"):
-        admin.alter_user_scram_credentials(gone)["eve"].result(20)
+        admin.alter_user_scram_credentials(gone)["eve"].result(60)

@@ -23,12 +23,12 @@ def test_offsets_of_a_member_count_with_the_transaction_or_not_at_all():
         reading = {"bootstrap.servers": servers, "group.id": "billing", "auto.offset.reset": "earliest"}
         consumer = confluent.Consumer({**reading, "enable.auto.commit": False})
         writer = confluent.Producer({"bootstrap.servers": servers, "transactional.id": "billing"})
-        writer.init_transactions(20)
+        writer.init_transactions(60)
         consumer.subscribe(["jobs"])
         for is_committed in (False, True):
             writer.begin_transaction()
             taken = 0
-            until = time.monotonic() + 20
+            until = time.monotonic() + 60
             while taken < 20 and time.monotonic() < until:
                 for record in consumer.consume(20, 0.2):
                     writer.produce("bills", record.value())

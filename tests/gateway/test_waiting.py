@@ -44,7 +44,7 @@ class HangingStore(WrappedStore):
     def wait_for(self, count):
         """Wait until so many calls hang."""
         with self._changed:
-            assert self._changed.wait_for(lambda: self._waiting >= count, 30)
+            assert self._changed.wait_for(lambda: self._waiting >= count, 60)
 
     @property
     def waiting(self):

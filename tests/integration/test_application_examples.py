@@ -45,7 +45,7 @@ def test_an_order_and_its_message_are_both_there_or_neither(tmp_path):
 def messages(root: str, topic: str, count: int) -> list[int]:
     """The orders that were told of, once there are so many."""
     found: list[int] = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     with Consumer(topic, cluster=root, auto_offset_reset="earliest") as consumer:
         while len(found) < count and time.monotonic() < deadline:
             for records in consumer.poll(timeout_ms=500).values():
@@ -65,7 +65,7 @@ def served(app: object) -> Iterator[str]:
     thread = threading.Thread(target=server.run, name="events-server")
     thread.start()
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not server.started:
             assert thread.is_alive()
             assert time.monotonic() < deadline
@@ -93,7 +93,10 @@ def test_events_reach_whoever_reads_and_whoever_comes_back(tmp_path):
         raise AssertionError(f"the stream ended after {found}")
 
     readers = Readers()
-    with served(make_app(f"{tmp_path}/cluster", readers)) as address, httpx.Client(base_url=address) as client:
+    with (
+        served(make_app(f"{tmp_path}/cluster", readers)) as address,
+        httpx.Client(base_url=address, timeout=60) as client,
+    ):
 
         def publish(*texts: str) -> None:
             for text in texts:
@@ -109,7 +112,7 @@ def test_events_reach_whoever_reads_and_whoever_comes_back(tmp_path):
             assert sorted(text for _, text in seen) == ["a1", "a2", "b1", "c1"]
             assert [text for _, text in seen if text[0] == "a"] == ["a1", "a2"]
             assert sorted(text for _, text in events(others, 4)) == ["a1", "a2", "b1", "c1"]
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while readers.count and time.monotonic() < deadline:
             time.sleep(0.01)
         assert readers.count == 0, "a client that went away is still served"

@@ -49,7 +49,7 @@ def options(s3_options: dict[str, Any], proxy: S3Proxy) -> dict[str, Any]:
 
 def send(producer: Producer, value: bytes) -> int:
     """The offset that was acknowledged."""
-    return producer.send("t", value=value).get(timeout=30).offset
+    return producer.send("t", value=value).get(timeout=60).offset
 
 
 def take(consumer: Consumer, count: int) -> list[bytes | None]:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import uuid
+from itertools import islice
 
 import pytest
 
@@ -56,9 +57,9 @@ def test_fire_and_forget_then_the_iterator(server):
     producer.flush()
 
     consumer = KafkaConsumer(
-        "foobar", bootstrap_servers=[server], auto_offset_reset="earliest", consumer_timeout_ms=1_000
+        "foobar", bootstrap_servers=[server], auto_offset_reset="earliest", consumer_timeout_ms=60_000
     )
-    seen = [(msg.topic, msg.value, msg.key) for msg in consumer]
+    seen = [(msg.topic, msg.value, msg.key) for msg in islice(consumer, 100)]
     assert sorted(seen) == sorted(("foobar", b"some_message_bytes %d" % number, None) for number in range(100))
     consumer.close()
     producer.close()
@@ -94,7 +95,7 @@ def test_callbacks(server):
 def test_a_failed_send(server):
     producer = KafkaProducer(bootstrap_servers=server, retries=5)
     try:
-        producer.send("no-such-topic", b"raw_bytes").get(timeout=10)
+        producer.send("no-such-topic", b"raw_bytes").get(timeout=60)
     except KafkaError as error:
         log.exception("there is no such topic")
         caught = error
@@ -117,10 +118,10 @@ def test_serializers_deserializers_and_headers(server):
         isolation_level=IsolationLevel.READ_COMMITTED,
         key_deserializer=DefaultSerializer(),
         value_deserializer=lambda data: json.loads(data),
-        consumer_timeout_ms=1_000,
+        consumer_timeout_ms=60_000,
     )
     consumer.subscribe(["json-foo"])
-    first, second = consumer
+    first, second = islice(consumer, 2)
     assert (first.key, first.value, first.headers) == ("ping", {"foo": "bar"}, [("content-encoding", b"base64")])
     assert (second.key, second.value, second.headers) == ("pong", None, [])
     assert consumer.metrics()["consumer-fetch-manager-metrics"]["records-consumed-total"] == 2
@@ -140,7 +141,7 @@ def test_manual_partitions_seek_and_offsets(server):
     consumer.seek_to_beginning()
     assert next(consumer).value == b"0"
     consumer.seek(at, 7)
-    assert [record.offset for record in consumer.poll(timeout_ms=5_000, max_records=2)[at]] == [7, 8]
+    assert [record.offset for record in consumer.poll(timeout_ms=60_000, max_records=2)[at]] == [7, 8]
     assert (consumer.position(at), consumer.highwater(at)) == (9, 10)
     found = consumer.offsets_for_times({at: 1_004})[at]
     assert found is not None
@@ -205,7 +206,7 @@ def test_partitioners(server):
     hashed = (murmur2(b"a") & 0x7FFFFFFF) % 3
     for partitioner, expected in ((ByLength(), 2), (Shifted(), (hashed + 1) % 3), (DefaultPartitioner(), hashed)):
         with KafkaProducer(bootstrap_servers=server, partitioner=partitioner) as producer:
-            assert producer.send("foobar", b"12345", key=b"a").get(10).partition == expected
+            assert producer.send("foobar", b"12345", key=b"a").get(60).partition == expected
 
 
 def test_serializers_are_closed_with_their_client(server):
@@ -235,7 +236,7 @@ def run(program, *arguments):
         [sys.executable, "-W", "error", "-c", textwrap.dedent(program), *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -260,9 +261,9 @@ def test_what_was_sent_is_stored_though_nobody_closed_the_producer(tmp_path):
         str(tmp_path),
     )
     with KafkaConsumer(
-        "t", bootstrap_servers=tmp_path, auto_offset_reset="earliest", consumer_timeout_ms=1_000
+        "t", bootstrap_servers=tmp_path, auto_offset_reset="earliest", consumer_timeout_ms=60_000
     ) as consumer:
-        assert {record.value for record in consumer} == {b"collected", b"at the end"}
+        assert {record.value for record in islice(consumer, 2)} == {b"collected", b"at the end"}
 
 
 def test_a_time_out_of_kafka_python_is_one_here(server):

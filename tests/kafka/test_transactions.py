@@ -77,12 +77,12 @@ def test_the_example_of_kafka_pythons_readme(server):
     producer.begin_transaction()
     future = producer.send("out", value=b"yes", partition=0)
     producer.commit_transaction()
-    assert future.get(timeout=10).offset == 0
+    assert future.get(timeout=60).offset == 0
     producer.begin_transaction()
     future = producer.send("out", value=b"no")
     producer.abort_transaction()
     with pytest.raises(TransactionAbortedError):
-        future.get(timeout=10)
+        future.get(timeout=60)
     producer.close()
     assert values(server, "out") == [b"yes"]
 

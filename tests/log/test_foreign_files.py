@@ -88,7 +88,7 @@ def test_keys_go_to_the_partitions_that_a_producer_sends_them_to() -> None:
     cluster = producers.a_topic(partitions=7)
     with Producer(cluster=cluster) as producer:
         sent = [producer.send("t", key=key, value=b"v") for key in keys]
-        expected = [future.get(10).partition for future in sent]
+        expected = [future.get(60).partition for future in sent]
     assert len(set(expected)) == 7
     log = a_topic(num_partitions=7)
     insert(log, rows(keys))

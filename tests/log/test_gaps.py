@@ -363,7 +363,7 @@ def test_the_commit_of_a_transaction_asks_for_gaps_and_waits_for_them(memory: Me
 def test_flush_and_close_of_a_producer_keep_their_time_beside_gaps() -> None:
     cluster = producers.a_topic(configs={"foreign.gap.interval.ms": 10_000})
     with Producer(cluster=cluster, linger_ms=0) as producer:
-        producer.send("t", b"asks").get(10)
+        producer.send("t", b"asks").get(60)
         producer.send("t", b"waits")
         producer.flush(timeout=1.0)
         producer.send("t", b"after the gap")
@@ -373,11 +373,11 @@ def test_flush_and_close_of_a_producer_keep_their_time_beside_gaps() -> None:
 def test_a_question_for_the_partitions_keeps_its_time_beside_gaps() -> None:
     cluster = producers.a_topic(configs={"foreign.gap.interval.ms": 10_000})
     with Producer(cluster=cluster, linger_ms=0, max_block_ms=1_000) as producer:
-        producer.send("t", b"asks").get(10)
+        producer.send("t", b"asks").get(60)
         waits = producer.send("t", b"waits")
         producers.eventually(producer._pipelines.all()[0].topic.writing.locked)  # the committer waits for the gap's end
         assert producer.partitions_for("t") == {0}
-        waits.get(10)
+        waits.get(60)
 
 
 # What comes through

@@ -113,7 +113,7 @@ def test_a_misspelt_column_is_refused_and_the_page_says_how_to_mend_it(admin: Ad
     write_deltalake(TABLE, pa.table({"key": ["ann"], "value": ["13"]}), mode="append", schema_mode="merge")
     assert admin.sequence("orders").record_count == 1
     with Producer("data") as producer:
-        producer.send("orders", b"14", key=b"ann").get(10)
+        producer.send("orders", b"14", key=b"ann").get(60)
     assert [value for _, value in readable()[partition_of("ann")]] == ["12", "13", "14"]
 
 

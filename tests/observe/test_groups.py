@@ -147,7 +147,7 @@ def test_a_real_consumer_is_a_member_with_partitions() -> None:
     cluster = open_cluster(MemoryStore())
     with Producer(cluster) as producer, Admin(cluster) as admin:
         admin.create_topics(["t"])
-        producer.send("t", b"a").get(30)
+        producer.send("t", b"a").get(60)
         watch = ClusterWatch(cluster)
         with Consumer("t", cluster=cluster, group_id="g", auto_offset_reset="earliest") as consumer:
             while not consumer.poll(timeout_ms=1_000):

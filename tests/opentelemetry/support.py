@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
 
 from sparklog import Consumer
 
-LONG_S = 20.0
+LONG_S = 60.0
 
 
 @dataclass

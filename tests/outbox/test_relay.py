@@ -410,14 +410,14 @@ def test_rows_that_come_while_it_runs_are_sent_until_it_is_stopped(engine):
         running = threading.Thread(target=relay.run)
         running.start()
         write(engine, 0)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while rows_left(engine) and time.monotonic() < deadline:
             time.sleep(0.01)
         write(engine, 1)
         while rows_left(engine) and time.monotonic() < deadline:
             time.sleep(0.01)
         relay.stop()
-        running.join(30)
+        running.join(60)
         assert not running.is_alive()
     assert sorted(values_of(cluster)) == [0, 1]
 
@@ -438,7 +438,7 @@ def test_postgresql_wakes_the_relay(postgresql):
             while rows_left(engine) and time.monotonic() < deadline:
                 time.sleep(0.01)
             relay.stop()
-            running.join(30)
+            running.join(60)
     assert sorted(values_of(cluster)) == [0, 1, 2, 3]
 
 

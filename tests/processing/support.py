@@ -15,9 +15,9 @@ from sparklog.processing.moves import Origin, Output, bury
 from sparklog.storage import ObjectStore
 from tests.consumer.support import a_cluster
 
-LONG_S = 30.0
+LONG_S = 60.0
 """A bound that no test reaches unless it fails."""
-FAST = {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 50}
+FAST = {"session_timeout_ms": 60_000, "heartbeat_interval_ms": 50}
 
 
 def a_world(*topics: str, partitions: int = 1, store: ObjectStore | None = None) -> Cluster:

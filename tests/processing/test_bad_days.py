@@ -42,14 +42,14 @@ def test_a_handler_that_takes_longer_than_max_poll_keeps_its_partitions():
     """The worker polls beside it. ✗ It is thrown out of the group, and another handles the record again."""
     cluster = a_world("in", "out")
     send(cluster, "in", ["slow", "b"])
-    consumer = {**FAST, "max_poll_interval_ms": 600}
+    consumer = {**FAST, "max_poll_interval_ms": 4_000}
     app, calls = an_app(cluster, consumer=consumer), []
 
     @app.subscriber("in")
     def handle(record: Record[str]) -> Send:
         calls.append(record.value)
         if record.value == "slow":
-            time.sleep(2)
+            time.sleep(5)
         return Send("out", record.value)
 
     with running(app):

@@ -124,7 +124,7 @@ def test_of_two_at_the_same_time_one_has_the_effect(engine):
     start, outcomes = threading.Barrier(2), []
 
     def deal():
-        start.wait(30)
+        start.wait(60)
         try:
             with engine.begin() as connection, inbox.once(connection, a_record()):
                 add(connection)
@@ -138,7 +138,7 @@ def test_of_two_at_the_same_time_one_has_the_effect(engine):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert outcomes.count("done") == 1
     assert total(engine) == 1
 

@@ -26,7 +26,7 @@ from tests.depth import each_nth
 from tests.processing.support import a_world, an_app, done, records, running, send, texts, wait_for
 
 NUMBERS = [str(number) for number in range(20)]
-FAST = {"share_heartbeat_interval_ms": 50, "share_session_timeout_ms": 3_000}
+FAST = {"share_heartbeat_interval_ms": 50, "share_session_timeout_ms": 60_000}
 
 
 def a_share_app(cluster, **settings):
@@ -87,9 +87,9 @@ def test_a_record_that_failed_is_given_back_and_holds_up_no_other():
 def test_a_record_waits_under_a_lock_that_is_renewed():
     cluster, seen = a_world("in"), []
     send(cluster, "in", ["bad"])
-    app = a_share_app(cluster, consumer={**FAST, "share_record_lock_duration_ms": 60})
+    app = a_share_app(cluster, consumer={**FAST, "share_record_lock_duration_ms": 1_500})
 
-    @app.subscriber("in", retry=Retry(attempts=2, backoff=Fixed(0.2)))
+    @app.subscriber("in", retry=Retry(attempts=2, backoff=Fixed(3)))
     def handle(record: Record[str]) -> None:
         seen.append((record.attempt, record.raw.delivery_count))
         if record.attempt == 1:
@@ -218,7 +218,7 @@ def test_what_others_have_sent_counts_when_a_record_stops_the_worker():
 
     @app.subscriber("in", concurrency=2)
     def handle(record: Record[str]) -> Send:
-        gate.wait(30)
+        gate.wait(60)
         return Send("out" if record.value == "good" else "nowhere", record.value)
 
     app.start()
@@ -236,15 +236,15 @@ def test_the_end_waits_for_a_handler_and_begins_no_other():
     @app.subscriber("in")
     def handle(record: Record[str]) -> None:
         begun.set()
-        may_end.wait(30)
+        may_end.wait(60)
 
     app.start()
-    assert begun.wait(30)
+    assert begun.wait(60)
     stopper = threading.Thread(target=app.stop)
     stopper.start()
     wait_for(lambda: app.health().state is State.DRAINING, app)
     may_end.set()
-    stopper.join(30)
+    stopper.join(60)
     assert app.health().state is State.STOPPED
     assert total(app, "handler-calls-total") == 1
     assert lag(cluster) == 1

@@ -23,7 +23,7 @@ def test_work_that_no_thread_can_be_started_for_is_not_left_to_wait_for(monkeypa
         assert not thread.submit(done.set)
         assert thread.is_idle
     assert thread.submit(done.set)
-    assert done.wait(10)
+    assert done.wait(60)
     assert thread.wait_until_idle(10)
     thread.stop()
 

@@ -89,8 +89,8 @@ def test_a_store_down_beyond_the_delivery_timeout_fails_records_and_stores_nothi
     op: str, expected: type[KafkaTimeoutError]
 ) -> None:
     """That nothing is stored is only certain where no entry of the log was tried (rule L2)."""
-    memory = MemoryStore()
-    cluster = a_topic(memory)
+    memory, clock = MemoryStore(), ManualClock()  # the delivery is over by the waits between attempts alone
+    cluster = a_topic(memory, clock)
     switch = Switch(FaultKind.THROTTLED, op)
     told: list[object] = []
     with a_producer(through(FaultyStore(memory, switch.fault), cluster), **IMPATIENT) as producer:

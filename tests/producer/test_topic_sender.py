@@ -14,7 +14,7 @@ from sparklog.producer import Producer
 from sparklog.producer.in_flight import UploadResult
 from sparklog.producer.topic_sender import TopicSender
 from sparklog.storage import MemoryStore
-from sparklog.testing import Fault, FaultKind, FaultyStore, WrappedStore
+from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, WrappedStore
 from sparklog.workers import Worker
 from tests.producer.support import (
     IMPATIENT,
@@ -288,7 +288,7 @@ def test_all_threads_end_and_the_last_closes_the_topic_once(count: int, monkeypa
 
 def test_the_message_of_a_timeout_tells_topic_setting_and_reason() -> None:
     memory = MemoryStore()
-    cluster = a_topic(memory)
+    cluster = a_topic(memory, ManualClock())
     switch = Switch(FaultKind.THROTTLED, "put")
     with a_producer(through(FaultyStore(memory, switch.fault), cluster), **IMPATIENT) as producer:
         producer.partitions_for("t")

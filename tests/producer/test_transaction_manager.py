@@ -905,7 +905,7 @@ def test_a_callback_may_not_begin_a_transaction_that_would_wait_for_it() -> None
 def test_a_callback_that_waits_holds_a_commit_up_for_max_block_ms_at_most() -> None:
     cluster = topics()
     go = threading.Event()
-    with a_producer(cluster, max_block_ms=200) as producer:
+    with a_producer(cluster, max_block_ms=2_000) as producer:  # within which a busy machine commits
         producer.begin_transaction()
         future = producer.send("t", b"0").add_callback(lambda _: go.wait(LONG_S))
         with pytest.raises(KafkaTimeoutError, match="is committed, but not visible everywhere yet; call it again"):

@@ -48,7 +48,7 @@ def read(cluster, **settings):
     count = sum(head.log_end_offsets) - sum(head.log_start_offsets)
     with Consumer("t", cluster=cluster, **settings) as consumer:
         while len(found) < count:
-            found += [record for records in consumer.poll(timeout_ms=10_000).values() for record in records]
+            found += [record for records in consumer.poll(timeout_ms=60_000).values() for record in records]
     return found
 
 
@@ -485,7 +485,7 @@ def test_bytes_of_few_fields_of_many_count_what_their_columns_take(way):
 
 def test_bytes_of_few_fields_count_as_they_are():
     with a_producer(a_topic()) as producer:
-        producer.send("t", b'{"id": 1}').get(10)
+        producer.send("t", b'{"id": 1}').get(60)
         encoding = producer._pipelines.get("t").topic.value_encoding
         assert encoding is not None
         assert encoding.decoded_bytes == 0

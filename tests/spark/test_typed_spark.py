@@ -12,6 +12,7 @@ from sparklog.consumer import Consumer
 from sparklog.integrity import check_cluster
 from sparklog.log.cluster import open_cluster
 from sparklog.producer import Producer
+from tests.support import to_the_end
 
 pytestmark = pytest.mark.spark
 
@@ -52,9 +53,9 @@ def root(tmp_path):
 
 
 def values(root, topic):
-    settings: dict[str, Any] = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 300, "value_format": "python"}
+    settings: dict[str, Any] = {"auto_offset_reset": "earliest", "value_format": "python"}
     with Consumer(topic, cluster=root, **settings) as consumer:
-        return sorted((record.offset, record.value) for record in consumer)
+        return sorted((record.offset, record.value) for record in to_the_end(consumer))
 
 
 def frame(spark, root, topic="typed", **options):
@@ -160,5 +161,5 @@ def test_a_stream_carries_fields_from_topic_to_topic(spark, root, tmp_path):
     query.awaitTermination(90)
     assert query.exception() is None
     assert sorted(value["id"] for _, value in values(root, "copy")) == [70, 80]
-    with Consumer("copy", cluster=root, auto_offset_reset="earliest", consumer_timeout_ms=300) as consumer:
-        assert sorted(json.loads(record.value)["id"] for record in consumer) == [70, 80]
+    with Consumer("copy", cluster=root, auto_offset_reset="earliest") as consumer:
+        assert sorted(json.loads(record.value)["id"] for record in to_the_end(consumer)) == [70, 80]

@@ -13,6 +13,7 @@ from sparklog.consumer import Consumer
 from sparklog.integrity import check_cluster
 from sparklog.log.cluster import open_cluster
 from sparklog.producer import Producer
+from tests.support import to_the_end
 
 pytestmark = pytest.mark.spark
 
@@ -46,9 +47,9 @@ def sequence(root):
 
 
 def values(root):
-    settings: dict[str, Any] = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 300, "value_format": "python"}
+    settings: dict[str, Any] = {"auto_offset_reset": "earliest", "value_format": "python"}
     with Consumer("t", cluster=root, **settings) as consumer:
-        return [record.value for record in consumer]
+        return [record.value for record in to_the_end(consumer)]
 
 
 def problems(root):

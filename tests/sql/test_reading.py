@@ -192,7 +192,7 @@ def test_no_thread_stays_when_a_query_is_left(cluster, monkeypatch):
     assert ours
     batches.close()
     for thread in ours:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 

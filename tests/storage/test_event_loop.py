@@ -51,7 +51,7 @@ def test_a_loop_whose_thread_cannot_be_started_is_nobodys(monkeypatch):
 
     results = list[object]()
     thread = in_thread(both, results)
-    thread.join(10)
+    thread.join(60)
     assert results == [1]
 
 
@@ -63,11 +63,11 @@ def test_threads_that_begin_at_once_share_a_loop():
         return asyncio.get_running_loop()
 
     def ask():
-        barrier.wait(10)
+        barrier.wait(60)
         return run_in_loop(running())
 
     threads = [in_thread(ask, results) for _ in range(count)]
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert len(results) == count
     assert {*results} == {_event_loop._LOOPS[os.getpid()]}

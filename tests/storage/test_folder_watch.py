@@ -145,7 +145,7 @@ def test_a_forked_child_begins_anew(tmp_path):
         is_right = descriptors() == 0
         store.watch("a/", news.set)
         store.create("a/1", b"")
-        os._exit(0 if news.wait(10) and is_right else 1)
+        os._exit(0 if news.wait(60) and is_right else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     until(lambda: bool(notified))
     end()

@@ -1,7 +1,6 @@
 import os
 import signal
 import threading
-import time
 
 import pytest
 
@@ -40,13 +39,12 @@ def test_an_error_is_the_callers_and_the_thread_is_kept():
 
 
 def test_who_was_interrupted_does_not_wait_for_the_old_call():
-    ended = threading.Event()
+    ended, over = threading.Event(), list[bool]()
     timer = threading.Timer(0.05, signal.raise_signal, [signal.SIGINT])
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        run_interruptibly(lambda: ended.wait(10))
-    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - on a busy machine it may come before the call
+        timer.start()
+        run_interruptibly(lambda: over.append(ended.wait(60)))
     assert run_interruptibly(lambda: 1) == 1
-    assert time.monotonic() - started < 5
+    assert over == []
     ended.set()
     timer.join()

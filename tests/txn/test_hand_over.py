@@ -95,7 +95,7 @@ def a_commit_thread(cluster: Cluster) -> Iterator[OffsetCommitThread]:
         yield commit_thread
     finally:
         commit_thread.stop()
-        assert commit_thread.join(10)
+        assert commit_thread.join(60)
 
 
 def taken(commit_thread: OffsetCommitThread) -> Future[Rows]:

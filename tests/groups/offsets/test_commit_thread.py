@@ -22,7 +22,7 @@ from sparklog.model import OffsetAndMetadata
 from tests.groups.membership.support import NO_TRANSACTIONS
 from tests.groups.offsets.support import P0, P1, P2, a_cluster, commit, do, take, unowned
 
-LONG_MS = 10_000
+LONG_MS = 60_000
 LONG_S = LONG_MS / 1_000
 DECIDER = Decider("id", 0, 1)
 

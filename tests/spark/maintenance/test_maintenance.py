@@ -91,7 +91,7 @@ def test_tasks_merge_small_files_beside_producers_and_streams_see_nothing_new(sp
     assert stream() == 39
     follower = Consumer(cluster=cluster, auto_offset_reset="earliest")
     follower.assign([TopicPartition("t", 0)])
-    first = follower.poll(timeout_ms=5_000, max_records=3)
+    first = follower.poll(timeout_ms=60_000, max_records=3)
     planned = ss.optimize(spark, tmp_path / "cluster", "t", policy=POLICY, small_bytes=0, dry_run=True)
     told: list[tuple[str, Step]] = []
 
@@ -112,7 +112,7 @@ def test_tasks_merge_small_files_beside_producers_and_streams_see_nothing_new(sp
     assert {number: rows[:-1] for number, rows in after.items()} == before
     assert [len(live(cluster.topic_log("t"), number)) for number in (0, 1)] == [5, 5]
     assert stream() == 2  # what came since, and nothing again
-    rest = [record.offset for records in follower.poll(timeout_ms=5_000).values() for record in records]
+    rest = [record.offset for records in follower.poll(timeout_ms=60_000).values() for record in records]
     assert [record.offset for records in first.values() for record in records] + rest == list(range(14))
     follower.close()
     again = ss.optimize(spark, tmp_path / "cluster", policy=POLICY, small_bytes=0, dry_run=True).topics[0].optimize
@@ -348,7 +348,7 @@ def test_records_of_a_person_are_erased_by_sql_and_all_other_offsets_stay(spark:
         with Consumer("t", cluster=cluster, auto_offset_reset="earliest") as consumer:
             polled: list[tuple[int, int, str]] = []
             while len(polled) < len(flat):
-                for tp, records in consumer.poll(timeout_ms=5_000).items():
+                for tp, records in consumer.poll(timeout_ms=60_000).items():
                     polled += [(tp.partition, record.offset, record.value.decode()) for record in records]
         assert sorted(polled) == flat
         with query(cluster, 'select "partition", "offset", decode(value) as v from t order by 1, 2') as result:

@@ -183,7 +183,7 @@ def test_an_interrupt_cancels_the_begun_job_whether_awaited_or_not(delay_s: floa
     def job() -> bool:
         receiver = threading.main_thread().ident if is_to_main else threading.get_ident()
         threading.Timer(delay_s, signal.pthread_kill, [receiver, signal.SIGINT]).start()
-        return ended.wait(5)
+        return ended.wait(60)
 
     context = Context(ended.set)
     with pytest.raises(KeyboardInterrupt):
@@ -200,12 +200,12 @@ def test_a_jvm_that_is_gone_while_jobs_are_cancelled_does_not_hide_why(caplog: p
         raise ConnectionRefusedError(111, "Connection refused")
 
     def broken() -> None:
-        began.wait(5)
+        began.wait(60)
         raise CorruptRecordError("a file")
 
     def slow() -> None:
         began.set()
-        ended.wait(5)
+        ended.wait(60)
 
     jobs = [broken, slow]
     context = Context(gone)
@@ -222,12 +222,12 @@ def test_an_interrupt_while_a_job_is_handed_over_cancels_it(monkeypatch: pytest.
 
     def interrupted(self: ThreadPoolExecutor, *given: Any) -> Any:
         submit(self, *given)
-        began.wait(5)
+        began.wait(60)
         raise KeyboardInterrupt
 
     def job() -> bool:
         began.set()
-        return ended.wait(5)
+        return ended.wait(60)
 
     monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
     context = Context(ended.set)

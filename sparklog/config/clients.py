@@ -178,7 +178,7 @@ def from_text(parse: Callable[[str], Any], *, infinity: int | None = None) -> Ca
 
 
 def number(low: int, high: int, *, infinity: int | None = None) -> Callable[[object], Any]:
-    """Return a parser of whole numbers from ``low`` to ``high``, both inclusive. ``infinity``: see :func:`from_text`."""
+    """Return a parser of whole numbers, both bounds inclusive; for ``infinity`` see :func:`from_text`."""
     return from_text(whole_number(low, high), infinity=infinity)
 
 

@@ -272,7 +272,7 @@ async def _run(
                 served.opened(opened.result())
                 _LOGGER.info("the cluster is open")
         await stopping
-        _LOGGER.info("draining: no more connections, and %d s for what was asked", _DRAIN_S)
+        _LOGGER.info("draining: no new connections, %d s at most for pending requests", _DRAIN_S)
     finally:
         for waiting in either:
             waiting.cancel()

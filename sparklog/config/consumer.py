@@ -67,7 +67,7 @@ def reset_policy(value: object) -> ResetPolicy:
 def check_value_format(values: Mapping[str, Any]) -> None:
     """Check that only one setting determines how values are deserialized. Raises ``InvalidConfigurationError``."""
     if values["value_format"] == "python" and values["value_deserializer"] is not None:
-        raise InvalidConfigurationError("value_format=python: expected no value_deserializer beside it")
+        raise InvalidConfigurationError("value_format=python: expected no value_deserializer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,9 +148,9 @@ class ConsumerConfig:
         check_value_format(values)
         group_id, auto_commit = values["group_id"], values["enable_auto_commit"]
         if auto_commit and group_id is None:
-            raise InvalidConfigurationError("enable_auto_commit=true: expected a group_id beside it")
+            raise InvalidConfigurationError("enable_auto_commit=true: expected a group_id")
         if group_id is None and values["group_instance_id"] is not None:
-            raise InvalidConfigurationError("group_instance_id: expected a group_id beside it")
+            raise InvalidConfigurationError("group_instance_id: expected a group_id")
         values["enable_auto_commit"] = group_id is not None and auto_commit is not False
         if values["heartbeat_interval_ms"] >= values["session_timeout_ms"]:
             raise InvalidConfigurationError(

@@ -156,7 +156,7 @@ class Writes:
     def _recover(self, request: Request, form: Form) -> tuple[str, str, str]:
         found = self._backend.admin().recover_transactions()
         user = user_of(request)
-        _LOGGER.info("%r recovered transactions: %d looked at", user, len(found), extra=about(user=user))
+        _LOGGER.info("%r recovered transactions: %d were checked", user, len(found), extra=about(user=user))
         failed = [one for one in found if one.error is not None]
         reasons = "; ".join(f"{one.transactional_id}: {in_one_line(one.error)}" for one in failed if one.error)
         return "Transactions recovered", f"{len(found)} looked at, {len(failed)} failed. {reasons}", "/"

@@ -98,5 +98,5 @@ def opened_cluster(
     if not isinstance(cluster, Cluster):
         return open_cluster(cluster, storage_options=storage_options, clock=clock, create=False), True
     if storage_options is not None:
-        raise InvalidArgumentError("storage_options: expected none beside an open cluster")
+        raise InvalidArgumentError("storage_options: expected none with an open cluster")
     return (cluster if clock is None else replace(cluster, clock=clock)), False

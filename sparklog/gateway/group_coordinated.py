@@ -146,7 +146,7 @@ class Coordinated:
     def note(self, error: SparklogError) -> None:
         """Note why partitions or offsets weren't written."""
         if isinstance(error, (IllegalGenerationError, CommitFailedError)):
-            _LOGGER.warning("group %s isn't coordinated here any more: %s", self.group_id, error)
+            _LOGGER.warning("this gateway no longer coordinates group %s: %s", self.group_id, error)
             self.is_superseded = True
 
     async def commit(

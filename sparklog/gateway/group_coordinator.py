@@ -86,7 +86,7 @@ class Coordinators:
             return ErrorCode.NONE
         task = self._starting.get(group)
         if task is None and len(self.groups) + len(self._starting) >= self._backend.settings.max_groups:
-            _LOGGER.warning("group %s isn't coordinated: %d others are", group, len(self.groups))
+            _LOGGER.warning("group %s was refused: this gateway already coordinates %d groups", group, len(self.groups))
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if task is None:
             task = self._starting[group] = asyncio.ensure_future(self._start(group, address))
@@ -234,7 +234,7 @@ class Coordinators:
 
     def _tick(self, group: str, coordinated: Coordinated, elapsed_ms: float) -> None:
         if coordinated.is_superseded or coordinated.stay.standing() is not Standing.COORDINATES:
-            _LOGGER.warning("group %s isn't coordinated here any more", group)
+            _LOGGER.warning("this gateway no longer coordinates group %s", group)
             self._end_aside(group)
             return
         coordinated.tick(elapsed_ms)

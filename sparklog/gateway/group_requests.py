@@ -62,7 +62,7 @@ async def _coordinator(backend: Backend, request: Request, key: str, kind: int) 
             host, _, text = address.rpartition(":")
             port = int(text)
         except (SparklogError, ValueError) as error:
-            _LOGGER.warning("the coordinator of group %s wasn't found: %s", key, error)
+            _LOGGER.warning("the coordinator of group %s could not be determined: %s", key, error)
             code = coordinator_code_of(error)
     if code is not ErrorCode.NONE:
         return {"error_code": code, "error_message": code.name, **_NOWHERE}

@@ -129,7 +129,7 @@ class GroupStay:
         try:
             membership.raise_error()
         except InconsistentGroupProtocolError as error:
-            _LOGGER.warning("%s: clients of Kafka are refused while these are members", error)
+            _LOGGER.warning("%s: Kafka's clients are refused while sparklog's consumers are members", error)
             return Standing.BESIDE_CONSUMERS
         except SparklogError as error:
             _LOGGER.warning("group %s: %s", self._group, error)
@@ -165,13 +165,15 @@ class GroupStay:
         self._membership.unsubscribe()
         self._heartbeat.stop()
         if not self._heartbeat.join(deadline.left_ms / 1_000):
-            _LOGGER.warning("group %s: not left, the session ends by itself", self._group)
+            _LOGGER.warning("group %s: the gateway could not leave it; its session ends by itself", self._group)
             return
         try:
             with self._cluster.store.patience(Patience(deadline=deadline)):
                 self._rounds.leave()
         except SparklogError as error:
-            _LOGGER.warning("group %s: not left, the session ends by itself: %s", self._group, error)
+            _LOGGER.warning(
+                "group %s: the gateway could not leave it; its session ends by itself: %s", self._group, error
+            )
 
     # Partitions and offsets.
 

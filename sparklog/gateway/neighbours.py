@@ -128,13 +128,13 @@ class Neighbours:
             listing = read_listing(listed, settings.zone_session_timeout_ms)
             if len(listed) == _MOST_LISTED:
                 _LOGGER.warning(
-                    "%s/%s: objects behind the first %d are left out", store.uri, GATEWAYS_FOLDER, _MOST_LISTED
+                    "%s/%s: objects after the first %d are ignored", store.uri, GATEWAYS_FOLDER, _MOST_LISTED
                 )
             try:
                 if listing.gone:
                     store.delete(listing.gone)
             except StoreError as error:  # they count for nothing, and the next beat tries again
-                _LOGGER.info("gateways that are gone are left over: %s", error)
+                _LOGGER.info("objects of gateways that have ended could not be deleted: %s", error)
         return listing
 
     def _warn(self, listing: Listing) -> None:
@@ -157,7 +157,7 @@ class Neighbours:
         _, under_way = await asyncio.wait([self._beating], timeout=_WITHDRAW_MS / 1_000)
         if under_way:  # the store is away; and a PUT could come after the delete
             self._beating.cancel()
-            _LOGGER.warning("others name this gateway until its object is too old")
+            _LOGGER.warning("other gateways name this gateway until its object expires")
             return
         self._beating = None
         self._nodes = tuple(one for one in self._nodes if one != self._own)
@@ -170,4 +170,4 @@ class Neighbours:
         try:
             await self._backend.run(delete)
         except StoreError as error:
-            _LOGGER.warning("others name this gateway until its object is too old: %s", error)
+            _LOGGER.warning("other gateways name this gateway until its object expires: %s", error)

@@ -86,7 +86,7 @@ class _Scram(Exchange):
             raise AuthenticationError("expected a name and a nonce")
         name = _decoded(fields[0][2:]).replace("=2C", ",").replace("=3D", "=")
         if parts[1] not in (b"", b"a=" + fields[0][2:]):
-            raise AuthenticationError("nobody acts for another")
+            raise AuthenticationError("expected no authorization identity other than the user")
         if len(fields[1]) < 10 or any(field.startswith(b"m=") for field in fields):
             raise AuthenticationError("a nonce that is too short, or an extension that isn't known")
         self.name = name

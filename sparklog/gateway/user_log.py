@@ -157,4 +157,4 @@ def _clean(log: UserLog) -> None:
                 return
             log.store.delete([one.path])
     except StoreError as error:
-        _LOGGER.warning("old lists of users stay for now: %s", error)
+        _LOGGER.warning("old lists of users could not be deleted yet: %s", error)

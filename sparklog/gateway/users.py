@@ -159,7 +159,7 @@ class User:
             if not isinstance(found["user"], str) or not found["user"] or type(admin) is not bool:
                 raise ValueError("expected a name as user, and true or false as admin")
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"lacks or garbles {error}") from error
+            raise ValueError(f"a missing or malformed field: {error}") from error
         return cls(found["user"], keys, Rules(admin=admin, **lists))
 
 

@@ -57,7 +57,7 @@ class Claim:
         try:
             self._store.delete([self._path])
         except StoreError as error:
-            _LOGGER.info("%s is left to others: %s", self._path, error)
+            _LOGGER.info("the claim %s could not be deleted; others take it over later: %s", self._path, error)
 
 
 def take_claim(store: ObjectStore, clock: Clock, path: str, seen: OthersClaim | None) -> Claim | OthersClaim:

@@ -309,8 +309,8 @@ class AppWorker:
             left = sum(ends[at] - max(self._consumer.committed(at) or 0, starts[at]) for at in partitions)
             if left > 0:
                 _LOGGER.warning(
-                    "group %s: %d records wait in %r, which nothing here reads: of another group, or of an earlier "
-                    "Retry(…); then run a worker with that Retry until they are done",
+                    "group %s: %d records wait in %r, which no handler of this worker reads. They are of another "
+                    "group, or of an earlier Retry(…): then run a worker with that Retry until they are processed",
                     self._settings.group_id,
                     left,
                     topic,

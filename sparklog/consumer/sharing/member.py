@@ -88,7 +88,7 @@ class ShareMember:
         try:
             return self.beat(topics)
         except StoreError as error:
-            _LOGGER.info("share group %s: %s could not show that it lives: %s", self._group, self.member_id, error)
+            _LOGGER.info("share group %s: the heartbeat of member %s failed: %s", self._group, self.member_id, error)
             return False
 
     def subscriptions(self) -> dict[str, frozenset[str]]:
@@ -126,7 +126,12 @@ class ShareMember:
         try:
             self.leave()
         except StoreError as error:
-            _LOGGER.info("share group %s: %s stays in the list: %s", self._group, self.member_id, error)
+            _LOGGER.info(
+                "share group %s: member %s could not leave; its session ends by itself: %s",
+                self._group,
+                self.member_id,
+                error,
+            )
 
     def _new_id(self) -> str:
         return f"{(self._client_id or 'consumer')[:_PREFIX_LENGTH]}-{uuid4()}"

@@ -110,7 +110,9 @@ class SharedPartition:
             self._topic.refresh()
         head = self._topic.follower.head
         if self.at.partition >= head.partition_count:
-            raise UnknownTopicOrPartitionError(f"{self.at.topic}-{self.at.partition}: the topic made anew has no such")
+            raise UnknownTopicOrPartitionError(
+                f"{self.at.topic}-{self.at.partition}: the new topic has no such partition"
+            )
         return head.topic_id, head.log_start_offsets[self.at.partition]
 
     def begin(self, policy: ResetPolicy, *, deadline: Deadline) -> None:

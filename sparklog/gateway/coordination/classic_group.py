@@ -383,7 +383,7 @@ class ClassicGroup:
                 self._become_empty()
             self._complete_if_all_joined()
         else:
-            self._prepare(f"member {member_id} is out: {why}")
+            self._prepare(f"member {member_id} was removed: {why}")
             self._complete_if_all_joined()
 
     # Time.

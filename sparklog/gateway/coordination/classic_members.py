@@ -123,5 +123,5 @@ def topics_of(members: Collection[Member]) -> frozenset[str]:
             try:
                 found |= subscribed_topics(metadata)
             except ValueError as error:
-                _LOGGER.info("member %s subscribes by what can't be read: %s", short(member.member_id), error)
+                _LOGGER.info("the subscription of member %s can't be parsed: %s", short(member.member_id), error)
     return frozenset(found)

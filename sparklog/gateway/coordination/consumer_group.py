@@ -199,7 +199,7 @@ class ConsumerGroup:
 
     def remove(self, member_id: str, why: str) -> None:
         """Put a member out; what it had goes to others."""
-        _LOGGER.info("group %s: member %s is out: %s", self.group_id, short(member_id), why)
+        _LOGGER.info("group %s: member %s was removed: %s", self.group_id, short(member_id), why)
         del self.members[member_id]
         self.epoch += 1
 

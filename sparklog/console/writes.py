@@ -113,7 +113,7 @@ class Writes:
     def _produce(self, request: Request, form: Form) -> tuple[str, str, str]:
         source = request.path_params["topic"]
         target = form.get("target") or source
-        arguments = self._copied(source, form) if form.get("offset") else _given(form)
+        arguments = self._copied(source, form) if form.get("offset") else _record_of_form(form)
         sent = _sent(self._backend, target, arguments)
         _LOGGER.info(
             "%r produced a record to topic %r, partition %d, offset %d",
@@ -174,7 +174,7 @@ async def _form(request: Request) -> dict[str, str] | Response:
     return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True, errors="replace"))
 
 
-def _given(form: Form) -> dict[str, Any]:
+def _record_of_form(form: Form) -> dict[str, Any]:
     """The arguments that send what a form has."""
     headers: Headers = []
     for line in form.get("headers", "").splitlines():

@@ -175,13 +175,13 @@ class Arrivals:
 
 def _only_file(entry: Entry) -> AddFile | None:
     """The file of a commit of ours that adds one, and does nothing else but to count; None: it is another commit."""
-    found = None
+    file = None
     for action in entry.actions:
-        if isinstance(action, AddFile) and found is None:
-            found = action
+        if isinstance(action, AddFile) and file is None:
+            file = action
         elif not isinstance(action, SetTransaction):
             return None
-    return None if entry.info is None else found
+    return None if entry.info is None else file
 
 
 def _moves_one_end(before: TopicHead, after: TopicHead, partition: int) -> bool:

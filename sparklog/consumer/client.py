@@ -177,9 +177,9 @@ class Consumer:
             limit = self._runtime.config.max_poll_records if max_records is None else max_records
             check_count("max_records", limit)
             check_timeout(timeout_ms)
-            found = self._runtime.poll(limit, handover, timeout_ms)
+            records = self._runtime.poll(limit, handover, timeout_ms)
         handover.is_done = True  # the last step: Python runs no signal handler before the caller has the records
-        return found
+        return records
 
     def poll_batches(
         self, timeout_ms: float = 0, max_records: int | None = None
@@ -199,9 +199,9 @@ class Consumer:
             if max_records is not None:
                 check_count("max_records", max_records)
             check_timeout(timeout_ms)
-            found = self._runtime.poll_batches(max_records, handover, timeout_ms)
+            batches = self._runtime.poll_batches(max_records, handover, timeout_ms)
         handover.is_done = True  # as in poll
-        return found
+        return batches
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Iterate over records; each moves the position. Ends after ``consumer_timeout_ms`` without a record."""
@@ -221,10 +221,10 @@ class Consumer:
             while True:
                 self._runtime.stop_iteration()
                 config = self._runtime.config
-                found = self._runtime.poll(config.max_poll_records, None, config.consumer_timeout_ms)
-                if not found:
+                polled = self._runtime.poll(config.max_poll_records, None, config.consumer_timeout_ms)
+                if not polled:
                     raise StopIteration
-                self._records = self._runtime.iterate(found)
+                self._records = self._runtime.iterate(polled)
                 for record in self._records:
                     return record
 

@@ -32,10 +32,10 @@ def log_defect(
         names: what stands in the text.
         error: None: the exception that is being handled.
     """
-    found = sys.exc_info()[1] if error is None else error
-    left_out = repeats.left_out(text if found is None else f"{text} {type(found).__name__}")
+    failure = sys.exc_info()[1] if error is None else error
+    left_out = repeats.left_out(text if failure is None else f"{text} {type(failure).__name__}")
     if left_out is not None:
-        _LOGGER.error("%s%s", text % names if names else text, left_out, exc_info=found, extra=extra)
+        _LOGGER.error("%s%s", text % names if names else text, left_out, exc_info=failure, extra=extra)
 
 
 @contextmanager

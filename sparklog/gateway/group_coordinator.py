@@ -163,13 +163,13 @@ class Coordinators:
     # Offsets.
 
     def _offsets_of(self, group: str) -> GroupOffsets:
-        found = self._offsets.get(group)
-        if found is None:
+        offsets = self._offsets.get(group)
+        if offsets is None:
             self._make_room()
             timeout_ms = float(self._backend.settings.offset_commit_timeout_ms)
-            found = self._offsets[group] = GroupOffsets(self._backend.cluster, group, timeout_ms=timeout_ms)
-        found.used_ticks_ms = self._backend.cluster.clock.ticks_ms()
-        return found
+            offsets = self._offsets[group] = GroupOffsets(self._backend.cluster, group, timeout_ms=timeout_ms)
+        offsets.used_ticks_ms = self._backend.cluster.clock.ticks_ms()
+        return offsets
 
     def _make_room(self) -> None:
         """Let go of the offsets that weren't used for longest, where there are too many: each has a thread."""
@@ -181,12 +181,12 @@ class Coordinators:
     @asynccontextmanager
     async def offsets(self, group: str) -> AsyncIterator[GroupOffsets]:
         """A group's offsets, kept while they are used."""
-        found = self._offsets_of(group)
-        found.users += 1
+        offsets = self._offsets_of(group)
+        offsets.users += 1
         try:
-            yield found
+            yield offsets
         finally:
-            found.users -= 1
+            offsets.users -= 1
 
     async def transaction_owner(
         self,
@@ -297,7 +297,7 @@ async def _settled(stay: GroupStay, changed: asyncio.Event, timeout_s: float) ->
 
 def coordinators(backend: Backend) -> Coordinators:
     """The gateway's."""
-    found: Coordinators | None = backend.extras.get("groups")
-    if found is None:
-        found = backend.extras["groups"] = Coordinators(backend)
-    return found
+    known: Coordinators | None = backend.extras.get("groups")
+    if known is None:
+        known = backend.extras["groups"] = Coordinators(backend)
+    return known

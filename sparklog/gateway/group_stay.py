@@ -46,12 +46,12 @@ class _OneForAll(Assignor):
     def assign(
         self, partition_counts: Mapping[str, int], members: Mapping[str, MemberSubscription]
     ) -> dict[str, list[TopicPartition]]:
-        given: dict[str, list[TopicPartition]] = {member: [] for member in members}
+        assigned: dict[str, list[TopicPartition]] = {member: [] for member in members}
         ranked = ranked_members(members)
         for topic, count in wanted_topics(partition_counts, members).items():
             first = next(member for member in ranked if topic in members[member].topics)
-            given[first] += partitions_of({topic: count})
-        return given
+            assigned[first] += partitions_of({topic: count})
+        return assigned
 
 
 class Standing(Enum):

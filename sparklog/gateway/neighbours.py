@@ -153,14 +153,14 @@ class Neighbours:
         self._ending.set()
         if self._beating is None:
             return
-        self._nodes = tuple(one for one in self._nodes if one != self._own)
+        self._nodes = tuple(node for node in self._nodes if node != self._own)
         _, under_way = await asyncio.wait([self._beating], timeout=_WITHDRAW_MS / 1_000)
         if under_way:  # the store is away; and a PUT could come after the delete
             self._beating.cancel()
             _LOGGER.warning("other gateways name this gateway until its object expires")
             return
         self._beating = None
-        self._nodes = tuple(one for one in self._nodes if one != self._own)
+        self._nodes = tuple(node for node in self._nodes if node != self._own)
 
         def delete() -> None:
             deadline = self._backend.cluster.clock.deadline_in(_WITHDRAW_MS)

@@ -127,9 +127,12 @@ class Opening:
         """One attempt. Raises ``SparklogError``."""
         cluster = self.cluster
         if not self._gate.is_open:
-            found = open_cluster(self._store, clock=cluster.clock, retry_ms=_TRY_MS)
+            opened = open_cluster(self._store, clock=cluster.clock, retry_ms=_TRY_MS)
             self.cluster = cluster = Cluster(
-                cluster_id=found.cluster_id, store=cluster.store, clock=cluster.clock, tail_trust_ms=found.tail_trust_ms
+                cluster_id=opened.cluster_id,
+                store=cluster.store,
+                clock=cluster.clock,
+                tail_trust_ms=opened.tail_trust_ms,
             )
             self._gate.open()
         return Opened(cluster=cluster, users=StoredUsers(cluster) if self._has_stored_users else self.users)

@@ -34,11 +34,11 @@ def _walk(found: object, name: str) -> Iterator[tuple[int, str]]:
         name = _name_in(found, name)
         if found.get("error_code") in KINDS:
             yield found["error_code"], name
-        for one in found.values():
-            yield from _walk(one, name)
+        for part in found.values():
+            yield from _walk(part, name)
     elif isinstance(found, list):
-        for one in found:
-            yield from _walk(one, name)
+        for part in found:
+            yield from _walk(part, name)
 
 
 def _name_in(found: Mapping[str, Any], known: str) -> str:

@@ -29,23 +29,23 @@ def removed(name: str) -> Change:
     """No user of a name. The change raises ``InvalidArgumentError``: there is none."""
 
     def change(users: Mapping[str, User]) -> Mapping[str, User]:
-        _found(users, name)
-        return {one: user for one, user in users.items() if one != name}
+        _user_of(users, name)
+        return {other: user for other, user in users.items() if other != name}
 
     return change
 
 
 def with_rules(name: str, rules: Rules) -> Change:
     """Other rights of a user. The change raises ``InvalidArgumentError``: there is none of the name."""
-    return lambda users: {**users, name: replace(_found(users, name), rules=rules)}
+    return lambda users: {**users, name: replace(_user_of(users, name), rules=rules)}
 
 
 def with_keys(name: str, keys: Mapping[str, Keys]) -> Change:
     """Other keys of a user. The change raises ``InvalidArgumentError``: there is none of the name."""
-    return lambda users: {**users, name: replace(_found(users, name), keys=keys)}
+    return lambda users: {**users, name: replace(_user_of(users, name), keys=keys)}
 
 
-def _found(users: Mapping[str, User], name: str) -> User:
+def _user_of(users: Mapping[str, User], name: str) -> User:
     if name not in users:
         raise InvalidArgumentError(f"there is no user {name!r} in the store")
     return users[name]

@@ -80,7 +80,7 @@ class Rules:
 
 
 def _matches(patterns: tuple[str, ...], name: str) -> bool:
-    return any(name.startswith(one[:-1]) if one.endswith("*") else name == one for one in patterns)
+    return any(name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern for pattern in patterns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,33 +134,33 @@ class User:
 
     def to_json(self) -> str:
         """The user's line."""
-        found: dict[str, Any] = {"user": self.name}
-        if len({(one.salt, one.iterations) for one in self.keys.values()}) == 1:
+        body: dict[str, Any] = {"user": self.name}
+        if len({(keys.salt, keys.iterations) for keys in self.keys.values()}) == 1:
             # As in lines of old, which other versions of the gateway can read.
             any_keys = next(iter(self.keys.values()))
-            found |= {"iterations": any_keys.iterations, "salt": _text(any_keys.salt)}
+            body |= {"iterations": any_keys.iterations, "salt": _text(any_keys.salt)}
         for name, keys in self.keys.items():
-            found[name] = {field: one for field, one in keys.to_json().items() if field not in found}
-        return json.dumps({**found, **self.rules.to_json()})
+            body[name] = {field: value for field, value in keys.to_json().items() if field not in body}
+        return json.dumps({**body, **self.rules.to_json()})
 
     @classmethod
     def from_json(cls, line: str, *, needs_all: bool = True) -> User:
         """The user of a line. ``needs_all``: keys for each hash. Raises ``ValueError``."""
         try:
-            found = json.loads(line)
-            unknown = set(found) - {"user", "iterations", "salt", "admin", *HASHES, *_LISTS}
+            body = json.loads(line)
+            unknown = set(body) - {"user", "iterations", "salt", "admin", *HASHES, *_LISTS}
             if unknown:
                 raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
-            lists = {name: _names(found.get(name, []), name) for name in _LISTS}
-            shared = {name: found[name] for name in ("iterations", "salt") if name in found}
-            hashes = [name for name in HASHES if needs_all or name in found]
-            keys = {name: Keys.from_json({**shared, **found[name]}) for name in hashes}
-            admin = found.get("admin", False)
-            if not isinstance(found["user"], str) or not found["user"] or type(admin) is not bool:
+            lists = {name: _names(body.get(name, []), name) for name in _LISTS}
+            shared = {name: body[name] for name in ("iterations", "salt") if name in body}
+            hashes = [name for name in HASHES if needs_all or name in body]
+            keys = {name: Keys.from_json({**shared, **body[name]}) for name in hashes}
+            admin = body.get("admin", False)
+            if not isinstance(body["user"], str) or not body["user"] or type(admin) is not bool:
                 raise ValueError("expected a name as user, and true or false as admin")
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"a missing or malformed field: {error}") from error
-        return cls(found["user"], keys, Rules(admin=admin, **lists))
+        return cls(body["user"], keys, Rules(admin=admin, **lists))
 
 
 def _names(found: object, name: str) -> tuple[str, ...]:
@@ -180,7 +180,9 @@ def _bytes(text: str) -> bytes:
 def new_user(name: str, password: str, rules: Rules) -> User:
     """A user with a salt of its own."""
     salt = os.urandom(_SALT_BYTES)
-    return User(name, {one: Keys.of(password.encode(), salt, _ITERATIONS, one) for one in HASHES}, rules)
+    return User(
+        name, {hash_name: Keys.of(password.encode(), salt, _ITERATIONS, hash_name) for hash_name in HASHES}, rules
+    )
 
 
 class KnownUsers(ABC):
@@ -213,7 +215,7 @@ class KnownUsers(ABC):
     def nobody(self, name: str, hash_name: str) -> User:
         """A user that isn't there, or has no keys for a hash: whom no password lets in, and who looks like another."""
         seed = hmac.digest(self.secret, f"{hash_name} {name}".encode(), "sha512")
-        in_use = {one.keys[hash_name].iterations for one in self.all().values() if hash_name in one.keys}
+        in_use = {user.keys[hash_name].iterations for user in self.all().values() if hash_name in user.keys}
         counts = sorted(in_use) or [_ITERATIONS]
         iterations = counts[seed[-1] % len(counts)]
         keys = Keys(seed[:_SALT_BYTES], iterations, os.urandom(32), os.urandom(32))

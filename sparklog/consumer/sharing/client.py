@@ -128,9 +128,9 @@ class ShareConsumer:
                     f"{unmarked} records of the last poll weren't acknowledged; with "
                     "share_acknowledgement_mode=explicit each must be before the next poll"
                 )
-            found = self._runtime.poll(limit, timeout_ms)
+            records = self._runtime.poll(limit, timeout_ms)
         self._runtime.deliveries.show()  # the last step: what an interrupted poll has acquired is given back
-        return found
+        return records
 
     def acknowledge(
         self,

@@ -93,14 +93,14 @@ class ShareMember:
 
     def subscriptions(self) -> dict[str, frozenset[str]]:
         """The topics of each living member by its id, this one among them."""
-        found = {
+        topics = {
             member_id: frozenset(member.state.topics)
             for member_id, member in self._roster.tracker.members.items()
             if member.state is not None and not member.is_dead
         }
         if self._written is not None:
-            found[self._written.member_id] = frozenset(self._written.topics)
-        return found
+            topics[self._written.member_id] = frozenset(self._written.topics)
+        return topics
 
     def gone(self, holders: Mapping[str, float]) -> frozenset[str]:
         """The members that hold locks and are gone: who locks records has written its state before.

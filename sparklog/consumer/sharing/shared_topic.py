@@ -167,5 +167,5 @@ class SharedPartition:
         if policy.kind == "latest":
             return head.log_end_offsets[partition]
         since = self._clock.now_ms() - policy.duration_ms
-        found = self._topic.follower.offset_for_time(partition, max(0, since))
-        return head.log_end_offsets[partition] if found is None else found.offset
+        first = self._topic.follower.offset_for_time(partition, max(0, since))
+        return head.log_end_offsets[partition] if first is None else first.offset

@@ -117,11 +117,11 @@ def selected_protocol(members: Collection[Member]) -> str | None:
 
 def topics_of(members: Collection[Member]) -> frozenset[str]:
     """The topics that consumers subscribe to; a subscription that can't be read counts for none."""
-    found: set[str] = set()
+    topics: set[str] = set()
     for member in members:
         for _, metadata in member.protocols:
             try:
-                found |= subscribed_topics(metadata)
+                topics |= subscribed_topics(metadata)
             except ValueError as error:
                 _LOGGER.info("the subscription of member %s can't be parsed: %s", short(member.member_id), error)
-    return frozenset(found)
+    return frozenset(topics)

@@ -63,12 +63,12 @@ def message(name: str) -> Message:
 
 @lru_cache(maxsize=1)
 def _all() -> dict[str, Message]:
-    found = json.loads(resources.files(__package__).joinpath("definitions.json").read_text(encoding="utf-8"))
-    return {one["name"]: _message(one) for one in found["messages"]}
+    definitions = json.loads(resources.files(__package__).joinpath("definitions.json").read_text(encoding="utf-8"))
+    return {message["name"]: _message(message) for message in definitions["messages"]}
 
 
 def _message(found: dict[str, Any]) -> Message:
-    structs = {one["name"]: one for one in found.get("commonStructs", ())}
+    structs = {struct["name"]: struct for struct in found.get("commonStructs", ())}
     return Message(
         name=found["name"],
         api_key=found.get("apiKey", -1),

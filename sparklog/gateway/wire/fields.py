@@ -168,8 +168,8 @@ def _array(element: Codec, *, compact: bool, nullable: bool) -> Codec:
             _write_unsigned(out, len(value) + 1)
         else:
             _INT32.write(out, len(value))
-        for one in value:
-            write_element(out, one)
+        for each in value:
+            write_element(out, each)
 
     return Codec(read, write, 1 if compact else 4)
 
@@ -197,8 +197,8 @@ def _codec(field: Field, version: int, *, flexible: bool) -> Codec:
     kind = field.kind
     if kind.startswith("[]"):
         return _array(_element(field, kind[2:], version, flexible), compact=flexible, nullable=nullable)
-    found = _element(field, kind, version, flexible, nullable=nullable)
-    return _nullable_struct(found) if nullable and field.fields else found
+    codec = _element(field, kind, version, flexible, nullable=nullable)
+    return _nullable_struct(codec) if nullable and field.fields else codec
 
 
 def _element(field: Field, kind: str, version: int, flexible: bool, *, nullable: bool = False) -> Codec:
@@ -275,9 +275,9 @@ class _Tags:
             if name in value and value[name] != default
         ]
         _write_unsigned(out, len(present))
-        for tag, codec, one in present:
+        for tag, codec, content in present:
             part = bytearray()
-            codec.write(part, one)
+            codec.write(part, content)
             _write_unsigned(out, tag)
             _write_unsigned(out, len(part))
             out += part

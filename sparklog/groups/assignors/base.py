@@ -76,7 +76,7 @@ def check_assignment(
     for member in sorted(members.keys() ^ assignments.keys()):
         problem = "is left out" if member in members else "is none of the group's"
         raise InvalidArgumentError(f"{name}: member {member!r} {problem}, expected a list for each member")
-    given: dict[TopicPartition, str] = {}
+    owners: dict[TopicPartition, str] = {}
     for member, partitions in assignments.items():
         for partition in partitions:
             where = f"{name}: partition {_named(partition)} is given to {member!r}"
@@ -85,11 +85,11 @@ def check_assignment(
                 raise InvalidArgumentError(f"{where}, but doesn't exist")
             if topic not in members[member].topics:
                 raise InvalidArgumentError(f"{where}, which doesn't subscribe to its topic")
-            if partition in given:
-                raise InvalidArgumentError(f"{where} and to {given[partition]!r}, expected one member")
-            given[partition] = member
+            if partition in owners:
+                raise InvalidArgumentError(f"{where} and to {owners[partition]!r}, expected one member")
+            owners[partition] = member
     for partition in partitions_of(wanted_topics(partition_counts, members)):
-        if partition not in given:
+        if partition not in owners:
             raise InvalidArgumentError(
                 f"{name}: partition {_named(partition)} is given to nobody, expected one of its topic's subscribers"
             )

@@ -1,4 +1,4 @@
-"""Calls about several topics or groups: what was given, checked; then all of them side by side."""
+"""Calls about several topics or groups: the arguments are checked, then the items are handled concurrently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrivals: one commit of one small file, announced by the store to a consumer that has read all before it.
+"""The short path of one small commit: announced by the store to a consumer that has read everything before it.
 
 That is what a record is that comes by itself. A round of the fetcher asks every topic and partition what there is to
 do; here only the one that was told of is asked. All that isn't exactly so is left to the round, which follows at once:

@@ -1,4 +1,4 @@
-"""Files that log entries carry: they are held for the partitions that need them next, and not asked for."""
+"""Files whose bytes log entries contain: kept for the partitions that read them next, so that they aren't requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The member that a consumer is in its group while it subscribes to topics, and the thread of its heartbeats."""
+"""A consumer's membership in its group while it subscribes to topics, and the thread of its heartbeats."""
 
 from __future__ import annotations
 

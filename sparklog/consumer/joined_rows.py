@@ -1,4 +1,4 @@
-"""Small batches of records that a consumer read put together."""
+"""Small batches of records are concatenated to larger ones."""
 
 from __future__ import annotations
 

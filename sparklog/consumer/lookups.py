@@ -1,4 +1,4 @@
-"""Lookups of offsets and topics, of partitions assigned or not, beside the fetcher, which goes on meanwhile."""
+"""Lookups of offsets and topics for any partition; the fetcher goes on meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The automatic commit before the group takes partitions away: begun by one poll, waited for by those after it."""
+"""The automatic commit before partitions are revoked: started by one poll, and awaited by the polls after it."""
 
 from __future__ import annotations
 

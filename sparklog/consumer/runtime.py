@@ -1,4 +1,4 @@
-"""The parts of a consumer at work together: threads, waits, positions, and changes of what is read."""
+"""The parts of a consumer together: threads, waits, positions, and changes of the subscription."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks at the ends of topics that the consumers of a process share: what one finds not to be there, no other asks for.
+"""Polls of topics' logs that the consumers of a process share: if one finds no new entry, the others don't ask.
 
 Only absence is shared, never an entry: what is there each consumer reads for itself, with its own store and rights.
 """

@@ -1,4 +1,4 @@
-"""SaslHandshake and SaslAuthenticate of one connection, and what it may send before it is known who it is."""
+"""SaslHandshake and SaslAuthenticate of one connection, and what it may send before it is authenticated."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Unexpected failures: logged; where one concerns a topic, its part of the answer is the error, and the parts of
-other topics are answered."""
+"""Unexpected errors: they are logged; if one concerns a topic, only this topic's part of the answer is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The error codes that an answer holds, wherever its message has a field for one. Pure."""
+"""The error codes in an answer, in all fields for error codes that its message has. Pure."""
 
 from __future__ import annotations
 

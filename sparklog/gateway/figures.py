@@ -1,4 +1,4 @@
-"""Figures of a gateway for Prometheus, and whether it lives and is ready."""
+"""Metrics of a gateway for Prometheus, and its health and readiness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The groups that a gateway coordinates, and who coordinates the others.
+"""The groups that a gateway coordinates, and the coordinators of the other groups.
 
 A group is coordinated by the gateway that is in it by sparklog's own protocol (:mod:`sparklog.gateway.group_stay`): it
 joins as the first client does, and leaves after the last. Its clients' membership is in its memory alone; offsets are

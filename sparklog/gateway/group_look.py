@@ -1,4 +1,4 @@
-"""A look at a group in the store: who is in it, by the store's own times (rule G5, administrators)."""
+"""Reading a group in the store: its members, by the store's own times (rule G5, administrators)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete: offsets in sparklog's own table of a group, where all see the same."""
+"""OffsetCommit, OffsetFetch, OffsetDelete: offsets in sparklog's own table of a group, which all gateways share."""
 
 from __future__ import annotations
 

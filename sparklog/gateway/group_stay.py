@@ -1,4 +1,4 @@
-"""A gateway's stay in a group, as a member by sparklog's own protocol: the one that coordinates Kafka's clients in it.
+"""A gateway's membership in a group by sparklog's own protocol, as the coordinator of Kafka's clients.
 
 A gateway that coordinates a group's clients is a member of the group like others are: it shows that it lives, is taken
 for dead by the others' rules, and owns partitions by its stamps (rule G1, stamps). Its assignor gives everything to one

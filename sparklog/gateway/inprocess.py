@@ -1,4 +1,4 @@
-"""A gateway in a thread of this process: a Kafka for tests, without Docker and without Java."""
+"""A gateway in a thread of this process: a Kafka broker for tests, without Docker and without Java."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where the epoch of a leader ends. A partition has one here, 0: no record is taken back."""
+"""OffsetForLeaderEpoch: the end of a leader's epoch. A partition has only one epoch here, 0."""
 
 from __future__ import annotations
 

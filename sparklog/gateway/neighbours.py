@@ -1,4 +1,4 @@
-"""The gateways of a cluster as one of them knows them: each writes an object anew from time to time, and lists all.
+"""The other gateways of a cluster: each gateway writes its object again from time to time, and lists all objects.
 
 Nothing that is served waits for this, and nothing but who is named to clients depends on it.
 """

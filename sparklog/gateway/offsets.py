@@ -1,4 +1,4 @@
-"""ListOffsets: where partitions begin and end, and offsets by time."""
+"""ListOffsets: start and end offsets of partitions, and offsets by time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens the cluster of a gateway that serves already: again and again while the store is away.
+"""Opening the cluster of a gateway that serves already: repeated while the store is unavailable.
 
 Until then the gateway's own store is a gate that refuses each call for now, so its clients are answered as where the
 store goes away later: by errors upon which they ask again.

@@ -1,4 +1,4 @@
-"""Things that clients aren't allowed, for the log: read from the answers that say so. Pure."""
+"""Refusals for lack of rights, for the log: found in the answers. Pure."""
 
 from __future__ import annotations
 

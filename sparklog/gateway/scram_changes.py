@@ -1,4 +1,4 @@
-"""The judgement of AlterUserScramCredentials: which users it changes, and why not the others. Pure.
+"""The decision about AlterUserScramCredentials: which users it changes, and why others are refused. Pure.
 
 Source of the errors and their order: Kafka ``ScramControlManager``. Of our own: an administrator changes only users
 whose rights are within its own, as whoever gives a user a password can come in as that user.

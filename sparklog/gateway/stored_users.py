@@ -1,4 +1,4 @@
-"""The users in a cluster's store, as a gateway knows them: read again each few seconds while somebody asks."""
+"""The users in a cluster's store, as a gateway knows them: read again every few seconds while clients send requests."""
 
 from __future__ import annotations
 

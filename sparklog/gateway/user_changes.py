@@ -1,4 +1,4 @@
-"""Changes of the users in the store. Pure: each is made anew on what others wrote meanwhile."""
+"""Changes of the users in the store. Pure: each is applied again to the list that another change wrote."""
 
 from __future__ import annotations
 

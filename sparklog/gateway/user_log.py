@@ -1,4 +1,4 @@
-"""The users in a cluster's store: a log whose newest entry holds all of them, and how it is changed.
+"""The users in a cluster's store: a log whose newest entry contains all of them, and how it is changed.
 
 Each change is one create-only put of the next entry: of two administrators that change at once, one reads what
 the other wrote and changes that. Entries hold keys as the file of users does, never a password.

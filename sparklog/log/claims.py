@@ -1,4 +1,4 @@
-"""Claims: who is at a piece of work that many clients would otherwise do at once.
+"""Claims: the client that does a piece of work which many clients would otherwise do at once.
 
 A claim is an object that its holder creates, rewrites while it works, and deletes. It is no lock: the work has to be
 right however many do it at once, and nothing may depend on a claim. So no clock is shared either: who has watched a

@@ -1,4 +1,4 @@
-"""Finding records by time: the log's statistics show which files may hold them, and few files are read."""
+"""Finding records by time: the log's statistics show which files may contain them, and only few files are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often, after how long and through which topics a record is tried again, and what becomes of it then."""
+"""Retries of a record: how many, after which delays, through which topics, and what follows the last one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The outcome of a batch: where its records are, or why they are nowhere."""
+"""The outcome of a batch: the offsets of its records, or why they aren't stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Carrying out what was decided: every topic, every group, then the entry that says so. Safe to repeat, by anybody.
+"""Carrying out a decision: in every topic, every group, then the entry that records this. Any process may repeat it.
 
 The topics come first: an offset counts only once its transaction's records are in their topics, so that whoever goes on
 behind the offset writes behind the records (rule T2, hand-over). A topic or a group that refuses for good hinders no

@@ -1,4 +1,4 @@
-"""Carrying out what producers left lying, by consumers that read anyway (rule T4, open sessions)."""
+"""Finishing transactions of producers that died, by consumers that read (rule T4, open sessions)."""
 
 from __future__ import annotations
 

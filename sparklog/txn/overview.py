@@ -1,4 +1,4 @@
-"""A cluster's transactional ids as one sees them from outside: names, markers, ages. Decides nothing."""
+"""A cluster's transactional ids as seen from outside: names, markers, ages. Decides nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Finishing what producers left: unfinished decisions, sessions that are past their time-out (rule T4,
-open sessions).
+"""Finishing what producers left behind: unfinished decisions, sessions past their time-out (rule T4, open sessions).
 
 Everything here may be done by anybody, at any time and twice: what is decided stays so, and a transaction that isn't is
 aborted by taking the number that would have decided it.

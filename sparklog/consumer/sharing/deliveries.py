@@ -1,4 +1,4 @@
-"""The records that a member of a share group has in hand, and what the application says of them. No I/O."""
+"""The records that are locked for a member of a share group, and the application's acknowledgements. No I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member of a share group: it shows that it lives, and sees the others (rule G3, observed time).
+"""A member of a share group: it sends heartbeats, and observes the other members (rule G3, observed time).
 
 Nothing that must be right depends on it: whose lock counts is in the partitions' logs. So a member beats when it polls
 or commits, without a thread of its own, and its session is never shorter than its locks last.

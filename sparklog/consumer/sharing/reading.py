@@ -1,4 +1,4 @@
-"""Records of one partition as a member of a share group reads them: from any offset on, before they are acquired."""
+"""Reading the records of one partition for a share group, from any offset, before they are acquired."""
 
 from __future__ import annotations
 

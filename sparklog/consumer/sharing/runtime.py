@@ -1,4 +1,4 @@
-"""The work of a share consumer: acknowledge and acquire, partition by partition; one entry does both."""
+"""The work of a share consumer: it acknowledges and acquires records, by one log entry for each partition."""
 
 from __future__ import annotations
 

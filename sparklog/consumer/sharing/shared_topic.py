@@ -1,4 +1,4 @@
-"""A topic as a member of a share group uses it: followed, read, and with the group's logs of its partitions."""
+"""A topic of a share group: its follower and reader, and the group's log for each of its partitions."""
 
 from __future__ import annotations
 

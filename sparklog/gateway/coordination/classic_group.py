@@ -1,4 +1,4 @@
-"""The state machine of a classic group: who is in it, and which of its generations they know.
+"""The state machine of a classic group: its members, and the generation that each of them knows.
 
 Everything happens in the event loop's thread, and time comes in by :meth:`ClassicGroup.tick`, as steps: a process that
 was suspended takes nobody for dead for it (rule G3, observed time). Source of all rules: Kafka ``ClassicGroup``,

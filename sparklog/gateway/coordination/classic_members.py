@@ -1,4 +1,4 @@
-"""A member of a classic group, and what it asks for as it joins."""
+"""A member of a classic group, and the request with which it joins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking at groups from outside, many at a time: what an administrator asks, in as few requests as can be.
+"""Reading many groups from outside, for administrators, with as few requests as possible.
 
 Nothing here is trusted to be true a moment later.
 """

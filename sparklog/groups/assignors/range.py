@@ -1,4 +1,4 @@
-"""Range: of each topic, each member gets a contiguous range of partitions."""
+"""Range: each member gets a contiguous range of the partitions of each topic."""
 
 from __future__ import annotations
 

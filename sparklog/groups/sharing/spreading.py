@@ -1,4 +1,4 @@
-"""Which partitions a member of a share group acquires records of. Pure.
+"""The partitions from which each member of a share group acquires records. Pure.
 
 Nothing that must be right depends on it: any member may acquire from any partition, since the partition's log decides.
 So there are no generations: each member computes this from the members that it sees, and two that see others are only

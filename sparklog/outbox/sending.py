@@ -35,22 +35,22 @@ def send(
     id: str | None = None,
     table: str = DEFAULT_NAME,
 ) -> str:
-    """Write a record to the outbox table; a relay sends it once the transaction is committed, and never if it isn't.
+    """Write a record to the outbox table. A relay sends it after the transaction is committed, and never otherwise.
 
     Args:
-        session: SQLAlchemy's ``Session`` or ``Connection``, whose transaction is the caller's. Of an ``AsyncSession``:
+        session: SQLAlchemy's ``Session`` or ``Connection``; the caller ends its transaction. With an ``AsyncSession``:
             ``await session.run_sync(lambda s: outbox.send(s, …))``.
-        topic: ``outbox.event.<aggregatetype>`` becomes the row's ``aggregatetype``; another name is kept as ``topic``.
-        value: bytes, a str, or what JSON can express; None is a tombstone.
-        key: ``aggregateid``: records of one key stay in the order of their rows.
-        type: of the event; becomes the header ``eventType``.
-        headers: more of them.
-        id: of the message, unique for ever; random by default. Becomes the header ``id``.
-        table: its name in the database.
+        topic: ``outbox.event.<aggregatetype>`` becomes the row's ``aggregatetype``; any other name, its ``topic``.
+        value: bytes, a str, or a value of JSON; None is a tombstone.
+        key: the row's ``aggregateid``: records of one key stay in the order of their rows.
+        type: the event's type; becomes the header ``eventType``.
+        headers: further headers.
+        id: the message's id, which must be unique for ever; random by default. Becomes the header ``id``.
+        table: the table's name in the database.
     Returns:
         The message's id.
     Raises:
-        InvalidTypeError, InvalidArgumentError: of the arguments. SQLAlchemy's errors.
+        InvalidTypeError, InvalidArgumentError: an argument isn't allowed. SQLAlchemy's errors.
     """
     message_id = str(uuid.uuid4()) if id is None else id
     values: dict[str, Any] = {"id": message_id, **_route(topic), "payload": _payload(value)}

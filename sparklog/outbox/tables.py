@@ -25,7 +25,7 @@ def table(metadata: sa.MetaData, name: str = DEFAULT_NAME) -> sa.Table:
     """The outbox table for ``metadata.create_all`` or a migration.
 
     ``position`` is the order in which rows are sent. ``id`` is unique for ever: it becomes the record's header ``id``.
-    ``topic`` is the topic's name where it isn't ``outbox.event.<aggregatetype>``.
+    ``topic`` is the topic's name unless it is ``outbox.event.<aggregatetype>``.
     """
     return sa.Table(
         name,
@@ -45,7 +45,7 @@ def table(metadata: sa.MetaData, name: str = DEFAULT_NAME) -> sa.Table:
 
 
 def create_table(engine: Engine, name: str = DEFAULT_NAME) -> sa.Table:
-    """Create the outbox table unless it is there; returns it. Raises what SQLAlchemy raises."""
+    """Create the outbox table unless it exists; returns it. Raises SQLAlchemy's errors."""
     metadata = sa.MetaData()
     created = table(metadata, name)
     metadata.create_all(engine, checkfirst=True)

@@ -20,7 +20,7 @@ _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 class Record(Generic[T]):
-    """A record as a handler gets it: the value as the handler's annotation says, all else as it was read."""
+    """A record that a handler gets: the value has the type of the handler's annotation, all else is as it was read."""
 
     __slots__ = ("attempt", "raw", "value")
 
@@ -45,7 +45,7 @@ class Record(Generic[T]):
 
     @property
     def topic(self) -> str:
-        """The topic it was read from: that of a delay, for a record that was retried through one."""
+        """The topic from which it was read; a delay topic for a record that was retried through one."""
         return self.raw.topic
 
     @property
@@ -68,7 +68,7 @@ class Record(Generic[T]):
 
 
 class Batch(Generic[T]):
-    """Records of one partition, in its order, which are done or fail together. Never empty."""
+    """Records of one partition, in its order, which succeed or fail together. Never empty."""
 
     __slots__ = ("attempt", "records")
 

@@ -51,27 +51,28 @@ def connect(
 
     Columns: ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestamp_type`` (0: of the producer, 1: of
     the log), ``key``, ``value`` (BLOB; ``decode(value)`` for text), ``headers`` (a list of structs of key and value).
-    Files are read as a query needs them (of a store that is neither a folder nor an S3 bucket they are copied now); a
+    Files are read when a query needs them (if the store is neither a folder nor an S3 bucket, they are copied now); a
     filter on ``partition`` or ``timestamp`` skips files by the log alone.
-    A typed topic's view also has the fields of its values, those of one of the names above with ``value_`` before it;
-    its ``value`` is null but for bytes that couldn't be decoded, or that the topic keeps (``value.bytes``).
-    The session's time zone is UTC. What is appended later isn't seen: connect again.
+    A typed topic's view also has the fields of its values; a field with one of the names above is called
+    ``value_<name>``. ``value`` is null except for bytes that couldn't be decoded or that the topic keeps
+    (``value.bytes``).
+    The session's time zone is UTC. Records that are appended later aren't seen: connect again.
 
     The system views are ``consumer_offsets``, ``consumer_lag`` and ``transactions``; where a topic has such a name, the
     view is called ``sparklog_…``. Their columns: :data:`~sparklog.sql.view_schemas.VIEW_SCHEMAS`.
 
     Args:
-        topics: those to be loaded, and system views; all for None, which loads the log of each, and every group.
+        topics: the topics and system views to load; None: all, which loads the log of each topic, and every group.
         consistent: show the topics as of one consistent cut: every transaction is in all of its topics among these, or
             in none. System views aren't part of it.
-        versions: topics that are shown as of an older version (the number of a commit), with the log start of then.
+        versions: older versions (numbers of commits) as of which topics are shown, with their log start at that time.
     Raises:
         KafkaTimeoutError: no consistent cut was found within half a minute.
         InvalidConfigurationError: DuckDB isn't installed.
-        InvalidArgumentError: no cluster is there; two names differ only in case, which SQL doesn't distinguish; a
+        InvalidArgumentError: there is no cluster; two names differ only in case, which SQL doesn't distinguish; a
             version that a topic's log doesn't contain (any more), of another topic of the name, or of a topic that
             isn't loaded.
-        UnknownTopicOrPartitionError, and what reading a log raises.
+        UnknownTopicOrPartitionError, and the errors of reading a log.
     """
     opened = _open(cluster, storage_options, clock)
     if topics is None:
@@ -95,7 +96,7 @@ class QueryResult:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns; none where the statement has no result."""
+        """The columns; none if the statement has no result."""
         return pa.schema([]) if self._reader is None else self._reader.schema
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -108,7 +109,7 @@ class QueryResult:
             yield from self._reader or ()
 
     def close(self) -> None:
-        """End the query, wherever it is."""
+        """End the query."""
         self._reader = None
         self._connection.close()
 
@@ -132,13 +133,13 @@ def query(
 ) -> QueryResult:
     """The result of one query over topics.
 
-    Loads the topics and system views whose names stand in ``text``; all of them after ``show``.
+    Loads the topics and system views whose names occur in ``text``; all of them for a ``show`` statement.
 
     Args:
         consistent, versions: as for :func:`connect`, of the topics that are loaded.
     Raises:
-        InvalidArgumentError: what DuckDB says of the query, or of a data file that it can't read, in one line.
-        Other errors: as :func:`connect`.
+        InvalidArgumentError: DuckDB refuses the query, or can't read a data file; with DuckDB's message in one line.
+        The errors of :func:`connect`.
     """
     opened = _open(cluster, storage_options, clock)
     connection = connection_for(opened, text, consistent=consistent, versions=versions)

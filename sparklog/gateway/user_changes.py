@@ -13,7 +13,7 @@ __all__ = ["added", "removed", "with_keys", "with_rules"]
 
 
 def added(user: User) -> Change:
-    """A further user. The change raises ``InvalidArgumentError``: there is one of its name."""
+    """Add a user. The change raises ``InvalidArgumentError``: the name exists."""
     if not 0 < len(user.name.encode()) <= MOST_NAME_BYTES:
         raise InvalidArgumentError(f"a user's name of {len(user.name.encode())} bytes: expected 1 to {MOST_NAME_BYTES}")
 
@@ -26,7 +26,7 @@ def added(user: User) -> Change:
 
 
 def removed(name: str) -> Change:
-    """No user of a name. The change raises ``InvalidArgumentError``: there is none."""
+    """Remove a user. The change raises ``InvalidArgumentError``: there is none of the name."""
 
     def change(users: Mapping[str, User]) -> Mapping[str, User]:
         _user_of(users, name)
@@ -36,12 +36,12 @@ def removed(name: str) -> Change:
 
 
 def with_rules(name: str, rules: Rules) -> Change:
-    """Other rights of a user. The change raises ``InvalidArgumentError``: there is none of the name."""
+    """Replace the rules of a user. The change raises ``InvalidArgumentError``: there is none of the name."""
     return lambda users: {**users, name: replace(_user_of(users, name), rules=rules)}
 
 
 def with_keys(name: str, keys: Mapping[str, Keys]) -> Change:
-    """Other keys of a user. The change raises ``InvalidArgumentError``: there is none of the name."""
+    """Replace the keys of a user. The change raises ``InvalidArgumentError``: there is none of the name."""
     return lambda users: {**users, name: replace(_user_of(users, name), keys=keys)}
 
 

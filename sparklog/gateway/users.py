@@ -34,7 +34,7 @@ _LISTS = ("read", "write", "groups", "transactional_ids")
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Names that a user may use: each is a name, or the beginning of names with ``*`` behind it."""
+    """The rules of a user. Each item is a name, or the beginning of names followed by ``*``."""
 
     read: tuple[str, ...] = ()
     """Topics."""
@@ -43,7 +43,8 @@ class Rules:
     groups: tuple[str, ...] = ()
     transactional_ids: tuple[str, ...] = ()
     admin: bool = False
-    """Create, change and delete topics and groups that it may write to or use, and see all of the cluster's groups."""
+    """True: the user may create, change and delete topics that it may write to and groups that it may use, and see all
+    groups of the cluster."""
 
     def may_read(self, topic: str) -> bool:
         """May the user read the topic?"""
@@ -54,7 +55,7 @@ class Rules:
         return _matches(self.write, topic)
 
     def may_see(self, topic: str) -> bool:
-        """May the user know of the topic?"""
+        """May the user see that the topic exists?"""
         return self.may_read(topic) or self.may_write(topic)
 
     def may_use_group(self, group: str) -> bool:
@@ -75,7 +76,7 @@ class Rules:
         return is_covered and (self.admin or not other.admin)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields of a user's line."""
+        """The rules as fields of a user's line."""
         return {**{name: list(getattr(self, name)) for name in _LISTS}, "admin": self.admin}
 
 
@@ -85,7 +86,7 @@ def _matches(patterns: tuple[str, ...], name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of a password for one hash, and what they were made with. Source: RFC 5802."""
+    """The keys of a password for one hash, with their salt and iterations. Source: RFC 5802."""
 
     salt: bytes
     iterations: int
@@ -106,7 +107,7 @@ class Keys:
         return cls(salt, iterations, hashlib.new(algorithm, client_key).digest(), server_key)
 
     def to_json(self) -> dict[str, Any]:
-        """The keys, as a user's line has them."""
+        """The keys as fields of a user's line."""
         return {
             "iterations": self.iterations,
             "salt": _text(self.salt),
@@ -129,7 +130,7 @@ class User:
 
     name: str
     keys: Mapping[str, Keys]
-    """By name of :data:`HASHES`; of a user of the file, all of them. Without any, nobody comes in as this user."""
+    """By name of :data:`HASHES`; for a user of the file, all of them. Without keys, nobody can connect as this user."""
     rules: Rules
 
     def to_json(self) -> str:
@@ -178,7 +179,7 @@ def _bytes(text: str) -> bytes:
 
 
 def new_user(name: str, password: str, rules: Rules) -> User:
-    """A user with a salt of its own."""
+    """Create a user with a random salt."""
     salt = os.urandom(_SALT_BYTES)
     return User(
         name, {hash_name: Keys.of(password.encode(), salt, _ITERATIONS, hash_name) for hash_name in HASHES}, rules
@@ -186,34 +187,35 @@ def new_user(name: str, password: str, rules: Rules) -> User:
 
 
 class KnownUsers(ABC):
-    """The users that may come in, wherever they are kept. Several threads may ask."""
+    """The users that may connect, wherever they are stored. Several threads may use it."""
 
     @abstractmethod
     def all(self) -> Mapping[str, User]:
-        """All users by name. May block. Raises ``SparklogError``, ``OSError``: nobody comes in then."""
+        """All users by name. May block. Raises ``SparklogError``, ``OSError``: then no user may connect."""
 
     @property
     @abstractmethod
     def secret(self) -> bytes:
-        """The secret from which salts of names that aren't there are made."""
+        """The secret from which the salts of unknown user names are derived."""
 
     def find(self, name: str) -> User | None:
-        """A user. May block. Raises as :meth:`all`."""
+        """The user of a name; None: unknown. May block. Raises as :meth:`all`."""
         return self.all().get(name)
 
     def age_ms(self) -> float:
-        """How long ago the users were read, or it was tried, for whom :meth:`now` is asked. Never blocks."""
+        """The time since the last attempt to read the users for :meth:`now`, in milliseconds. Never blocks."""
         return 0.0
 
     def read_again(self) -> None:
-        """Read the users once more, for whom :meth:`now` is asked. May block; an error is kept for :meth:`all`."""
+        """Read the users again, for :meth:`now`. May block; an error is kept for :meth:`all`."""
 
     def now(self, user: User) -> User | None:
-        """A user that has come in, as last read: None: it is no more. Never blocks."""
+        """The present state of a connected user, as last read; None: it was removed. Never blocks."""
         return user
 
     def nobody(self, name: str, hash_name: str) -> User:
-        """A user that isn't there, or has no keys for a hash: whom no password lets in, and who looks like another."""
+        """A substitute for an unknown user, or for one without keys for a hash: no password is right, and a client
+        can't tell the difference."""
         seed = hmac.digest(self.secret, f"{hash_name} {name}".encode(), "sha512")
         in_use = {user.keys[hash_name].iterations for user in self.all().values() if hash_name in user.keys}
         counts = sorted(in_use) or [_ITERATIONS]
@@ -223,7 +225,7 @@ class KnownUsers(ABC):
 
 
 class Users(KnownUsers):
-    """The users of a file, which is read anew once it has changed."""
+    """The users of a file, which is read again after it was changed."""
 
     def __init__(self, path: str | Path) -> None:
         """Read the file. Raises ``InvalidConfigurationError``: names the line; ``OSError``."""
@@ -255,6 +257,6 @@ class Users(KnownUsers):
         self._users, self._read_at = users, at
 
     def all(self) -> Mapping[str, User]:
-        """All users by name, by the file as of now. Raises ``InvalidConfigurationError``, ``OSError``."""
+        """All users by name, as the file is now. Raises ``InvalidConfigurationError``, ``OSError``."""
         self._read()
         return self._users

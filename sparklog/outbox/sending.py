@@ -54,14 +54,14 @@ def send(
     """
     message_id = str(uuid.uuid4()) if id is None else id
     values: dict[str, Any] = {"id": message_id, **_route(topic), "payload": _payload(value)}
-    for name, given in (("id", message_id), ("aggregateid", key), ("type", type)):
-        if given is None:
+    for name, text in (("id", message_id), ("aggregateid", key), ("type", type)):
+        if text is None:
             continue
-        if not isinstance(given, str):
-            raise InvalidTypeError(f"outbox: {name} is a {given.__class__.__name__}, expected a str")
-        if not 0 < len(given) <= _MOST_CHARACTERS:
-            raise InvalidArgumentError(f"outbox: {name} has {len(given)} characters, expected 1 to {_MOST_CHARACTERS}")
-        values[name] = given
+        if not isinstance(text, str):
+            raise InvalidTypeError(f"outbox: {name} is a {text.__class__.__name__}, expected a str")
+        if not 0 < len(text) <= _MOST_CHARACTERS:
+            raise InvalidArgumentError(f"outbox: {name} has {len(text)} characters, expected 1 to {_MOST_CHARACTERS}")
+        values[name] = text
     if headers:
         values["headers"] = json.dumps([_header(each) for each in headers])
     target = sa.table(table.rpartition(".")[2], *map(sa.column, values), schema=table.rpartition(".")[0] or None)

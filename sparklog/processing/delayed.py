@@ -105,7 +105,7 @@ class DelayedTopic:
             OffsetOutOfRangeError: one was removed: another mover has ended it.
         """
         wanted = {(place.partition, place.offset) for place in places}
-        found: dict[bytes, Waiting] = {}
+        records: dict[bytes, Waiting] = {}
         while wanted:
             partition, first = min(wanted)
             near = sum(at == partition and first <= offset < first + _READ_RECORDS for at, offset in wanted)
@@ -116,10 +116,10 @@ class DelayedTopic:
                     wanted.remove((partition, offset))
                     record = parse_delayed(key, value, headers, f"{self.follower.topic}-{partition}, offset {offset},")
                     if isinstance(record, Waiting):
-                        found[record.id] = record
+                        records[record.id] = record
             if len(wanted) == before:
                 raise OffsetOutOfRangeError(f"{self.follower.topic}-{partition}: the record at {first} was removed")
-        return found
+        return records
 
 
 class DelayMover:
@@ -368,8 +368,8 @@ class DelayMover:
 def delayed_topics(cluster: Cluster) -> list[str]:
     """The topics for which records were ever delayed, sorted. One listing."""
     names = set(topic_names(cluster))
-    found = (name.removeprefix(DELAY_PREFIX) for name in names if name.startswith(DELAY_PREFIX))
-    return sorted(name for name in found if name in names)
+    topics = (name.removeprefix(DELAY_PREFIX) for name in names if name.startswith(DELAY_PREFIX))
+    return sorted(name for name in topics if name in names)
 
 
 def read_schedule(cluster: Cluster, topic: str) -> list[tuple[Place, Waiting]]:

@@ -128,15 +128,15 @@ class Send:
     """The moment at which it is sent if None."""
 
     def __post_init__(self) -> None:
-        given: Any = self  # the annotations are what is expected of callers, not what is known of them
-        if not isinstance(given.topic, str) or not given.topic:
-            raise InvalidTypeError(f"Send: topic={given.topic!r}, expected the name of a topic")
-        if given.key is not None and not isinstance(given.key, bytes | str):
-            raise InvalidTypeError(f"Send to {self.topic}: key={given.key!r}, expected bytes, a text or None")
-        for header in given.headers:
+        unchecked: Any = self  # the annotations are what is expected of callers, not what is known of them
+        if not isinstance(unchecked.topic, str) or not unchecked.topic:
+            raise InvalidTypeError(f"Send: topic={unchecked.topic!r}, expected the name of a topic")
+        if unchecked.key is not None and not isinstance(unchecked.key, bytes | str):
+            raise InvalidTypeError(f"Send to {self.topic}: key={unchecked.key!r}, expected bytes, a text or None")
+        for header in unchecked.headers:
             if not (isinstance(header, tuple) and len(header) == 2 and _is_header(*header)):
                 raise InvalidTypeError(f"Send to {self.topic}: header {header!r}, expected (name, bytes or None)")
-        for name, number in (("partition", given.partition), ("timestamp_ms", given.timestamp_ms)):
+        for name, number in (("partition", unchecked.partition), ("timestamp_ms", unchecked.timestamp_ms)):
             if number is not None and (not isinstance(number, int) or number < 0):
                 raise InvalidArgumentError(f"Send to {self.topic}: {name}={number!r}, expected 0 or more, or None")
 

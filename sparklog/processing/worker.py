@@ -65,10 +65,10 @@ class AppSettings:
 
 def opened(settings: AppSettings) -> tuple[Cluster, bool]:
     """The cluster of an app; whether its store is the worker's to close."""
-    given = settings.cluster
-    if isinstance(given, Cluster):
-        return given, False
-    return open_cluster(given, storage_options=settings.storage_options, clock=settings.clock, create=False), True
+    cluster = settings.cluster
+    if isinstance(cluster, Cluster):
+        return cluster, False
+    return open_cluster(cluster, storage_options=settings.storage_options, clock=settings.clock, create=False), True
 
 
 def report_dead_letter(settings: AppSettings, letter: DeadLetter) -> None:
@@ -320,8 +320,8 @@ class AppWorker:
     def _make_producer(self) -> Producer:
         settings = self._settings
         transactional_id = settings.transactional_id or f"{settings.group_id}-{uuid.uuid4().hex[:12]}"
-        given = {**settings.producer, "transactional_id": transactional_id}
-        producer = Producer(self._cluster, clock=settings.clock, **given)
+        producer_settings = {**settings.producer, "transactional_id": transactional_id}
+        producer = Producer(self._cluster, clock=settings.clock, **producer_settings)
         instrument_if_traced(producer)
         return producer
 

@@ -81,8 +81,8 @@ def connect(
     wanted = list(topics)
     system: Mapping[str, str] = {}
     if may_be_system_names(wanted):  # else there is no need to look at all topics
-        found = system_names(topic_names(opened))
-        system = {view: name for view, name in found.items() if name in wanted}
+        views = system_names(topic_names(opened))
+        system = {view: name for view, name in views.items() if name in wanted}
     named = check_names(name for name in wanted if name not in system.values())
     return _connect(opened, named, system, consistent=consistent, versions=versions)
 
@@ -188,14 +188,14 @@ def _connect(
     # DuckDB takes 20 ms to set itself up, most of it without Python's lock: the logs are read meanwhile.
     datasets = partial(_datasets, cluster, topics, skip_deleted=skip_deleted, consistent=consistent, versions=versions)
     steps: Sequence[Callable[[], Any]] = (_empty_connection, datasets)
-    made, found = parallel_results(_call, steps)
+    made, loaded = parallel_results(_call, steps)
     if isinstance(made, Exception):
         raise made
     connection: duckdb.DuckDBPyConnection = made
     try:
-        if isinstance(found, Exception):
-            raise found
-        for topic, dataset in found.items():
+        if isinstance(loaded, Exception):
+            raise loaded
+        for topic, dataset in loaded.items():
             if dataset is not None:
                 connection.from_arrow(dataset).create_view(topic)
         for view, name in system.items():
@@ -293,10 +293,10 @@ def _named_in(cluster: Cluster, text: str) -> tuple[Iterable[str], Mapping[str, 
     system = system_names(names)
     if re.match(r"\s*show\b", text, re.IGNORECASE):
         return check_names(names), system
-    found = [name for name in names if _stands_in(name, text, re.IGNORECASE)]
-    exact = {name.lower() for name in found if _stands_in(name, text)}
+    occurring = [name for name in names if _stands_in(name, text, re.IGNORECASE)]
+    exact = {name.lower() for name in occurring if _stands_in(name, text)}
     # Of names that differ in case alone, the one that is spelled out is meant.
-    topics = check_names(name for name in found if name.lower() not in exact or _stands_in(name, text))
+    topics = check_names(name for name in occurring if name.lower() not in exact or _stands_in(name, text))
     return topics, {view: name for view, name in system.items() if _stands_in(name, text, re.IGNORECASE)}
 
 

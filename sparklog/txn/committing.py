@@ -265,7 +265,9 @@ def delete_uploads(cluster: Cluster, paths: Mapping[str, list[str]]) -> None:
     Args:
         paths: by topic, relative to its table.
     """
-    doomed = [object_path(topic_table(topic), path) for topic, found in paths.items() for path in found]
+    doomed = [
+        object_path(topic_table(topic), path) for topic, paths_of_topic in paths.items() for path in paths_of_topic
+    ]
     patience = Patience(deadline=cluster.clock.deadline_in(_CLEANUP_MS))
     try:
         with cluster.store.patience(patience):

@@ -63,7 +63,7 @@ def load_consistent(
     """
     names = list(dict.fromkeys(topics))
     for _ in range(_ATTEMPTS):
-        loaded = [one for one in parallel_map(lambda name: _load(cluster, name, skip_missing), names) if one]
+        loaded = [topic for topic in parallel_map(lambda name: _load(cluster, name, skip_missing), names) if topic]
         try:
             return _ConsistentRead(cluster, loaded, cluster.clock.deadline_in(timeout_ms)).run()
         except PositionLost as error:  # old versions were cleaned while we slept, or a table is readable again
@@ -97,11 +97,11 @@ class _Topic:
                 return
 
     def history(self) -> TopicHistory:
-        found = _published_by(self.state.transactions.values())
+        published = _published_by(self.state.transactions.values())
         return TopicHistory(
             first_version=self.state.position.version,
             last_version=self.tail.version,
-            markers={transaction.transactional_id: transaction.number for transaction in found},
+            markers={transaction.transactional_id: transaction.number for transaction in published},
             published=self._first_only(),
         )
 
@@ -146,19 +146,19 @@ class _ConsistentRead:
         while True:
             # After what is known of transactions: one that was carried out by then is in every topic that is read now.
             parallel_map(_Topic.extend, self._topics)
-            found = decide_cut(
+            decision = decide_cut(
                 {topic.name: topic.history() for topic in self._topics},
                 named=self._named,
                 carried_out=self._carried_out,
             )
-            if isinstance(found, Cut):
-                return {topic.name: topic.state_at(found.versions[topic.name]) for topic in self._topics}
+            if isinstance(decision, Cut):
+                return {topic.name: topic.state_at(decision.versions[topic.name]) for topic in self._topics}
             if self._deadline.has_passed:
-                raise self._time_out(found) from self._help_error
-            if isinstance(found, Unknown):
-                self._learn(found.transactions)
+                raise self._time_out(decision) from self._help_error
+            if isinstance(decision, Unknown):
+                self._learn(decision.transactions)
             else:
-                self._wait_for(found)
+                self._wait_for(decision)
 
     def _learn(self, transactions: Sequence[Transaction]) -> None:
         """Learn which topics transactions are of, or that they are carried out."""
@@ -238,5 +238,5 @@ def _check_alive(name: str, state: TopicState, topic_id: str) -> None:
 
 def _published_by(actions: Iterable[object]) -> list[Transaction]:
     markers = [action for action in actions if isinstance(action, SetTransaction)]
-    found = ((transactional_id_of(marker.app_id), marker.version) for marker in markers)
-    return [Transaction(name, number) for name, number in found if name is not None]
+    named = ((transactional_id_of(marker.app_id), marker.version) for marker in markers)
+    return [Transaction(name, number) for name, number in named if name is not None]

@@ -88,12 +88,12 @@ def publish_topics(
     def publish_in(topic: str) -> bool:
         return _publish(cluster.topic_log(topic), topics[topic], marker, timeout_ms=timeout_ms)
 
-    found = dict(zip(topics, parallel_results(publish_in, topics), strict=True))
-    refused = {topic: result for topic, result in found.items() if isinstance(result, SparklogError)}
-    for result in found.values():
+    results = dict(zip(topics, parallel_results(publish_in, topics), strict=True))
+    refused = {topic: result for topic, result in results.items() if isinstance(result, SparklogError)}
+    for result in results.values():
         if isinstance(result, Exception) and not is_refusal(result):
             raise result
-    return PublishedTopics(skipped=frozenset(topic for topic in topics if found[topic] is False), refused=refused)
+    return PublishedTopics(skipped=frozenset(topic for topic in topics if results[topic] is False), refused=refused)
 
 
 def roll_forward(
@@ -165,8 +165,8 @@ def complete(
     is_committed = entry.state is TransactionState.PREPARE_COMMIT
     state = TransactionState.COMPLETE_COMMIT if is_committed else TransactionState.COMPLETE_ABORT
     completed = entry.follow(state, reason=entry.reason, now_ms=log.clock.now_ms())
-    found, after, _ = append_entry(log, position, completed, tokens=set(), deadline=deadline, sync=sync)
-    return found, after
+    newest, after, _ = append_entry(log, position, completed, tokens=set(), deadline=deadline, sync=sync)
+    return newest, after
 
 
 def finish(

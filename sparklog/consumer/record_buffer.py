@@ -210,15 +210,15 @@ class RecordBuffer:
         )
         return True
 
-    def _intercepted(self, found: Records) -> Records:
+    def _intercepted(self, records: Records) -> Records:
         if self._metrics.observer is not None:
-            self._metrics.observer.received(found)
+            self._metrics.observer.received(records)
         for interceptor in self._interceptors:
             try:
-                found = interceptor.on_consume(found)
+                records = interceptor.on_consume(records)
             except Exception:  # as Java's ConsumerInterceptors: logged, and the records go on as they are
                 _LOGGER.warning("interceptor %r failed in on_consume", interceptor, exc_info=True)
-        return found
+        return records
 
 
 class RecordIterator:

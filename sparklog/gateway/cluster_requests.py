@@ -110,8 +110,8 @@ async def describe_topic_partitions(backend: Backend, request: Request) -> _Answ
     return {"topics": answers, "next_cursor": cursor}
 
 
-def _or_code(name: str, found: TopicDescription | Exception) -> TopicDescription | tuple[str, ErrorCode]:
-    return found if isinstance(found, TopicDescription) else (name, code_of(found))
+def _or_code(name: str, described: TopicDescription | Exception) -> TopicDescription | tuple[str, ErrorCode]:
+    return described if isinstance(described, TopicDescription) else (name, code_of(described))
 
 
 def page_of_partitions(

@@ -144,10 +144,10 @@ async def _elsewhere(backend: Backend, group: str) -> ErrorCode:
     return code if code is ErrorCode.NOT_COORDINATOR else ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def _described(found: Coordinated) -> dict[str, Any]:
-    group: ConsumerGroup = found.consumer
+def _described(coordinated: Coordinated) -> dict[str, Any]:
+    group: ConsumerGroup = coordinated.consumer
     return {
-        "group_id": found.group_id,
+        "group_id": coordinated.group_id,
         "group_state": group.state,
         "group_epoch": group.epoch,
         "assignment_epoch": group.target_epoch,

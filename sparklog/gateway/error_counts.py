@@ -46,13 +46,13 @@ def _walk(fields: tuple[Field, ...]) -> _Walk | None:
     if not own and not inner:
         return None
 
-    def collect(value: Mapping[str, Any], found: list[int]) -> None:
+    def collect(value: Mapping[str, Any], codes: list[int]) -> None:
         for name in own:
             code = value.get(name)
             if code:
-                found.append(code)
+                codes.append(code)
         for name, walk in inner:
             for element in value.get(name) or ():
-                walk(element, found)
+                walk(element, codes)
 
     return collect

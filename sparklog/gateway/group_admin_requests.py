@@ -80,12 +80,12 @@ def _described_elsewhere(backend: Backend, group: str, version: int) -> dict[str
     return _of_consumers(described)
 
 
-def _of_consumers(found: GroupDescription) -> dict[str, Any]:
+def _of_consumers(group: GroupDescription) -> dict[str, Any]:
     """A group of sparklog's own consumers, as Kafka's tools read it."""
     return {
-        "group_state": found.state.value,
-        "protocol_type": found.protocol_type,
-        "protocol_data": found.assignor,
+        "group_state": group.state.value,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.assignor,
         "members": [
             {
                 "member_id": member.member_id,
@@ -95,7 +95,7 @@ def _of_consumers(found: GroupDescription) -> dict[str, Any]:
                 "member_metadata": encode_subscription(member.topics),
                 "member_assignment": encode_assignment(member.assignment),
             }
-            for member in found.members
+            for member in group.members
         ],
     }
 

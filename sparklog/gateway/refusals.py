@@ -29,17 +29,17 @@ def refused_in(answer: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[
     yield from _walk(answer, _name_in(asked, ""))
 
 
-def _walk(found: object, name: str) -> Iterator[tuple[int, str]]:
-    if isinstance(found, Mapping):
-        name = _name_in(found, name)
-        if found.get("error_code") in KINDS:
-            yield found["error_code"], name
-        for part in found.values():
+def _walk(answer: object, name: str) -> Iterator[tuple[int, str]]:
+    if isinstance(answer, Mapping):
+        name = _name_in(answer, name)
+        if answer.get("error_code") in KINDS:
+            yield answer["error_code"], name
+        for part in answer.values():
             yield from _walk(part, name)
-    elif isinstance(found, list):
-        for part in found:
+    elif isinstance(answer, list):
+        for part in answer:
             yield from _walk(part, name)
 
 
-def _name_in(found: Mapping[str, Any], known: str) -> str:
-    return next((found[name] for name in _NAMES if isinstance(found.get(name), str) and found[name]), known)
+def _name_in(answer: Mapping[str, Any], known: str) -> str:
+    return next((answer[name] for name in _NAMES if isinstance(answer.get(name), str) and answer[name]), known)

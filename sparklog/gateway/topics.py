@@ -113,11 +113,11 @@ def _existing(backend: Backend, name: str, *, may_create: bool) -> TopicDescript
     return backend.describe(name)
 
 
-def _described_or_code(name: str, found: TopicDescription | Exception, route: Route) -> dict[str, Any]:
-    if isinstance(found, TopicDescription):
-        return _described(found, route)
-    _LOGGER.warning("topic %r can't be described: %s", name, found)
-    return {"error_code": code_of(found), "name": name, "topic_id": uuid.UUID(int=0), "partitions": []}
+def _described_or_code(name: str, described: TopicDescription | Exception, route: Route) -> dict[str, Any]:
+    if isinstance(described, TopicDescription):
+        return _described(described, route)
+    _LOGGER.warning("topic %r can't be described: %s", name, described)
+    return {"error_code": code_of(described), "name": name, "topic_id": uuid.UUID(int=0), "partitions": []}
 
 
 def _described(topic: TopicDescription, route: Route) -> dict[str, Any]:

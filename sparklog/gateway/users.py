@@ -116,12 +116,12 @@ class Keys:
         }
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Keys:
+    def from_json(cls, fields: Mapping[str, Any]) -> Keys:
         """The keys of a line. Raises ``ValueError``, ``KeyError``, ``TypeError``."""
-        iterations = found["iterations"]
+        iterations = fields["iterations"]
         if type(iterations) is not int or iterations not in ITERATIONS:
             raise ValueError(f"iterations: got {iterations!r}, expected {ITERATIONS[0]} to {ITERATIONS[-1]}")
-        return cls(_bytes(found["salt"]), iterations, _bytes(found["stored_key"]), _bytes(found["server_key"]))
+        return cls(_bytes(fields["salt"]), iterations, _bytes(fields["stored_key"]), _bytes(fields["server_key"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +164,10 @@ class User:
         return cls(body["user"], keys, Rules(admin=admin, **lists))
 
 
-def _names(found: object, name: str) -> tuple[str, ...]:
-    if not isinstance(found, list) or not all(isinstance(one, str) and one for one in found):
-        raise ValueError(f"{name}: got {found!r}, expected a list of names")
-    return tuple(found)
+def _names(value: object, name: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+        raise ValueError(f"{name}: got {value!r}, expected a list of names")
+    return tuple(value)
 
 
 def _text(data: bytes) -> str:

@@ -182,13 +182,13 @@ class _ConsistentRead:
             else:
                 self._named[transaction] = named
 
-    def _wait_for(self, found: Partial) -> None:
+    def _wait_for(self, partial: Partial) -> None:
         """Leave a second to producers that live; then carry out all that isn't whole, as long as it takes: where it
         comes faster than it goes there is no cut."""
         clock = self._cluster.clock
         self._patient_until = self._patient_until or clock.deadline_in(_HELP_AFTER_MS)
         if self._patient_until.has_passed:
-            errors = [error for error in parallel_map(self._help, found.missing) if error is not None]
+            errors = [error for error in parallel_map(self._help, partial.missing) if error is not None]
             self._help_error = errors[0] if errors else None
             if not errors:
                 return
@@ -206,15 +206,15 @@ class _ConsistentRead:
             return error
         return None
 
-    def _time_out(self, found: Unknown | Partial) -> KafkaTimeoutError:
+    def _time_out(self, decision: Unknown | Partial) -> KafkaTimeoutError:
         names = ", ".join(topic.name for topic in self._topics)
-        if isinstance(found, Unknown):
-            what = f"{len(found.transactions)} transactions were being looked up"
+        if isinstance(decision, Unknown):
+            what = f"{len(decision.transactions)} transactions were being looked up"
         else:
-            transaction = found.transaction
+            transaction = decision.transaction
             what = (
                 f"transaction {transaction.number} of transactional id {transaction.transactional_id!r} isn't yet in "
-                f"{', '.join(found.missing[transaction])}"
+                f"{', '.join(decision.missing[transaction])}"
             )
         because = "" if self._help_error is None else f": {self._help_error}"
         return KafkaTimeoutError(f"no consistent cut of {names} was found in time: {what}{because}; try again")

@@ -382,12 +382,12 @@ def _target_body(target: BatchTarget) -> object:
     return sorted(target.topics) if target.topic is None else target.topic
 
 
-def _target(found: object) -> BatchTarget:
-    if isinstance(found, str):
-        return BatchTarget(topic=found)
-    if isinstance(found, list):
-        return BatchTarget(topics=frozenset(str(topic) for topic in found))
-    raise ValueError(f"target {found!r}")
+def _target(body: object) -> BatchTarget:
+    if isinstance(body, str):
+        return BatchTarget(topic=body)
+    if isinstance(body, list):
+        return BatchTarget(topics=frozenset(str(topic) for topic in body))
+    raise ValueError(f"target {body!r}")
 
 
 def _is_typed(contents: Contents) -> bool:

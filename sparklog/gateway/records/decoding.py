@@ -303,10 +303,10 @@ def _check_deltas(deltas: _Ints, batches: Sequence[BatchHeader]) -> None:
             raise BatchError("a batch whose offset deltas don't rise from 0 to the last one")
 
 
-def _headers(total: int, found: Iterable[tuple[int, bytes, int, int, int]]) -> pa.Array:
+def _headers(total: int, entries: Iterable[tuple[int, bytes, int, int, int]]) -> pa.Array:
     """The column of headers: of each row that has some, the bytes, where they begin, how many, and their end."""
     rows: list[list[dict[str, object]] | None] = []
-    for row, raw, at, count, end in found:
+    for row, raw, at, count, end in entries:
         rows += [None] * (row - len(rows))
         rows.append(_row_headers(raw, at, count, end))
     if not rows:

@@ -67,14 +67,14 @@ def _all() -> dict[str, Message]:
     return {message["name"]: _message(message) for message in definitions["messages"]}
 
 
-def _message(found: dict[str, Any]) -> Message:
-    structs = {struct["name"]: struct for struct in found.get("commonStructs", ())}
+def _message(definition: dict[str, Any]) -> Message:
+    structs = {struct["name"]: struct for struct in definition.get("commonStructs", ())}
     return Message(
-        name=found["name"],
-        api_key=found.get("apiKey", -1),
-        versions=Versions.parse(found["validVersions"]),
-        flexible=Versions.parse(found["flexibleVersions"]),
-        fields=tuple(Field.parse(field, structs) for field in found["fields"]),
+        name=definition["name"],
+        api_key=definition.get("apiKey", -1),
+        versions=Versions.parse(definition["validVersions"]),
+        flexible=Versions.parse(definition["flexibleVersions"]),
+        fields=tuple(Field.parse(field, structs) for field in definition["fields"]),
     )
 
 

@@ -337,7 +337,7 @@ class ConsumerRuntime:
         if self.record_iterator is None:
             self.record_buffer.skip_empty(state)
         if state.position is None:
-            raise IllegalStateError(f"the position of {partition} was lost while it was looked for")
+            raise IllegalStateError(f"the position of {partition} was lost while it was determined")
         return state.position
 
     # The group.

@@ -206,7 +206,7 @@ class GroupStay:
         with membership.lock:
             stamp = Stamp(membership.reconciliation.generation, membership.member_id)
         if not stamp.generation or stamp.member != self._member_id:
-            raise IllegalGenerationError(f"group {self._group!r} has gone on without this gateway")
+            raise IllegalGenerationError(f"group {self._group!r} has another coordinator by now")
         return stamp
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:

@@ -148,7 +148,7 @@ def _read_cluster_id(store: ObjectStore) -> str | None:
     except ObjectNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptLogError(f"{store.uri}/{CLUSTER_FILE} is not what sparklog writes there: {error!r}") from error
+        raise CorruptLogError(f"{store.uri}/{CLUSTER_FILE} is malformed: {error!r}") from error
     if version > CLUSTER_FORMAT_VERSION:
         raise UnsupportedVersionError(
             f"the cluster at {store.uri} has format {version}; "

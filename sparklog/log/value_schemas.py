@@ -150,7 +150,7 @@ def check_columns(schema: ValueSchema, schema_string: str) -> None:
             reasons = list(_differences_of_column(schema, column))
             if reasons:
                 raise InvalidConfigurationError(
-                    f"another engine has given the table columns that the schema doesn't go with: {'; '.join(reasons)}"
+                    f"another engine added columns that contradict the schema: {'; '.join(reasons)}"
                 )
 
 

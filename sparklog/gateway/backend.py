@@ -313,7 +313,7 @@ class Backend:
         topic = self.describe(self.name_of(topic_id, is_sure=is_sure))
         if uuid.UUID(topic.topic_id) != topic_id:
             self.topic_names.pop(topic_id, None)  # unless another thread has found out, too
-            raise UnknownTopicOrPartitionError(f"no topic has the id {topic_id}: {topic.name!r} was deleted and created again")
+            raise UnknownTopicOrPartitionError(f"no topic has the id {topic_id}: {topic.name!r} was created again")
         return topic
 
     async def close(self) -> None:

@@ -128,7 +128,7 @@ class Neighbours:
             listing = read_listing(listed, settings.zone_session_timeout_ms)
             if len(listed) == _MOST_LISTED:
                 _LOGGER.warning(
-                    "%s/%s: objects after the first %d are ignored", store.uri, GATEWAYS_FOLDER, _MOST_LISTED
+                    "%s/%s: objects after the first %d are left out", store.uri, GATEWAYS_FOLDER, _MOST_LISTED
                 )
             try:
                 if listing.gone:
@@ -157,7 +157,7 @@ class Neighbours:
         _, under_way = await asyncio.wait([self._beating], timeout=_WITHDRAW_MS / 1_000)
         if under_way:  # the store is away; and a PUT could come after the delete
             self._beating.cancel()
-            _LOGGER.warning("other gateways name this gateway until its object expires")
+            _LOGGER.warning("other gateways name this gateway until its object is too old")
             return
         self._beating = None
         self._nodes = tuple(node for node in self._nodes if node != self._own)
@@ -170,4 +170,4 @@ class Neighbours:
         try:
             await self._backend.run(delete)
         except StoreError as error:
-            _LOGGER.warning("other gateways name this gateway until its object expires: %s", error)
+            _LOGGER.warning("other gateways name this gateway until its object is too old: %s", error)

@@ -240,11 +240,7 @@ class ClusterWatch:
         there = {*names}
         self._topics = {name: watch for name, watch in self._topics.items() if name in there}
         self._forget("topic", lambda name: name in there)
-        known = [
-            topic_watch
-            for name, topic_watch in self._topics.items()
-            if name not in seen and self._is_due("topic", name)
-        ]
+        known = [each for name, each in self._topics.items() if name not in seen and self._is_due("topic", name)]
         due = [*islice((watch for watch in known if watch.is_checkpoint_due), _MOST_CHECKED)]
         checked = {watch.name for watch in due}
         left = [watch for watch in known if watch.name not in checked]
@@ -403,10 +399,7 @@ class ClusterWatch:
             took_ms=took_ms,
             topics=tuple(watch.figures for watch in living.values()),
             groups=tuple(self._group_figures(dict(sorted(self._groups.items())), living, now_ms=now_ms)),
-            transactions=tuple(
-                replace(transaction, pending_count=pending[transaction.transactional_id])
-                for transaction in transactions
-            ),
+            transactions=tuple(replace(each, pending_count=pending[each.transactional_id]) for each in transactions),
             problems=tuple(
                 Problem(kind=kind, name=name, error=problem.error)
                 for (kind, name), problem in sorted(self._unreadable.items(), key=lambda item: item[0])

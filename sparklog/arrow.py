@@ -1,4 +1,4 @@
-"""Arrow and numpy for modules that few of a process' calls need them in: loaded when they are first used.
+"""Arrow and numpy for modules that rarely need them: they are imported at their first use.
 
 Arrow takes 60 MiB of memory and a third of a second: whoever only looks at logs, as the exporter does, goes without.
 """

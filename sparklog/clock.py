@@ -1,4 +1,4 @@
-"""Time, as an argument: what needs to read a clock or to wait is handed one."""
+"""Time, as an argument: code that reads a clock or waits is given a clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values that everything speaks of: frozen, without I/O."""
+"""The values that all clients use: immutable, without I/O."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class OffsetAndMetadata(NamedTuple):
     metadata: str = ""
     """Free text of the committer, at most 4,096 bytes as UTF-8."""
     leader_epoch: int = -1
-    """Kafka's; sparklog has no leaders and only keeps it."""
+    """Kafka's; sparklog has no leaders and only stores it."""
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The offset of a record that was searched by time, and its timestamp in milliseconds since the epoch."""
+    """The result of a search by time: a record's offset, and its timestamp in milliseconds since the epoch."""
 
     offset: int
     timestamp: int
@@ -74,7 +74,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """A consumer's membership in its group, as ``send_offsets_to_transaction`` wants it. Fields as kafka-python's."""
+    """A consumer's membership in its group, for ``send_offsets_to_transaction``. The fields are kafka-python's."""
 
     group_id: str
     generation_id: int = -1
@@ -91,11 +91,11 @@ class RecordMetadata(NamedTuple):
     partition: int
     topic_partition: TopicPartition
     offset: int
-    """-1 with ``acks=0``: nobody waited for it."""
+    """-1 with ``acks=0``."""
     timestamp: int
     """Milliseconds since the epoch."""
     checksum: None
-    """Kafka's, deprecated there; there is none."""
+    """Always None; deprecated in Kafka."""
     serialized_key_size: int
     """Bytes; -1 without a key."""
     serialized_value_size: int
@@ -105,7 +105,7 @@ class RecordMetadata(NamedTuple):
 
 
 class ConsumerRecord(NamedTuple):
-    """A record as a consumer gets it; its timestamp is in milliseconds since the epoch. Fields as kafka-python's."""
+    """A record that a consumer returns; its timestamp is in milliseconds since the epoch. Fields are kafka-python's."""
 
     topic: str
     partition: int
@@ -113,7 +113,7 @@ class ConsumerRecord(NamedTuple):
     """Always -1: there are no leaders."""
     offset: int
     timestamp: int
-    """Milliseconds since the epoch; -1 where a foreign writer gave none."""
+    """Milliseconds since the epoch; -1 if another engine wrote the record without a timestamp."""
     timestamp_type: int
     """:data:`CREATE_TIME` or :data:`LOG_APPEND_TIME`."""
     key: Any
@@ -136,7 +136,7 @@ class ConsumerRecord(NamedTuple):
 
 
 class DeliveredRecord(ConsumerRecord):
-    """A record as a share consumer gets it."""
+    """A record that a share consumer returns."""
 
     _delivery_count: int
 
@@ -149,5 +149,5 @@ class DeliveredRecord(ConsumerRecord):
 
     @property
     def delivery_count(self) -> int:
-        """How often the share group has acquired the record, this time among them."""
+        """How often the share group has acquired the record, including this time."""
         return self._delivery_count

@@ -1,4 +1,4 @@
-"""Values of any kind as text and as JSON: bytes that are no text, times, numbers that JSON has no word for. Pure."""
+"""Values of any kind as text and as JSON: binary data, times, and numbers that JSON can't represent. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that work beside a client, and are joined with a bound."""
+"""Threads that work for a client in the background, and are joined within a bound."""
 
 from __future__ import annotations
 

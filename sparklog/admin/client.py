@@ -1,4 +1,4 @@
-"""The admin client. There is no broker to ask: every change is an entry in the log of a topic, group or transactional
+"""The admin client. There is no broker: every change is an entry in the log of a topic, a group or a transactional
 id."""
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
     """Creates, describes, changes and deletes topics; describes, sets and deletes consumer groups; describes, aborts
     and recovers transactions.
 
-    A call that is about several topics or groups checks its arguments first, then does up to 32 at once. Each is tried,
-    whatever becomes of the others, but for those that haven't begun when the store fails or time is up. The error of
-    the first that failed is raised; its message ends with which others were done, failed too, or were not tried.
+    A call for several topics or groups checks its arguments first, then works on up to 32 of them at once. Each of them
+    is tried even if others fail, except those that haven't begun when the store fails or time is up. The first error is
+    raised; its message ends with the names of those that were done, also failed, or were not tried.
 
-    Holds no threads and may be used from several. It can't be pickled.
+    An admin client has no threads of its own, and several threads may use it. It can't be pickled.
 
     Args:
-        cluster: root URI (``./data``, ``s3://bucket/prefix``, …), store or opened cluster. The first call looks for it.
+        cluster: root URI (``./data``, ``s3://bucket/prefix``, …), store or open cluster. The first call opens it.
         storage_options: credentials and endpoint of an S3 store; never logged.
-        create: whether :meth:`create_topics` makes the cluster where there is none; no other call does.
+        create: whether :meth:`create_topics` creates the cluster if there is none; no other call does.
         settings: Kafka's, by name: ``default_api_timeout_ms``, …; see :class:`~sparklog.config.AdminConfig`.
     Raises:
-        InvalidArgumentError: the URI can't be one.
-        InvalidConfigurationError: an unknown setting; named.
+        InvalidArgumentError: the URI is malformed.
+        InvalidConfigurationError: a setting is unknown or not allowed; the message names it.
     """
 
     def __init__(
@@ -84,14 +84,14 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
     def create_topics(
         self, new_topics: Iterable[NewTopic | str], *, timeout_ms: float | None = None, validate_only: bool = False
     ) -> dict[str, TopicDescription]:
-        """Create topics; a name alone stands for one partition and default settings.
+        """Create topics; a plain name means one partition and default settings.
 
         Args:
-            timeout_ms: bound for each topic; ``default_api_timeout_ms`` unless given. So in the other calls.
-            validate_only: only raise what creating would raise; the result is then empty.
+            timeout_ms: bound for each topic; by default ``default_api_timeout_ms``, as in the other calls.
+            validate_only: only raise the errors that creating would raise; the result is then empty.
         Raises:
             TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError, InvalidConfigurationError, StoreError.
-            UnsafeStoreError: there was no cluster, and the store can't hold one.
+            UnsafeStoreError: there is no cluster, and the store has no atomic create-only put, so none can be created.
         """
         topics = topic_changes.checked_new_topics(new_topics)
         if validate_only:
@@ -104,20 +104,20 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
     def list_topics(self) -> list[str]:
         """The names of the topics, sorted.
 
-        Costs one listing, and one look at the newest commit of each, 32 at a time: that shows which are deleted.
+        Costs one listing, and one read of the newest commit of each, 32 at a time, which shows whether it is deleted.
         """
         return topic_names(self._cluster())
 
     def describe_topics(self, topics: Iterable[str] | None = None) -> list[TopicDescription]:
-        """Topics as of their newest commits, in the order of their names as given; all of them for None, without those
-        that are deleted meanwhile.
+        """Describe topics as of their newest commits, in the given order; None: all topics, without those that are
+        deleted meanwhile.
 
         Raises ``UnknownTopicOrPartitionError``.
         """
         return described(self._cluster(), None if topics is None else checked_names(topics))
 
     def delete_topics(self, topics: Iterable[str], *, timeout_ms: float | None = None) -> None:
-        """Delete topics. Their readers and writers fail from now on; vacuum deletes their files later.
+        """Delete topics. From then on, reading and writing them fails; vacuum deletes their files later.
 
         Raises ``UnknownTopicOrPartitionError``.
         """
@@ -131,10 +131,10 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
         timeout_ms: float | None = None,
         validate_only: bool = False,
     ) -> dict[str, TopicDescription]:
-        """Raise the number of partitions of topics to the given totals. Keys go to other partitions then, as in Kafka.
+        """Increase the number of partitions of topics to the given totals. As in Kafka, keys move to other partitions.
 
         Raises:
-            InvalidPartitionsError: not more than there are now.
+            InvalidPartitionsError: a total isn't greater than the present number.
             UnknownTopicOrPartitionError.
         """
         counts = topic_changes.checked_partition_counts(topic_partitions)
@@ -145,7 +145,7 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
         return topic_changes.add_partitions(cluster, counts, timeout_ms=bound_ms)
 
     def describe_configs(self, topics: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
-        """Every setting of topics, by topic and name. Raises ``UnknownTopicOrPartitionError``."""
+        """All settings of topics, by topic and name. Raises ``UnknownTopicOrPartitionError``."""
         return {topic.name: config_entries(topic.config) for topic in self.describe_topics(topics)}
 
     def alter_configs(
@@ -155,11 +155,11 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
         timeout_ms: float | None = None,
         validate_only: bool = False,
     ) -> dict[str, TopicDescription]:
-        """Set some settings of topics; None takes one back to its default, and what isn't named stays as it is.
+        """Change some settings of topics; None resets a setting to its default, and settings that aren't named stay.
 
         Source: Kafka ``Admin.incrementalAlterConfigs``.
         Raises:
-            InvalidConfigurationError: unknown, not allowed, or in contradiction to another of the topic's settings.
+            InvalidConfigurationError: a setting is unknown, not allowed, or contradicts another one of the topic.
             UnknownTopicOrPartitionError.
         """
         described = {topic.name: topic for topic in self.describe_topics(configs)}
@@ -173,28 +173,28 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
     def delete_records(
         self, records_to_delete: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Delete the records below an offset of each partition; -1 (``HIGH_WATERMARK``) for all that are there.
+        """Delete the records below an offset of each partition; -1 (``HIGH_WATERMARK``): all present records.
 
         Returns:
-            Each partition's low watermark: its log start offset afterwards. One commit per topic.
+            Each partition's low watermark, which is its new log start offset. Costs one commit per topic.
         Raises:
             OffsetOutOfRangeError, UnknownTopicOrPartitionError.
-            PolicyViolationError: the topic's ``cleanup.policy`` is without delete.
+            PolicyViolationError: the topic's ``cleanup.policy`` doesn't contain delete.
         """
         cluster, bound_ms = self._cluster(), self._bound_ms(timeout_ms)
         return topic_changes.delete_records_before(cluster, records_to_delete, timeout_ms=bound_ms)
 
     def sequence(self, topic: str, *, timeout_ms: float | None = None) -> SequencingResult:
-        """Assign offsets to rows that other Delta writers added without them: only then readers see these rows.
+        """Assign offsets to rows that other Delta writers added without them; readers don't see the rows before.
 
-        This call isn't needed: consumers and producers of the topic that detect such files do the same, soon
-        afterwards. It shows when it is done, or why it isn't: a file that can't be sequenced
-        stays as it is, and hinders no other.
+        This call isn't necessary: consumers and producers of the topic that detect such files do the same shortly
+        afterwards. It reports the result, and errors: a file that can't be sequenced stays as it is, and doesn't
+        prevent others from being sequenced.
 
         Args:
-            timeout_ms: bound for the commit, once the files are read and copied.
+            timeout_ms: bound for the commit, after the files are read and copied.
         Returns:
-            How many files and records have offsets now and had none; path and reason of each file that was refused.
+            How many files and records got offsets; path and reason of each file that was refused.
         Raises:
             UnknownTopicOrPartitionError, NotATopicError, KafkaTimeoutError, StoreError.
         """
@@ -203,50 +203,50 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
         return sequence_topic(cluster.topic_log(topic), timeout_ms=bound_ms, sync=True)
 
     def list_offsets(self, specs: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """Offsets by time: the first record not older than so many milliseconds since the epoch, or what
-        ``LATEST`` (-1), ``EARLIEST`` (-2) and ``MAX_TIMESTAMP`` (-3) stand for.
+        """Find offsets by time: of the first record that isn't older than a time in milliseconds since the epoch, or
+        for ``LATEST`` (-1), ``EARLIEST`` (-2) and ``MAX_TIMESTAMP`` (-3).
 
-        Offset and timestamp are -1 where there is no such record; the timestamp is -1 of latest and earliest.
+        Offset and timestamp are -1 if there is no such record; the timestamp is -1 for latest and earliest.
 
         Raises:
-            InvalidArgumentError: another negative number.
+            InvalidArgumentError: a time is negative and none of these.
             UnknownTopicOrPartitionError.
         """
         asked = {at: check_spec(spec) for at, spec in specs.items()}
         return partition_offsets(self._connection, asked)
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The log start offset of each partition: records below it have been removed."""
+        """The log start offset of each partition. Records below it have been deleted."""
         return self._offsets(partitions, EARLIEST)
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The log end offset of each partition: that of the next record to be appended."""
+        """The log end offset of each partition, which the next record gets."""
         return self._offsets(partitions, LATEST)
 
     def list_groups(self) -> list[str]:
-        """The names of the consumer groups, sorted: those that have members, offsets, or had members.
+        """The names of the consumer groups, sorted: those that have offsets or members, or had members.
 
-        Costs a LIST, and for each group a LIST and a GET, or two LISTs and a GET where it never had members, 32 groups
-        at a time: that shows which are deleted.
+        Costs a LIST, and for each group a LIST and a GET, or two LISTs and a GET if it never had members, 32 groups
+        at a time; this shows which groups are deleted.
         """
         return group_names(self._cluster())
 
     def list_group_states(self) -> list[GroupListing]:
         """The consumer groups of :meth:`list_groups`, each with its state. Source: Kafka ``Admin.listGroups``.
 
-        Costs what :meth:`list_groups` does for a group without members, and little less than describing it for one that
-        has some; no topic is looked at. One that can't be understood is ``Unknown``, and has an ``error``.
+        Costs as much as :meth:`list_groups` for a group without members, and little less than describing it for a group
+        with members; no topic is read. A group whose files can't be parsed is ``Unknown``, and has an ``error``.
         """
         return group_listings(self._cluster())
 
     def describe_groups(self, groups: Iterable[str] | None = None) -> list[GroupDescription]:
-        """Groups as of now, in the order of their names as given; all of them for None.
+        """Describe groups as they are now, in the given order; None: all groups.
 
-        A name that no group has is no error: its state is ``Dead``, as in Kafka. Who is alive is judged by the store's
-        clock, from outside: a member that died counts until its session has ended. One that can't be understood is
-        ``Unknown``, and has an ``error``.
+        A group that doesn't exist is no error: its state is ``Dead``, as in Kafka. A member that died is listed until
+        its session ends, by the store's clock. A group whose files can't be parsed is ``Unknown``, and has an
+        ``error``.
 
-        Raises ``InvalidArgumentError``: a name that no group may have.
+        Raises ``InvalidArgumentError``: a name isn't allowed for groups.
         """
         cluster = self._cluster()
         names = None if groups is None else [check_group(group) for group in listed(groups)]
@@ -257,11 +257,11 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """The committed offsets of a group, sorted by partition; a partition without a commit isn't in the result.
 
-        Offsets of a topic that was deleted since aren't returned, nor as those of a topic that was created anew.
-        A group that doesn't exist has committed nothing.
+        Offsets of a topic that was deleted since aren't returned, even if a topic of the same name was created.
+        A group that doesn't exist has no committed offsets.
 
         Args:
-            partitions: whose offsets to return; all by default.
+            partitions: the partitions whose offsets to return; by default all.
         """
         deciding = self._deciding(self._bound_ms(None))
         committed = administration.committed_offsets(self._cluster(), check_group(group), deciding)
@@ -273,7 +273,7 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
     def alter_group_offsets(
         self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: float | None = None
     ) -> None:
-        """Commit offsets for a group that has no members, all or none. Creates the group if it isn't there.
+        """Commit offsets for a group without members, all of them or none. Creates the group if it doesn't exist.
 
         Raises:
             UnknownMemberIdError: the group has members. Source: Kafka ``Admin.alterConsumerGroupOffsets``.
@@ -292,16 +292,17 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
         dry_run: bool = False,
         timeout_ms: float | None = None,
     ) -> list[OffsetReset]:
-        """Set the offsets at which a group without members continues. One outside of a log is moved to its nearer end.
+        """Set the offsets at which a group without members continues. An offset outside of a log is moved to its nearer
+        end.
 
         Args:
             to: ``ResetTo("earliest")``, ``ResetTo("shift", -10)``, …, or an offset for each partition.
-            partitions: by default all for which the group has committed something, or those that ``to`` names.
-            dry_run: only return the result, and raise the errors of the real change.
+            partitions: by default those that ``to`` names, or else those with a committed offset of the group.
+            dry_run: only return the result, and raise the errors that the change would raise.
         Returns:
-            What becomes of each partition, sorted.
+            The change for each partition, sorted.
         Raises:
-            GroupIdNotFoundError: no partitions are given, and there is no such group.
+            GroupIdNotFoundError: no partitions are given, and the group doesn't exist.
             UnknownMemberIdError: the group has members.
             UnknownTopicOrPartitionError, InvalidArgumentError, KafkaTimeoutError.
         Source: Kafka ``ConsumerGroupCommand.resetOffsets``.
@@ -316,12 +317,12 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
     def delete_group_offsets(
         self, group: str, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> None:
-        """Forget what a group has committed for partitions, all or none.
+        """Delete the committed offsets of a group for partitions, all of them or none.
 
-        A partition without a committed offset is no error. A group without members may be left without offsets.
+        A partition without a committed offset is no error. A group may have neither members nor offsets afterwards.
 
         Raises:
-            GroupIdNotFoundError: there is no such group.
+            GroupIdNotFoundError: the group doesn't exist.
             GroupSubscribedToTopicError: a member subscribes to one of the topics.
             KafkaTimeoutError.
         """
@@ -331,11 +332,11 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
         )
 
     def delete_groups(self, groups: Iterable[str], *, timeout_ms: float | None = None) -> None:
-        """Delete groups that have no members, with their offsets. A name that is used again is a new group.
+        """Delete groups without members, with their offsets. A group with the same name later is a new group.
 
         Raises:
-            GroupIdNotFoundError: there is no such group.
-            NonEmptyGroupError: it has members.
+            GroupIdNotFoundError: a group doesn't exist.
+            NonEmptyGroupError: a group has members.
             KafkaTimeoutError.
         """
         cluster, bound_ms = self._cluster(), self._bound_ms(timeout_ms)
@@ -346,8 +347,8 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
     def remove_group_members(self, group: str, members: Iterable[str]) -> list[str]:
         """Remove members from a group, so that the others get their partitions at once; returns their member ids.
 
-        For static members that were closed for good, and would otherwise stay until their sessions end. One
-        that still runs joins again.
+        Intended for static members that won't return, and would stay until their sessions end. A member that still
+        runs joins again.
 
         Args:
             members: member ids, or instance ids of static members.
@@ -362,62 +363,62 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
         state_filter: Iterable[TransactionState | str] | None = None,
         producer_id_filter: Iterable[int] | None = None,
     ) -> list[TransactionListing]:
-        """The transactional ids, sorted: all, or those in some states or of some producers.
+        """List transactional ids, sorted: all, or those with given states or producers.
 
-        Costs two listings, and a look at the newest entry of each, 32 at a time: a LIST and a GET. *Ongoing* means
+        Costs two listings, and for each id a LIST and a GET of its newest entry, 32 at a time. *Ongoing* means
         that a transaction may be open: a producer has the id and hasn't closed, or it died.
 
         Args:
-            state_filter: states, or their names as Kafka writes them: ``Ongoing``, ``PrepareCommit``, …
-        Raises ``InvalidArgumentError``: a name that no state has.
+            state_filter: states, or their names in Kafka: ``Ongoing``, ``PrepareCommit``, …
+        Raises ``InvalidArgumentError``: there is no such state.
         """
         states = None if state_filter is None else {transactions.check_state(state) for state in listed(state_filter)}
         producer_ids = None if producer_id_filter is None else set(producer_id_filter)
         return transactions.list_transactions(self._cluster(), states=states, producer_ids=producer_ids)
 
     def describe_transactions(self, transactional_ids: Iterable[str] | None = None) -> list[TransactionDescription]:
-        """Transactional ids as of now, in the order of their names as given; all of them for None.
+        """Describe transactional ids as they are now, in the given order; None: all of them.
 
-        One whose log can't be understood has no state, and an ``error``.
+        An id whose log can't be parsed has no state, and an ``error``.
 
         Raises:
             TransactionalIdNotFoundError: no producer ever used the id.
-            InvalidArgumentError: a name that no id may have.
+            InvalidArgumentError: a name isn't allowed for transactional ids.
         """
         names = None if transactional_ids is None else list(map(check_transactional_id, listed(transactional_ids)))
         return transactions.describe_transactions(self._cluster(), names)
 
     def abort_transaction(self, transactional_id: str, *, timeout_ms: float | None = None) -> None:
-        """Abort the transaction of an id: none that was open when this was called can be committed afterwards.
+        """Abort the transaction of an id: a transaction that is open at this call can't be committed afterwards.
 
-        Its producer gets a ``TransactionAbortableError`` that names the cause; it stays usable. Whether one is open
-        is unknown: where none is, a live producer's next transaction is aborted. To be rid of the producer,
-        too, start another with the same id.
+        Its producer gets a ``TransactionAbortableError`` that names the cause, and stays usable. Whether a transaction
+        is open is unknown: if none is, a running producer's next transaction is aborted. To stop the producer too,
+        start another one with the same id.
 
         Raises:
             TransactionalIdNotFoundError: no producer ever used the id.
-            InvalidTxnStateError: the transaction is committed already.
+            InvalidTxnStateError: the transaction is already committed.
             ConcurrentTransactionsError, KafkaTimeoutError: call it again.
         """
         bound_ms = self._bound_ms(timeout_ms)
         abort_transaction(self._cluster(), check_transactional_id(transactional_id), timeout_ms=bound_ms)
 
     def recover_transactions(self, *, timeout_ms: float | None = None) -> list[Recovered]:
-        """Finish every transaction that is decided, and abort those that are past their ``transaction_timeout_ms``.
+        """Finish every transaction that is decided, and abort those that exceed their ``transaction_timeout_ms``.
 
-        This call isn't needed for correctness: the next producer with the same id, consumers that are idle
-        and new owners of partitions do the same for what concerns them.
+        This call isn't needed for correctness: the next producer with the same id, idle consumers and new owners of
+        partitions do the same for transactions that concern them.
 
         Args:
             timeout_ms: bound for each step of each transaction.
         Returns:
-            What became of each id, sorted. One that can't be finished has an ``error``, and hinders no other.
+            The outcome for each id, sorted. An id that can't be finished has an ``error``; the others are finished.
         """
         bound_ms = self._bound_ms(timeout_ms)
         return recover_transactions(self._cluster(), timeout_ms=bound_ms)
 
     def close(self) -> None:
-        """Close the connections to a store that this admin opened; any other call is an error afterwards."""
+        """Close the connections to the store, if this client opened them. Any other call afterwards is an error."""
         self._connection.close()
 
     def __enter__(self) -> Admin:
@@ -438,7 +439,7 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
         return {at: looked_up.offset for at, looked_up in self.list_offsets(dict.fromkeys(partitions, spec)).items()}
 
     def _deciding(self, timeout_ms: float) -> Deciding:
-        """The way to decide transactions that left offsets of a group pending."""
+        """Decides transactions that left offsets of a group pending."""
         return deciding_for(self._cluster(), reason="an administrator changed its group", timeout_ms=timeout_ms)
 
     def _bound_ms(self, timeout_ms: float | None) -> float:

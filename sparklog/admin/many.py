@@ -1,4 +1,4 @@
-"""Calls about several topics or groups: what was given, checked; then all of them side by side."""
+"""Calls about several topics or groups: the arguments are checked, then the items are handled concurrently."""
 
 from __future__ import annotations
 
@@ -125,13 +125,13 @@ def checked_offsets(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict
     """Offsets to commit, by partition. Raises ``InvalidTopicError``, ``InvalidTypeError``."""
     if not isinstance(offsets, Mapping):
         raise InvalidTypeError(f"offsets: got {offsets!r}, expected a dict of TopicPartition to OffsetAndMetadata")
-    found = {}
-    for partition, given in offsets.items():
-        committed: object = given
+    checked = {}
+    for partition, value in offsets.items():
+        committed: object = value
         if not isinstance(committed, tuple) or not 1 <= len(committed) <= len(OffsetAndMetadata._fields):
             raise InvalidTypeError(f"offset of {partition}: got {committed!r}, expected an OffsetAndMetadata")
-        found[_checked_partition(partition)] = OffsetAndMetadata(*committed)
-    return found
+        checked[_checked_partition(partition)] = OffsetAndMetadata(*committed)
+    return checked
 
 
 def check_once(names: list[str]) -> None:

@@ -83,18 +83,18 @@ def topic_offsets(cluster: Cluster, topic: str, specs: Mapping[int, int]) -> dic
     for partition in specs:
         check_partition(topic, known.partition_count, partition)
     bounds = {LATEST: known.log_end_offsets, EARLIEST: known.log_start_offsets}
-    found = {
+    offsets = {
         partition: OffsetAndTimestamp(offset=bounds[spec][partition], timestamp=-1)
         for partition, spec in specs.items()
         if spec in bounds
     }
     if follower is not None:
         times = {partition: spec for partition, spec in specs.items() if spec >= 0}
-        found.update({at: first or _UNKNOWN for at, first in follower.offsets_for_times(times).items()})
+        offsets.update({at: first or _UNKNOWN for at, first in follower.offsets_for_times(times).items()})
         for partition, spec in specs.items():
             if spec == MAX_TIMESTAMP:
-                found[partition] = _max_timestamp(follower, partition) or _UNKNOWN
-    return {partition: found[partition] for partition in specs}
+                offsets[partition] = _max_timestamp(follower, partition) or _UNKNOWN
+    return {partition: offsets[partition] for partition in specs}
 
 
 def topic_bounds(
@@ -121,7 +121,7 @@ def topic_bounds(
             committed=None,
             log_start_offset=known.log_start_offsets[partition],
             log_end_offset=known.log_end_offsets[partition],
-            offset_for_time=None if (found := first.get(partition)) is None else found.offset,
+            offset_for_time=None if (record := first.get(partition)) is None else record.offset,
         )
         for partition in partitions
     }
@@ -140,6 +140,6 @@ def _max_timestamp(follower: TopicFollower, partition: int) -> OffsetAndTimestam
         greatest = pc.max(times).as_py()
         if greatest is not None:
             first = pc.index(times, greatest).as_py()
-            found = (greatest, -records["offset"][first].as_py())
-            best = found if best is None else max(best, found)
+            candidate = (greatest, -records["offset"][first].as_py())
+            best = candidate if best is None else max(best, candidate)
     return None if best is None else OffsetAndTimestamp(offset=-best[1], timestamp=best[0])

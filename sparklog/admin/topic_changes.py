@@ -1,4 +1,4 @@
-"""Changes of several topics at once, and the checks that come before: create, delete, let grow, alter settings."""
+"""Changes of several topics at once, and the checks before them: create, delete, add partitions, alter settings."""
 
 from __future__ import annotations
 

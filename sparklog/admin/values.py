@@ -29,17 +29,17 @@ class NewTopic:
     replication_factor: int = -1
     """Accepted and ignored: the store decides how many copies of the data exist."""
     replica_assignments: Mapping[int, Sequence[int]] | None = None
-    """By partition. Only its number of partitions counts: there are no brokers."""
+    """By partition. Only the number of partitions is used, since there are no brokers."""
     configs: Mapping[str, object] | None = None
     """Kafka's topic settings by name."""
     topic_configs: Mapping[str, object] | None = None
-    """kafka-python's name for ``configs``; a setting may stand in one of them only."""
+    """kafka-python's name for ``configs``; a setting may be in only one of them."""
     value_schema: Any = None
-    """Makes the topic typed: an Arrow schema, or whatever else :func:`sparklog.schemas.value_schema` takes. None:
-    values are bytes."""
+    """The schema of a typed topic: an Arrow schema, or another one that :func:`sparklog.schemas.value_schema` takes.
+    None: values are bytes."""
 
     def parsed_schema(self) -> ValueSchema | None:
-        """The schema of the values; None for an untyped topic. Raises ``InvalidArgumentError``: it can't be one."""
+        """The schema of the values; None for an untyped topic. Raises ``InvalidArgumentError``: not a valid schema."""
         return None if self.value_schema is None else schemas.value_schema(self.value_schema)
 
     def partition_count(self) -> int:
@@ -64,7 +64,7 @@ class NewTopic:
         return {**configs, **topic_configs}
 
     def check(self) -> None:
-        """Raise what creating it would raise on any cluster: name, partitions and settings."""
+        """Raise the errors that creating the topic would raise on any cluster: of name, partitions and settings."""
         check_topic_name(self.name)
         self.partition_count()
         TopicConfig.parse(self.settings())
@@ -73,10 +73,10 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """The number of partitions that a topic shall have in total, those that exist now included."""
+    """The total number of partitions that a topic is to have, including those that exist now."""
 
     total_count: int
-    """The wanted number of partitions, those that exist now included."""
+    """The total number of partitions, including those that exist now."""
     new_assignments: Sequence[Sequence[int]] | None = None
     """Accepted and ignored: there are no brokers."""
 
@@ -86,16 +86,16 @@ class ConfigEntry:
     """One setting of a topic."""
 
     value: Value
-    """In force: the one that was set, or the default."""
+    """The value that was set, or the default."""
     default: Value
     is_default: bool
-    """It was not set."""
+    """True: the setting was not set."""
     provided_by_store: bool
-    """Recorded as Kafka would; the object store itself provides what it asks for."""
+    """True: the setting is recorded as in Kafka, and has no effect: the object store provides what it requires."""
 
 
 def check_partition_count(topic: str, count: object) -> int:
-    """Return ``count`` if a topic may have so many partitions. Raises ``InvalidPartitionsError``."""
+    """Return ``count`` if a topic may have this number of partitions. Raises ``InvalidPartitionsError``."""
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_PARTITIONS:
         raise InvalidPartitionsError(f"topic {topic!r}: got {count!r} partitions, expected 1 to {MAX_PARTITIONS}")
     return count

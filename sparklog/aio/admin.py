@@ -20,13 +20,13 @@ __all__ = ["Admin"]
 
 
 class Admin:
-    """Every call of :class:`sparklog.Admin`, awaited: the same names, arguments, results and errors.
+    """The calls of :class:`sparklog.Admin`, to be awaited: with the same names, arguments, results and errors.
 
-    They are made in one thread, one after the other. A call that is cancelled goes on.
+    One thread makes the calls, one after the other. A call continues after a cancellation.
 
     Args:
-        cluster: its root URI, store or opened cluster.
-        settings: as of :class:`sparklog.Admin`, ``storage_options`` and ``create`` among them.
+        cluster: the cluster's root URI, its store or an open cluster.
+        settings: those of :class:`sparklog.Admin`, including ``storage_options`` and ``create``.
     """
 
     def __init__(self, cluster: str | Path | ObjectStore | Cluster, **settings: Any) -> None:
@@ -50,7 +50,7 @@ class Admin:
         return sorted({*object.__dir__(self), *(name for name in dir(sync.Admin) if not name.startswith("_"))})
 
     async def close(self) -> None:
-        """Close the store, after the calls that are under way; again waits for the first call."""
+        """Close the store, after the calls that are running. A second call waits for the first one."""
         if not self._thread.is_ended:
             self._closing = self._thread.submit(self._admin.close)
             self._thread.end()

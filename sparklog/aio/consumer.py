@@ -41,18 +41,18 @@ T = TypeVar("T")
 
 
 class Consumer:
-    """Reads records of topics, from one event loop. ``async with``, or :meth:`start` and :meth:`close`.
+    """Reads records of topics, from one event loop. Use it by ``async with``, or by :meth:`start` and :meth:`close`.
 
-    Calls, arguments and errors are those of :class:`sparklog.Consumer`; those that wait are awaited, one after the
-    other, but that a poll lets all others pass. Who is cancelled while waiting for records loses none: no position
-    moves before its caller has the records. Any other call that is cancelled goes on.
+    Calls, arguments and errors are those of :class:`sparklog.Consumer`. Calls that wait are awaited; they run one
+    after the other, and a poll gives way to all others. If a task is cancelled while it waits for records,
+    none is lost: positions move only when the caller gets the records. Any other call continues after a cancellation.
 
     Args:
-        topics: to subscribe to.
-        cluster: its root URI or folder, or an open cluster. :meth:`start` looks for it.
-        settings: as of :class:`sparklog.Consumer`, ``storage_options`` among them.
+        topics: the topics to subscribe to.
+        cluster: the cluster's root URI or folder, or an open cluster. :meth:`start` opens it.
+        settings: those of :class:`sparklog.Consumer`, including ``storage_options``.
     Raises:
-        InvalidConfigurationError: an unknown setting, or a value that isn't allowed; names it.
+        InvalidConfigurationError: a setting is unknown or not allowed; the message names it.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Consumer:
         self._thread = LoopThread("consumer", self._wake)
         self._starting: asyncio.Future[sync.Consumer] | None = None
         self._opened: sync.Consumer | None = None
-        """The consumer; set in the thread, before the loop has it."""
+        """The consumer; set by the thread, before the event loop gets it."""
         self._closing: asyncio.Future[None] | None = None
         self._reader: Reading | None = None
         self._at_start: Callable[[sync.Consumer], None] | None = None
@@ -82,7 +82,7 @@ class Consumer:
             self.subscribe(topics)
 
     async def start(self) -> None:
-        """Open the cluster; again does nothing. Raises ``InvalidArgumentError``: there is none; ``StoreError``."""
+        """Open the cluster. A second call does nothing. Raises ``InvalidArgumentError``: no cluster; ``StoreError``."""
         self._thread.bind()
         if self._consumer is not None:
             return
@@ -110,43 +110,43 @@ class Consumer:
         :meth:`start`.
 
         Args:
-            listener: with the calls of :class:`~sparklog.aio.AsyncRebalanceListener`, which run on the loop.
+            listener: an :class:`~sparklog.aio.AsyncRebalanceListener`, whose methods run on the event loop.
         Raises:
-            IllegalStateError: another task is in a call.
+            IllegalStateError: a call of another task is running.
         """
         on_loop = None if listener is None else OnLoop(listener, self._thread)
         self._change(lambda consumer: consumer.subscribe(topics, pattern, on_loop), "subscribe")
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Read exactly these partitions; see :meth:`sparklog.Consumer.assign`. Allowed before :meth:`start`. None of
-        them: await :meth:`unsubscribe`."""
+        """Read exactly these partitions; see :meth:`sparklog.Consumer.assign`. Allowed before :meth:`start`. To
+        read no partitions, await :meth:`unsubscribe`."""
         wanted = check_partitions(partitions)
         if not wanted:
             raise IllegalStateError("assign: no partitions; await unsubscribe() to read nothing")
         self._change(lambda consumer: consumer.assign(wanted), "assign")
 
     async def unsubscribe(self) -> None:
-        """Read nothing any more, and leave the group."""
+        """End the subscription or assignment, and leave the group."""
         await self._call(lambda consumer: consumer.unsubscribe())
 
     def subscription(self) -> set[str] | None:
-        """The topics that are subscribed; None where nothing is."""
+        """The subscribed topics; None without a subscription."""
         return self._started().subscription()
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that are read now."""
+        """The assigned partitions."""
         return self._started().assignment()
 
     # Records.
 
     async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, Any]:
-        """The next records by partition; see :meth:`sparklog.Consumer.poll`. Cancelled, it loses nothing."""
+        """The next records by partition; see :meth:`sparklog.Consumer.poll`. A cancellation loses no record."""
         return await self.getmany(timeout_ms=timeout_ms, max_records=max_records)
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, Any]:
-        """Poll as :meth:`poll`, of some partitions only if any are named: the others' records wait."""
+        """Poll as :meth:`poll` does. If partitions are named, only their records are returned; the others wait."""
         reading, only = self._reading(), self._only(partitions)
         check_timeout(timeout_ms)
         limit = reading.consumer._runtime.config.max_poll_records if max_records is None else max_records
@@ -156,8 +156,8 @@ class Consumer:
     async def poll_batches(
         self, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, pa.RecordBatch]:
-        """The next records as Arrow data: the fast path; see :meth:`sparklog.Consumer.poll_batches`. Beside other
-        tasks that read from this consumer, it takes turns with them."""
+        """The next records as Arrow data: the fast path; see :meth:`sparklog.Consumer.poll_batches`. If other
+        tasks also read from this consumer, they take turns."""
         reading = self._reading()
         check_timeout(timeout_ms)
         if max_records is not None:
@@ -165,7 +165,7 @@ class Consumer:
         return await reading.batches(timeout_ms, max_records)
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord:
-        """The next record, of some partitions only if any are named; waits until there is one."""
+        """The next record, of the named partitions if any are named; waits until there is one."""
         reading, only = self._reading(), self._only(partitions)
         record = reading.next_unclaimed(only)
         while record is None:
@@ -176,7 +176,7 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        """The next record. Iteration ends after ``consumer_timeout_ms`` without one, and once the consumer is
+        """The next record. Iteration ends after ``consumer_timeout_ms`` without a record, and when the consumer is
         closed."""
         if self._thread.is_ended:
             raise StopAsyncIteration
@@ -199,20 +199,20 @@ class Consumer:
         return await self._call(lambda consumer: consumer.position(partition, timeout_ms))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at ``offset``; see :meth:`sparklog.Consumer.seek`."""
+        """Set the position; see :meth:`sparklog.Consumer.seek`."""
         check_offset(offset)
         self._started()._runtime.assigned.seek(check_partition(partition), offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go on at the log start; all assigned partitions by default."""
+        """Set positions to the log start; by default of all assigned partitions."""
         self._started()._runtime.assigned.seek_to(EARLIEST, check_partitions(partitions))
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go on at the log end; all assigned partitions by default."""
+        """Set positions to the log end; by default of all assigned partitions."""
         self._started()._runtime.assigned.seek_to(LATEST, check_partitions(partitions))
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Return nothing of these partitions until :meth:`resume`."""
+        """Return no records of these partitions until :meth:`resume`."""
         self._started()._runtime.assigned.pause([check_partition(partition) for partition in partitions])
 
     def resume(self, *partitions: TopicPartition) -> None:
@@ -222,11 +222,11 @@ class Consumer:
         reading.look_again()
 
     def paused(self) -> set[TopicPartition]:
-        """The partitions that are paused."""
+        """The paused partitions."""
         return self._started().paused()
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The log end offset as it was seen last; None before."""
+        """The log end offset that was read last; None: none yet."""
         return self._started()._runtime.assigned.highwater(check_partition(partition))
 
     # The log.
@@ -246,7 +246,7 @@ class Consumer:
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record of each partition that isn't older than its timestamp (ms)."""
+        """The first record of each partition that isn't older than the given timestamp in ms."""
         return await self._call(lambda consumer: consumer.offsets_for_times(timestamps, timeout_ms))
 
     async def partitions_for_topic(self, topic: str) -> set[int] | None:
@@ -262,8 +262,8 @@ class Consumer:
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, timeout_ms: float | None = None
     ) -> None:
-        """Commit offsets and wait until they are durable; see :meth:`sparklog.Consumer.commit`. Cancelled, it goes on:
-        perhaps committed."""
+        """Commit offsets and wait until they are durable; see :meth:`sparklog.Consumer.commit`. After a
+        cancellation the commit continues, and its outcome is unknown."""
         await self._call(lambda consumer: consumer.commit(offsets, timeout_ms))
 
     async def committed(
@@ -274,11 +274,11 @@ class Consumer:
         return found if metadata or found is None else found.offset
 
     async def group_metadata(self) -> ConsumerGroupMetadata:
-        """This member, as ``Producer.send_offsets_to_transaction`` wants it."""
+        """The argument for ``Producer.send_offsets_to_transaction``."""
         return await self._call(lambda consumer: consumer.group_metadata())
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """Kafka's consumer metrics: group to name to value."""
+        """Kafka's consumer metrics by group and name."""
         return self._started().metrics()
 
     def _client_metrics(self) -> ClientMetrics:
@@ -291,9 +291,9 @@ class Consumer:
     # The end.
 
     async def close(self, timeout_ms: float | None = None) -> None:
-        """End the consumer; again waits for the first call. See :meth:`sparklog.Consumer.close`.
+        """Close the consumer; see :meth:`sparklog.Consumer.close`. A second call waits for the first one.
 
-        Tasks that wait for records get an ``IllegalStateError``, those that iterate come to an end.
+        Tasks that wait for records get an ``IllegalStateError``; iterations end.
         """
         await self._end(timeout_ms, auto_commit=True)
 

@@ -15,24 +15,25 @@ _CALLS = ("on_partitions_revoked", "on_partitions_assigned", "on_partitions_lost
 
 
 class AsyncRebalanceListener:
-    """A listener whose calls may be coroutine functions. It may call the consumer, and await its calls.
+    """A listener whose methods may be coroutine functions. It may call the consumer, and await these calls.
 
-    What it raises, the consumer's call that waits raises; the change is made all the same.
+    If it raises an error, the waiting call of the consumer raises it, and the change is made nevertheless.
     """
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> Any:
-        """These partitions, never none, are about to be taken away."""
+        """Called with the partitions, at least one, that are about to be revoked."""
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> Any:
-        """These partitions, never none, were added to those that the consumer had."""
+        """Called with the partitions, at least one, that were added to the consumer's assignment."""
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> Any:
-        """These partitions belong to somebody else already."""
+        """Called with partitions that another member already owns."""
         return self.on_partitions_revoked(lost)
 
 
 class OnLoop(ConsumerRebalanceListener):
-    """Calls a user's listener, whose calls are plain or coroutine functions, on the loop. In the consumer's thread."""
+    """Calls a user's listener, whose methods are plain or coroutine functions, on the event loop, from the consumer's
+    thread."""
 
     def __init__(self, listener: Any, thread: LoopThread) -> None:
         missing = [name for name in _CALLS[:2] if not callable(getattr(listener, name, None))]

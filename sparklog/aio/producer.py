@@ -32,17 +32,17 @@ T = TypeVar("T")
 
 
 class Producer:
-    """Sends records to topics of a cluster, from one event loop. ``async with``, or :meth:`start` and :meth:`close`.
+    """Sends records to topics, from one event loop. Use it by ``async with``, or by :meth:`start` and :meth:`close`.
 
-    Calls, arguments and errors are those of :class:`sparklog.Producer`; those that wait are awaited. A call that is
-    cancelled goes on: what is being sent is sent.
+    Calls, arguments and errors are those of :class:`sparklog.Producer`; calls that wait are awaited. A call continues
+    after a cancellation: its records are sent.
 
     Args:
-        cluster: its root URI or folder, or an open cluster. :meth:`start` looks for it.
-        storage_options: access to the store, for its URI.
-        settings: as of :class:`sparklog.Producer`.
+        cluster: the cluster's root URI or folder, or an open cluster. :meth:`start` opens it.
+        storage_options: credentials and endpoint of the store, if ``cluster`` is a URI.
+        settings: those of :class:`sparklog.Producer`.
     Raises:
-        InvalidConfigurationError: a setting is unknown or not allowed; names it.
+        InvalidConfigurationError: a setting is unknown or not allowed; the message names it.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class Producer:
         self._starting: asyncio.Future[sync.Producer] | None = None
         self._closing: asyncio.Future[None] | None = None
         self._opened: sync.Producer | None = None
-        """The producer; set in the thread, before the loop has it."""
+        """The producer; set by the thread, before the event loop gets it."""
         self._unseen: _TransactionCall | None = None
         """A call whose caller was cancelled."""
         weakref.finalize(self, self._thread.end).atexit = False
 
     async def start(self) -> None:
-        """Open the cluster; again does nothing. With a ``transactional_id`` it also takes hold of that, as
-        ``init_transactions`` does.
+        """Open the cluster. A second call does nothing. With a ``transactional_id`` it does what ``init_transactions``
+        does, too.
 
         Raises:
             InvalidArgumentError: there is no cluster.
@@ -103,8 +103,9 @@ class Producer:
         *,
         deliver_at: datetime | int | None = None,
     ) -> SendFuture[RecordMetadata]:
-        """Send a record; returns before it is stored, with a future. Waits only for a topic's first opening, and while
-        the buffer is full; a send that is cancelled meanwhile is sent. Otherwise as :meth:`sparklog.Producer.send`.
+        """Send a record; see :meth:`sparklog.Producer.send`. Returns a future, before the record is stored. Waits only
+        while the topic is opened for the first time and while the buffer is full; if it is cancelled meanwhile, the
+        record is still sent.
         """
         producer, thread = self._producer, self._thread
         if producer is None or thread.is_ended:
@@ -136,27 +137,27 @@ class Producer:
         return await (await self.send(topic, value, key, headers, partition, timestamp_ms, deliver_at=deliver_at))
 
     async def cancel_delayed(self, topic: str, key: Any) -> SendFuture[RecordMetadata]:
-        """Cancel what waits for a key; see :meth:`sparklog.Producer.cancel_delayed`."""
+        """Cancel the delayed records of a key; see :meth:`sparklog.Producer.cancel_delayed`."""
         producer = self._started()
         return send_future(await self._thread.call(lambda: producer.cancel_delayed(topic, key)))
 
     async def send_batch(self, topic: str, table: pa.Table | pa.RecordBatch) -> SendFuture[BatchMetadata]:
-        """Send the rows of an Arrow table, as :meth:`sparklog.Producer.send_batch`; returns before they are stored."""
+        """Send the rows of an Arrow table; see :meth:`sparklog.Producer.send_batch`. Returns before they are stored."""
         producer = self._started()
         return send_future(await self._thread.call(lambda: producer.send_batch(topic, table)))
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until all that was sent before is stored or has failed; see :meth:`sparklog.Producer.flush`."""
+        """Wait until all records sent before are stored or have failed; see :meth:`sparklog.Producer.flush`."""
         producer = self._started()
         await self._thread.call(lambda: producer.flush(timeout))
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic, as of now; see :meth:`sparklog.Producer.partitions_for`."""
+        """The numbers of a topic's partitions; see :meth:`sparklog.Producer.partitions_for`."""
         producer = self._started()
         return await self._thread.call(lambda: producer.partitions_for(topic))
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """Kafka's metrics: group to name to value."""
+        """Kafka's metrics by group and name."""
         return self._started().metrics()
 
     def _client_metrics(self) -> ClientMetrics:
@@ -167,8 +168,8 @@ class Producer:
         return client._client_metrics()
 
     async def begin_transaction(self) -> None:
-        """Begin a transaction; see :meth:`sparklog.Producer.begin_transaction`. Goes on if it is cancelled, and the
-        next call of this waits for it."""
+        """Begin a transaction; see :meth:`sparklog.Producer.begin_transaction`. After a cancellation it
+        continues, and the next call of this method waits for it."""
         await self._resumable("begin_transaction", self._started().begin_transaction)
 
     async def send_offsets_to_transaction(
@@ -179,18 +180,18 @@ class Producer:
         await self._thread.call(lambda: producer.send_offsets_to_transaction(offsets, group_metadata))
 
     async def commit_transaction(self) -> None:
-        """Commit; see :meth:`sparklog.Producer.commit_transaction`. Who is cancelled doesn't know the outcome: the
-        commit goes on, and the next call of this waits for it and returns its outcome."""
+        """Commit; see :meth:`sparklog.Producer.commit_transaction`. After a cancellation the outcome is unknown: the
+        commit continues, and the next call of this method waits for it and returns its outcome."""
         await self._resumable("commit_transaction", self._started().commit_transaction)
 
     async def abort_transaction(self) -> None:
-        """Abort; see :meth:`sparklog.Producer.abort_transaction`. Goes on if it is cancelled, as a commit does."""
+        """Abort; see :meth:`sparklog.Producer.abort_transaction`. After a cancellation it continues like a commit."""
         await self._resumable("abort_transaction", self._started().abort_transaction)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Producer]:
-        """A transaction around a block: committed at its end, aborted if it raises or is cancelled, before it is
-        entered, too.
+        """A context manager for a transaction: committed at the end of the block, aborted if the block raises or is
+        cancelled, also before it is entered.
 
         A commit that raises leaves the transaction as it is, since its outcome may be unknown: call
         :meth:`commit_transaction` again, or :meth:`abort_transaction`, as the error says.
@@ -212,11 +213,12 @@ class Producer:
         await self.commit_transaction()
 
     async def close(self, timeout: float | None = None) -> None:
-        """Deliver what was sent, then end; an open transaction is aborted. Again waits for the first call.
+        """Deliver all records that were sent, then end; an open transaction is aborted. A second call waits for the
+        first one.
 
         Args:
-            timeout: seconds, for what is under way, too; what isn't delivered by then fails, as in
-                :meth:`sparklog.Producer.close`. None: as long as it takes.
+            timeout: seconds, also for calls that are running; records that aren't delivered by then fail, as in
+                :meth:`sparklog.Producer.close`. None: no bound.
         """
         if timeout is not None and timeout < 0:
             raise InvalidArgumentError(f"close: timeout={timeout}, expected 0 or more seconds")

@@ -1,4 +1,4 @@
-"""Records that were polled for asyncio and that no caller has yet, by partition. In memory alone."""
+"""Records that were polled for asyncio and that no caller has received yet, by partition. In memory only."""
 
 from __future__ import annotations
 

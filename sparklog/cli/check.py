@@ -23,12 +23,12 @@ FAILED = 1
     multiple=True,
     metavar="NAME[,NAME]…",
     shell_complete=complete_topics,
-    help="Only these topics, without transactions and groups. By default all of the cluster.",
+    help="Check only these topics, without transactions and groups. By default the whole cluster is checked.",
 )
 @click.option(
-    "--deep/--fast", default=False, help="Read all live data files, too. By default only what describes them."
+    "--deep/--fast", default=False, help="Also read all live data files. By default only their metadata is checked."
 )
-@click.option("--repair", is_flag=True, help="Mend what is safe to mend, then check again.")
+@click.option("--repair", is_flag=True, help="Repair what can be repaired safely, then check again.")
 @click.option("--json", "json_", is_flag=True, help="Print a JSON object.")
 @connection_options()
 @click.pass_context
@@ -36,10 +36,10 @@ def check(ctx: click.Context, topics: tuple[str, ...], deep: bool, repair: bool,
     """Check that logs, files, offsets, groups and transactions fit together.
 
     Changes nothing without --repair, and runs beside producers, consumers and jobs. --repair finishes or aborts
-    transactions that were left, gives offsets to files that have none, writes checkpoints that are missing or damaged,
-    settles offsets that wait for a finished transaction. It never deletes data.
+    transactions that were left open, gives offsets to files that have none, writes checkpoints that are missing or
+    damaged, and settles offsets that are pending although their transaction has ended. It never deletes data.
 
-    Exit code 1: errors were found, or something couldn't be mended. Warnings leave it at 0.
+    Exit code 1: errors were found, or something couldn't be repaired. Warnings leave it at 0.
     """
     from sparklog.integrity import check_cluster, repair_cluster
 

@@ -27,25 +27,27 @@ __all__ = ["consume"]
     "-g",
     shell_complete=complete_groups,
     metavar="NAME",
-    help="Read as a member of a group: begin where it stopped, share the partitions, commit what was printed.",
+    help="Read as a member of a group: begin at its committed offsets, share the partitions, commit what was printed.",
 )
 @click.option(
     "--from-beginning",
     is_flag=True,
-    help="The same as --offset beginning; with --group only where nothing is committed.",
+    help="The same as --offset beginning; with --group only for partitions without a committed offset.",
 )
 @click.option(
     "--offset",
     "-o",
     metavar="WHERE",
-    help="beginning, end, N, -N (that many before the end), @TIME (ISO 8601, or ms since 1970).",
+    help="beginning, end, N, -N (N records before the end), @TIME (ISO 8601, or ms since 1970).",
 )
 @click.option(
     "--partition", "-p", "partitions", type=click.IntRange(min=0), multiple=True, help="Repeatable. [default: all]"
 )
 @click.option("--follow", "-f", is_flag=True, help="Wait for new records, also with --from-beginning or --offset.")
-@click.option("--max-messages", "-n", type=click.IntRange(min=1), metavar="N", help="Stop after so many.")
-@click.option("--timeout-ms", type=click.IntRange(min=0), metavar="MS", help="Stop when none came for so long.")
+@click.option("--max-messages", "-n", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
+@click.option(
+    "--timeout-ms", type=click.IntRange(min=0), metavar="MS", help="Stop after MS milliseconds without a record."
+)
 @click.option("--json", "json_", is_flag=True, help="Print a JSON object per line.")
 @click.option(
     "--format",
@@ -60,9 +62,11 @@ __all__ = ["consume"]
 @click.option("--print-offset", is_flag=True)
 @click.option("--print-headers", is_flag=True)
 @click.option("--print-key", is_flag=True)
-@click.option("--separator", default="\t", metavar="TEXT", help="Between what is printed. [default: a tab]")
-@click.option("--key-separator", "-K", metavar="TEXT", help="Print the key too, and this behind it.")
-@click.option("--null-marker", "-Z", metavar="TEXT", default="null", show_default=True, help="What a null is shown as.")
+@click.option("--separator", default="\t", metavar="TEXT", help="The text between fields. [default: a tab]")
+@click.option("--key-separator", "-K", metavar="TEXT", help="Also print the key, followed by TEXT.")
+@click.option(
+    "--null-marker", "-Z", metavar="TEXT", default="null", show_default=True, help="The text that is printed for null."
+)
 @click.option("--config", "-X", multiple=True, metavar="KEY=VALUE", help="A setting of a consumer. Repeatable.")
 @connection_options()
 @click.pass_context
@@ -88,17 +92,17 @@ def consume(
     null_marker: str,
     config: tuple[str, ...],
 ) -> None:
-    r"""Print the records of TOPICs.
+    """Print the records of TOPICs.
 
-    With --from-beginning or --offset it prints what is there and stops; with --follow it waits for more. Without any
-    of them, and always with --group, it waits for new records, as kafka-console-consumer does.
+    With --from-beginning or --offset it prints the present records and stops; with --follow it waits for more. Without
+    any of them, and always with --group, it waits for new records, as kafka-console-consumer does.
 
     \b
       sparklog consume orders --from-beginning
       sparklog consume orders -o -10 -f
       sparklog consume orders --group billing --from-beginning
       sparklog consume orders -o @2026-01-31T12:00:00Z --json
-      sparklog consume orders -o beginning -F '%p %o %k=%s\n'
+      sparklog consume orders -o beginning -F '%p %o %k=%s\\n'
     """
     _check_usage(ctx)
     position = _position(offset, from_beginning=from_beginning)

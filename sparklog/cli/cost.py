@@ -22,18 +22,23 @@ _LOOK_FOR_TRANSACTIONS_S = 30.0
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--rate", type=click.FloatRange(0, min_open=True), default=1000.0, help="Records a second in all.")
-@click.option("--record-bytes", type=click.IntRange(1), default=100, help="Key and value of a record.")
-@click.option("--partitions", type=click.IntRange(1), default=1, help="Of the topic.")
-@click.option("--keys/--no-keys", default=True, help="Are records spread by their keys?")
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    default=1000.0,
+    help="Records per second, of all producers together.",
+)
+@click.option("--record-bytes", type=click.IntRange(1), default=100, help="Bytes of a record's key and value.")
+@click.option("--partitions", type=click.IntRange(1), default=1, help="Partitions of the topic.")
+@click.option("--keys/--no-keys", default=True, help="Whether records have keys, which choose the partition.")
 @click.option("--producers", type=click.IntRange(1), default=1, help="Producers that write to the topic.")
-@click.option("--linger-ms", type=click.FloatRange(0), default=100.0, help="As the producers have it.")
-@click.option("--consumers", type=click.IntRange(0), default=0, help="Processes that read it without a group.")
+@click.option("--linger-ms", type=click.FloatRange(0), default=100.0, help="The producers' setting.")
+@click.option("--consumers", type=click.IntRange(0), default=0, help="Processes that read the topic without a group.")
 @click.option("--groups", type=click.IntRange(0), default=1, help="Consumer groups.")
 @click.option("--members", type=click.IntRange(1), default=1, help="Members of each group, each a process.")
-@click.option("--fetch-max-wait-ms", type=click.IntRange(0), default=500, help="As the consumers have it.")
-@click.option("--heartbeat-interval-ms", type=click.IntRange(1), default=3000, help="As the members have it.")
-@click.option("--auto-commit-interval-ms", type=click.IntRange(1), default=5000, help="As the members have it.")
+@click.option("--fetch-max-wait-ms", type=click.IntRange(0), default=500, help="The consumers' setting.")
+@click.option("--heartbeat-interval-ms", type=click.IntRange(1), default=3000, help="The members' setting.")
+@click.option("--auto-commit-interval-ms", type=click.IntRange(1), default=5000, help="The members' setting.")
 @click.option("--put-ms", type=click.FloatRange(0, min_open=True), default=50.0, help="How long a PUT takes.")
 @click.option("--get-ms", type=click.FloatRange(0, min_open=True), default=20.0, help="How long a GET takes.")
 @click.option("--put-price", type=click.FloatRange(0), default=DEFAULT_PRICES.put, help="Dollars for 1,000 PUTs.")
@@ -55,9 +60,9 @@ def cost(
 ) -> None:
     """Count the requests of a topic's clients, and estimate what they cost on an object store.
 
-    No cluster is asked: a producer and a consumer are rehearsed in memory, on simulated time, and their requests
-    counted. The default prices are those of S3 Standard in us-east-1. What is stored, what leaves the region,
-    maintenance and races between producers are not in it.
+    No cluster is used: a producer and a consumer are simulated in memory, and their requests
+    are counted. The default prices are those of S3 Standard in us-east-1. Storage, traffic out of the region,
+    maintenance and races between producers are not included.
     """
     from sparklog.cli.cost_rehearsal import Workload
 

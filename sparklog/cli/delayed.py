@@ -26,21 +26,26 @@ def delayed() -> None:
 
 @delayed.command()
 @click.argument("topics", nargs=-1, shell_complete=complete_topics)
-@click.option("--once", is_flag=True, help="Deliver what is due, and end.")
+@click.option("--once", is_flag=True, help="Deliver the records that are due, and end.")
 @click.option(
     "--poll-interval-ms",
     type=click.IntRange(1),
     default=1_000,
     show_default=True,
-    help="How often to look at what is due.",
+    help="Time between two checks for records that are due.",
 )
 @click.option(
-    "--batch-size", type=click.IntRange(1), default=1_000, show_default=True, help="Records of a transaction."
+    "--batch-size",
+    type=click.IntRange(1),
+    default=1_000,
+    show_default=True,
+    help="The most records of one transaction.",
 )
 @connection_options()
 @click.pass_context
 def run(ctx: click.Context, topics: tuple[str, ...], once: bool, poll_interval_ms: int, batch_size: int) -> None:
-    """Deliver what is due, each record exactly once, until SIGTERM or Ctrl-C. Without TOPICS: of all topics.
+    """Deliver delayed records when they are due, each exactly once, until SIGTERM or Ctrl-C. Without TOPICS: of all
+    topics.
 
     It may be killed at any moment. A second one for the same topic takes over from the first, which ends with an error.
     """
@@ -73,7 +78,7 @@ def run(ctx: click.Context, topics: tuple[str, ...], once: bool, poll_interval_m
 @connection_options()
 @click.pass_context
 def list_(ctx: click.Context, topics: tuple[str, ...], json_: bool) -> None:
-    """List what waits, the earliest first. Without TOPICS: for all topics."""
+    """List the delayed records that wait, the earliest first. Without TOPICS: for all topics."""
     from sparklog.processing.delayed import delayed_topics, read_schedule
 
     cluster = cluster_of(ctx)
@@ -99,7 +104,7 @@ def list_(ctx: click.Context, topics: tuple[str, ...], json_: bool) -> None:
 @connection_options()
 @click.pass_context
 def cancel(ctx: click.Context, topic: str, key: str | None, name: str | None) -> None:
-    """Cancel records that wait for TOPIC. What is acknowledged before a record's time holds."""
+    """Cancel delayed records of TOPIC. A cancellation takes effect if it is acknowledged before the record is due."""
     from sparklog.errors import InvalidArgumentError
     from sparklog.processing.delayed import read_schedule
     from sparklog.producer import Producer

@@ -32,7 +32,7 @@ _group_option = click.option(
     show_default=True,
     shell_complete=complete_groups,
     metavar="GROUP",
-    help="The group whose offsets say which letters were replayed.",
+    help="The group whose committed offsets record which letters were replayed.",
 )
 _where_option = click.option(
     "--where",
@@ -44,17 +44,17 @@ _where_option = click.option(
 @click.group()
 @connection_options()
 def dlq() -> None:
-    """List, show, replay and purge dead letters: records that handlers failed at."""
+    """List, show, replay and purge dead letters: records whose handlers failed."""
 
 
 @dlq.command("list")
-@click.option("--prefix", default="dlq.", show_default=True, help="How the names of dead-letter topics begin.")
+@click.option("--prefix", default="dlq.", show_default=True, help="The prefix of the names of dead-letter topics.")
 @_group_option
 @click.option("--json", "json_", is_flag=True, help="Print a JSON array of objects.")
 @connection_options()
 @click.pass_context
 def list_(ctx: click.Context, prefix: str, group: str, json_: bool) -> None:
-    """List the dead-letter topics, with how many letters they hold and how many of them weren't replayed."""
+    """List the dead-letter topics, with their numbers of letters and of letters that weren't replayed."""
     from sparklog.processing.dead_letters import dead_letter_topics
 
     found = dead_letter_topics(admin_of(ctx), prefix=prefix, group=group)
@@ -72,11 +72,18 @@ def list_(ctx: click.Context, prefix: str, group: str, json_: bool) -> None:
 @dlq.command()
 @click.argument("topic", shell_complete=complete_topics)
 @_where_option
-@click.option("--max", "most", type=click.IntRange(min=1), default=_SHOWN, show_default=True, help="So many at most.")
-@click.option("--replayed", is_flag=True, help="Those that were replayed, too.")
-@click.option("--stacktrace", is_flag=True, help="Print the stack of each below it.")
+@click.option(
+    "--max",
+    "most",
+    type=click.IntRange(min=1),
+    default=_SHOWN,
+    show_default=True,
+    help="The greatest number of letters.",
+)
+@click.option("--replayed", is_flag=True, help="Also show letters that were replayed.")
+@click.option("--stacktrace", is_flag=True, help="Print the stack trace of each letter below it.")
 @_group_option
-@click.option("--json", "json_", is_flag=True, help="Print a JSON object per letter, with all that is known of it.")
+@click.option("--json", "json_", is_flag=True, help="Print a JSON object per letter, with all its fields.")
 @connection_options()
 @click.pass_context
 def show(
@@ -89,7 +96,7 @@ def show(
     group: str,
     json_: bool,
 ) -> None:
-    """Show the letters of a topic: where each came from, and why.
+    """Show the letters of a topic: the origin of each, and the error.
 
     \b
       sparklog dlq show dlq.orders
@@ -113,14 +120,19 @@ def show(
 @dlq.command()
 @click.argument("topic", shell_complete=complete_topics)
 @click.option(
-    "--to", shell_complete=complete_topics, metavar="TOPIC", help="Send them there, not where each came from."
+    "--to",
+    shell_complete=complete_topics,
+    metavar="TOPIC",
+    help="Send them to TOPIC, not to the topics from which they came.",
 )
 @_where_option
-@click.option("--max", "most", type=click.IntRange(min=1), metavar="N", help="So many at most.")
+@click.option("--max", "most", type=click.IntRange(min=1), metavar="N", help="The greatest number of letters.")
 @_group_option
-@click.option("--execute", is_flag=True, help="Do it. Without this it is only shown.")
-@click.option("--dry-run", is_flag=True, help="Only show it; the default.")
-@click.option("--json", "json_", is_flag=True, help="Print a JSON object: records by topic, and whether it was done.")
+@click.option("--execute", is_flag=True, help="Carry it out. Without this it is only shown.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done; this is the default.")
+@click.option(
+    "--json", "json_", is_flag=True, help="Print a JSON object: records by topic, and whether they were sent."
+)
 @connection_options()
 @click.pass_context
 def replay(
@@ -134,7 +146,7 @@ def replay(
     dry_run: bool,
     json_: bool,
 ) -> None:
-    """Send dead letters again, each once however often this is run. Shows what would be sent; --execute does it.
+    """Send dead letters again, each only once, however often this is run. Shows what would be sent; --execute sends it.
 
     Which letters were replayed is committed in the transaction that sends them. A letter that fails again comes back as
     a new one.
@@ -159,15 +171,15 @@ def replay(
 
 @dlq.command()
 @click.argument("topic", shell_complete=complete_topics)
-@click.option("--replayed", is_flag=True, help="Only those up to which all were replayed.")
+@click.option("--replayed", is_flag=True, help="Only letters below the offset up to which all were replayed.")
 @_group_option
-@click.option("--execute", is_flag=True, help="Do it. Without this it is only shown.")
-@click.option("--dry-run", is_flag=True, help="Only show it; the default.")
-@click.option("--yes", "-y", is_flag=True, help="Don't ask.")
+@click.option("--execute", is_flag=True, help="Carry it out. Without this it is only shown.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done; this is the default.")
+@click.option("--yes", "-y", is_flag=True, help="Don't ask for confirmation.")
 @connection_options()
 @click.pass_context
 def purge(ctx: click.Context, topic: str, replayed: bool, group: str, execute: bool, dry_run: bool, yes: bool) -> None:
-    """Delete dead letters for good. Shows how many; --execute does it."""
+    """Delete dead letters permanently. Shows how many; --execute deletes them."""
     if execute and dry_run:
         raise click.UsageError("Give --execute or --dry-run, not both.", ctx)
     from sparklog.processing.dead_letters import purge as run

@@ -29,7 +29,7 @@ _SHARD = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
     default="127.0.0.1:9308",
     show_default=True,
     metavar="HOST:PORT",
-    help="Where to answer; :9308 for every address of the machine, port 0 for any that is free.",
+    help="The address to listen on; :9308 means every address of the machine, port 0 a free port.",
 )
 @click.option(
     "--interval",
@@ -37,32 +37,32 @@ _SHARD = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
     default=15.0,
     show_default=True,
     metavar="SECONDS",
-    help="How often to look at the cluster, whoever scrapes how often.",
+    help="Time between two reads of the cluster, independent of scrapes.",
 )
 @click.option(
     "--shard",
     default="1/1",
     show_default=True,
     metavar="I/N",
-    help="Look at one of N parts of the topics, by their names: 2/3 is the second of three exporters.",
+    help="Read only one of N parts of the topics, by their names: 2/3 is for the second of three exporters.",
 )
 @click.option(
     "--orphans-every",
     type=click.FloatRange(0.1),
     metavar="HOURS",
-    help="How often to list each topic's folder and count the files that nobody needs; never by default.",
+    help="Time between two listings of each topic's folder, which count orphaned files; never by default.",
 )
-@click.option("--once", is_flag=True, help="Look once, print the metrics, and end.")
+@click.option("--once", is_flag=True, help="Read the cluster once, print the metrics, and end.")
 @connection_options()
 @logged
 @click.pass_context
 def exporter(
     ctx: click.Context, listen: str, interval: float, shard: str, orphans_every: float | None, once: bool
 ) -> None:
-    """Serve figures of topics, groups, transactions and maintenance to Prometheus.
+    """Serve metrics of topics, groups, transactions and maintenance to Prometheus.
 
     Answers /metrics, under the names of kafka_exporter and names of its own that begin with sparklog_; and /healthz and
-    /readyz. It looks at the cluster by itself, and answers from what it saw last: a scrape never waits for the store.
+    /readyz. It reads the cluster periodically, and answers from the last read: a scrape never waits for the store.
     It only reads. Ends by SIGTERM or Ctrl-C.
     """
     os.environ.setdefault(_ARROW_POOL, "system")  # before Arrow is loaded

@@ -41,22 +41,34 @@ def _file_or_store(ctx: click.Context, parameter: click.Parameter, value: str | 
 
 
 @click.command()
-@click.option("--listen", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT", help="Port 0: a free one.")
+@click.option(
+    "--listen",
+    default="127.0.0.1:9092",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="The address to listen on; port 0: a free port.",
+)
 @click.option(
     "--advertise",
     metavar="HOST:PORT",
-    help="The address that clients are given. [default: the address by which they came]",
+    help="The address that clients are told to use. [default: the address to which they connected]",
 )
 @click.option(
     "--zone",
     metavar="NAME",
-    help="Be known to other gateways, and lead clients to those of their zone. [default: to itself alone]",
+    help="Join a zone: gateways with zones name each other, and lead clients to those of their zone. [default: none]",
 )
-@click.option("--auto-create-topics", is_flag=True, help="Create topics that clients ask for.")
-@click.option("--partitions", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Of such topics.")
-@click.option("--tls-cert", type=_FILE, help="Certificate chain in PEM: connections are encrypted.")
-@click.option("--tls-key", type=_FILE, help="Its key. [default: in --tls-cert]")
-@click.option("--tls-client-ca", type=_FILE, help="Clients must have a certificate that one of these has signed.")
+@click.option("--auto-create-topics", is_flag=True, help="Create topics that clients request.")
+@click.option(
+    "--partitions", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Partitions of such topics."
+)
+@click.option("--tls-cert", type=_FILE, help="Certificate chain in PEM; connections are encrypted with TLS.")
+@click.option("--tls-key", type=_FILE, help="The certificate's private key. [default: in --tls-cert]")
+@click.option(
+    "--tls-client-ca",
+    type=_FILE,
+    help="CA certificates in PEM; clients need a certificate that one of them has signed.",
+)
 @click.option(
     "--users",
     callback=_file_or_store,
@@ -64,16 +76,20 @@ def _file_or_store(ctx: click.Context, parameter: click.Parameter, value: str | 
     help="Clients must be one of these users, by SASL: of a file, see `sparklog gateway-user`; or of the cluster's "
     "store, see `sparklog gateway-users`.",
 )
-@click.option("--allow-plain-without-tls", is_flag=True, help="Let clients send passwords that aren't encrypted.")
+@click.option(
+    "--allow-plain-without-tls",
+    is_flag=True,
+    help="Allow SASL PLAIN, which sends the password, over connections without encryption.",
+)
 @click.option(
     "--allow-unauthenticated",
     is_flag=True,
-    help="Listen beyond localhost: whoever reaches the port may read and write every topic.",
+    help="Listen on other addresses than localhost: every client that reaches the port may do everything.",
 )
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65_535),
-    help="Serve /metrics, /healthz and /readyz by HTTP on the host of --listen. [default: don't]",
+    help="Serve /metrics, /healthz and /readyz by HTTP on the host of --listen. [default: off]",
 )
 @click.option(
     "--max-connections",
@@ -89,7 +105,7 @@ def _file_or_store(ctx: click.Context, parameter: click.Parameter, value: str | 
     default=104_857_600,
     show_default=True,
     metavar="N",
-    help="Clients that announce a larger request are disconnected.",
+    help="Clients that send a larger request are disconnected.",
 )
 @click.option(
     "--max-decompressed-bytes",
@@ -97,7 +113,7 @@ def _file_or_store(ctx: click.Context, parameter: click.Parameter, value: str | 
     default=6_291_456,
     show_default=True,
     metavar="N",
-    help="Of a partition's records in one request: more is MESSAGE_TOO_LARGE.",
+    help="The most bytes of a partition's records in one request; more is MESSAGE_TOO_LARGE.",
 )
 @connection_options()
 @logged
@@ -120,9 +136,7 @@ def gateway(
     max_request_bytes: int,
     max_decompressed_bytes: int,
 ) -> None:
-    """Serve the cluster to Kafka's clients, until it is stopped by SIGINT or SIGTERM. The cluster is made if it isn't
-    there.
-    """
+    """Serve the cluster to Kafka's clients until SIGINT or SIGTERM. The cluster is created if it doesn't exist."""
     import asyncio
 
     from sparklog.gateway.opening import Opening
@@ -141,8 +155,8 @@ def gateway(
         raise click.UsageError(str(error), ctx) from error
     if host not in _LOCAL and users is None and tls_client_ca is None and not allow_unauthenticated:
         raise click.UsageError(
-            f"--listen {listen} can be reached from other machines, and nobody is asked who they are: give --users or "
-            "--tls-client-ca, or --allow-unauthenticated if the network sees to that.",
+            f"--listen {listen} can be reached from other machines, and there is no authentication: give --users or "
+            "--tls-client-ca, or --allow-unauthenticated if the network restricts access.",
             ctx,
         )
     uri, options = root_of(ctx)
@@ -182,7 +196,7 @@ def _security(
 @click.command("gateway-user")
 @click.argument("name")
 @rules_options
-@click.password_option(help="Asked for where it isn't given.")
+@click.password_option(help="The password; prompted for if it isn't given.")
 def gateway_user(
     name: str,
     read: tuple[str, ...],
@@ -273,7 +287,7 @@ async def _run(
                 served.opened(opened.result())
                 _LOGGER.info("the cluster is open")
         await stopping
-        _LOGGER.info("draining: no more connections, and %d s for what was asked", _DRAIN_S)
+        _LOGGER.info("draining: no new connections, %d s at most for pending requests", _DRAIN_S)
     finally:
         for waiting in either:
             waiting.cancel()

@@ -22,11 +22,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 def rules_options(command: F) -> F:
     """The options that say what a user may do."""
     for option in (
-        click.option("--admin", is_flag=True, help="Create and delete topics that it may write to, and its groups."),
-        click.option("--transactional-id", "ids", multiple=True, metavar="IDS", help="Transactional ids to take."),
-        click.option("--group", "groups", multiple=True, metavar="GROUPS", help="Groups to be in."),
-        click.option("--write", multiple=True, metavar="TOPICS", help="Topics to write to."),
-        click.option("--read", multiple=True, metavar="TOPICS", help="Topics to read: a name, or a beginning and *."),
+        click.option(
+            "--admin",
+            is_flag=True,
+            help="May create, change and delete topics that it may write to, and delete its groups.",
+        ),
+        click.option(
+            "--transactional-id", "ids", multiple=True, metavar="IDS", help="Transactional ids that the user may use."
+        ),
+        click.option("--group", "groups", multiple=True, metavar="GROUPS", help="Groups that the user may use."),
+        click.option("--write", multiple=True, metavar="TOPICS", help="Topics that the user may write to."),
+        click.option(
+            "--read",
+            multiple=True,
+            metavar="TOPICS",
+            help="Topics that the user may read: a name, or a prefix followed by *.",
+        ),
     ):
         command = option(command)
     return command
@@ -34,9 +45,10 @@ def rules_options(command: F) -> F:
 
 @click.group("gateway-users")
 def gateway_users() -> None:
-    """The users in the cluster's store, whom gateways with `--users store` let in. A change counts after ten seconds.
+    """Manage the users in the cluster's store, for gateways with `--users store`. A change takes effect within ten
+    seconds.
 
-    Passwords are asked for, or read from standard input; the store holds salted keys alone.
+    Passwords are prompted for, or read from standard input; the store contains only salted keys.
     """
 
 
@@ -60,11 +72,11 @@ def _change(ctx: click.Context, change: Change) -> None:
 
 
 @gateway_users.command("list")
-@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each user.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each user.")
 @connection_options()
 @click.pass_context
 def list_users(ctx: click.Context, as_json: bool) -> None:
-    """Print the users, what each may do, and by which hashes it may come in; no keys."""
+    """Print the users, their rules, and the hashes by which they may authenticate; no keys."""
     from sparklog.cli.output import print_table
     from sparklog.gateway.user_log import open_user_log
 
@@ -114,7 +126,7 @@ def _rules(lists: dict[str, tuple[str, ...]], *, admin: bool) -> Any:
 @connection_options()
 @click.pass_context
 def set_rules(ctx: click.Context, /, name: str, admin: bool, **lists: tuple[str, ...]) -> None:
-    """Replace all that a user may do."""
+    """Replace all rules of a user."""
     from sparklog.gateway.user_changes import with_rules
 
     _change(ctx, with_rules(name, _rules(lists, admin=admin)))
@@ -125,7 +137,7 @@ def set_rules(ctx: click.Context, /, name: str, admin: bool, **lists: tuple[str,
 @connection_options()
 @click.pass_context
 def passwd(ctx: click.Context, name: str) -> None:
-    """Give a user another password. Connections that are open stay."""
+    """Change the password of a user. Open connections stay."""
     from sparklog.gateway.user_changes import with_keys
     from sparklog.gateway.users import Rules, new_user
 
@@ -134,7 +146,7 @@ def passwd(ctx: click.Context, name: str) -> None:
 
 @gateway_users.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Don't ask.")
+@click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 @connection_options()
 @click.pass_context
 def remove(ctx: click.Context, name: str, yes: bool) -> None:

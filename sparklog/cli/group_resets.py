@@ -27,14 +27,23 @@ _PLACES = "--to-earliest, --to-latest, --to-current, --to-offset, --shift-by, --
 
 @click.command("reset-offsets")
 @click.argument("name", shell_complete=complete_groups)
-@click.option("--to-earliest", "word", flag_value="earliest", help="To the log starts.")
-@click.option("--to-latest", "word", flag_value="latest", help="To the log ends.")
-@click.option("--to-current", "word", flag_value="current", help="To what is committed; else to the log ends.")
-@click.option("--to-offset", type=click.IntRange(min=0), metavar="N", help="To one offset in every partition.")
-@click.option("--shift-by", type=int, metavar="N", help="By so many records, forward or, negative, back.")
-@click.option("--to-datetime", metavar="TIME", help="To the first records not older: ISO 8601, or ms since 1970.")
+@click.option("--to-earliest", "word", flag_value="earliest", help="Reset to the log start offsets.")
+@click.option("--to-latest", "word", flag_value="latest", help="Reset to the log end offsets.")
 @click.option(
-    "--from-file", type=click.File(encoding="utf-8"), metavar="FILE", help="To those of a CSV: topic,partition,offset."
+    "--to-current", "word", flag_value="current", help="Reset to the committed offsets, or else to the log end offsets."
+)
+@click.option("--to-offset", type=click.IntRange(min=0), metavar="N", help="Reset to offset N in every partition.")
+@click.option("--shift-by", type=int, metavar="N", help="Shift by N offsets; a negative N shifts back.")
+@click.option(
+    "--to-datetime",
+    metavar="TIME",
+    help="Reset to the first records that aren't older than TIME: ISO 8601, or ms since 1970.",
+)
+@click.option(
+    "--from-file",
+    type=click.File(encoding="utf-8"),
+    metavar="FILE",
+    help="Reset to the offsets of a CSV file: topic,partition,offset.",
 )
 @click.option(
     "--topic",
@@ -42,11 +51,11 @@ _PLACES = "--to-earliest, --to-latest, --to-current, --to-offset, --shift-by, --
     multiple=True,
     shell_complete=complete_topics,
     metavar="TOPIC[:0,1,…]",
-    help="Of a topic, or of some of its partitions. Repeatable.",
+    help="Only offsets of a topic, or of some of its partitions. Repeatable.",
 )
-@click.option("--all-topics", is_flag=True, help="Of all partitions for which the group has committed something.")
-@click.option("--execute", is_flag=True, help="Do it. Without this it is only shown.")
-@click.option("--dry-run", is_flag=True, help="Only show it; the default.")
+@click.option("--all-topics", is_flag=True, help="All partitions for which the group has a committed offset.")
+@click.option("--execute", is_flag=True, help="Carry it out. Without this it is only shown.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done; this is the default.")
 @click.option("--export", is_flag=True, help="Print CSV for --from-file instead of a table.")
 @click.option("--json", "json_", is_flag=True, help="Print a JSON array of objects.")
 @connection_options()
@@ -66,9 +75,9 @@ def reset_offsets(
     export: bool,
     json_: bool,
 ) -> None:
-    """Set where a group without members goes on. Shows what would become of it; --execute does it.
+    """Set the offsets at which a group without members continues. Shows the change; --execute makes it.
 
-    What would be outside of a log is moved to its nearer end. A group that isn't there is created.
+    An offset outside of a log is moved to the log's nearer end. A group that doesn't exist is created.
 
     \b
       sparklog groups reset-offsets billing --all-topics --to-earliest

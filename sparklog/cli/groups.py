@@ -33,7 +33,7 @@ groups.add_command(reset_offsets)
 
 
 @groups.command("list")
-@click.option("--state", is_flag=True, help="Show each group's state, too.")
+@click.option("--state", is_flag=True, help="Also show each group's state.")
 @click.option("--json", "json_", is_flag=True, help="Print a JSON array.")
 @connection_options()
 @click.pass_context
@@ -57,16 +57,18 @@ def list_(ctx: click.Context, state: bool, json_: bool) -> None:
 
 @groups.command()
 @click.argument("names", nargs=-1, shell_complete=complete_groups, metavar="[NAME]…")
-@click.option("--offsets", "view", flag_value="offsets", default=True, help="Partitions and lag; the default.")
-@click.option("--members", "view", flag_value="members", help="Members, and what they own.")
-@click.option("--state", "view", flag_value="state", help="States alone, a line for each group.")
-@click.option("--json", "json_", is_flag=True, help="Print a JSON array of objects that hold all of it.")
+@click.option(
+    "--offsets", "view", flag_value="offsets", default=True, help="Show partitions and lag; this is the default."
+)
+@click.option("--members", "view", flag_value="members", help="Show members and their partitions.")
+@click.option("--state", "view", flag_value="state", help="Show only the states, a line for each group.")
+@click.option("--json", "json_", is_flag=True, help="Print a JSON array of objects with all of this.")
 @connection_options()
 @click.pass_context
 def describe(ctx: click.Context, names: tuple[str, ...], view: str, json_: bool) -> None:
-    """Show groups, all by default: how far they have read, who their members are, where they stand.
+    """Show groups, by default all: committed offsets and lag, members, states.
 
-    Lag is the log's end minus the committed offset. A dash: nothing is committed, or nobody owns the partition.
+    Lag is the log end offset minus the committed offset. A dash: no committed offset, or no owner of the partition.
     """
     described = admin_of(ctx).describe_groups(names or None)
     for group in described:
@@ -88,7 +90,7 @@ def describe(ctx: click.Context, names: tuple[str, ...], view: str, json_: bool)
 
 @groups.command()
 @click.argument("names", nargs=-1, required=True, shell_complete=complete_groups, metavar="NAME…")
-@click.option("--yes", "-y", is_flag=True, help="Don't ask.")
+@click.option("--yes", "-y", is_flag=True, help="Don't ask for confirmation.")
 @connection_options()
 @click.pass_context
 def delete(ctx: click.Context, names: tuple[str, ...], yes: bool) -> None:
@@ -106,13 +108,13 @@ def delete(ctx: click.Context, names: tuple[str, ...], yes: bool) -> None:
     required=True,
     shell_complete=complete_topics,
     metavar="TOPIC[:0,1,…]",
-    help="Of which topic, or which of its partitions. Repeatable.",
+    help="A topic, or some of its partitions. Repeatable.",
 )
-@click.option("--yes", "-y", is_flag=True, help="Don't ask.")
+@click.option("--yes", "-y", is_flag=True, help="Don't ask for confirmation.")
 @connection_options()
 @click.pass_context
 def delete_offsets(ctx: click.Context, name: str, topics: tuple[str, ...], yes: bool) -> None:
-    """Forget what a group has committed for topics that none of its members subscribes to."""
+    """Delete a group's committed offsets of topics to which none of its members subscribes."""
     admin = admin_of(ctx)
     partitions = partitions_of(admin, topics)
     confirm_deletion(ctx, f"the offsets of group {name} for {', '.join(topics)}", yes=yes)

@@ -22,8 +22,8 @@ FAILED, TRY_AGAIN = 1, 75
 
 
 @click.command()
-@click.option("--read-only", is_flag=True, help="Create no object: check neither that nor the clock.")
-@click.option("--strict", is_flag=True, help="Let warnings fail, too.")
+@click.option("--read-only", is_flag=True, help="Create no object; then neither writing nor the clock is checked.")
+@click.option("--strict", is_flag=True, help="Also fail on warnings.")
 @click.option(
     "--timeout",
     "timeout_s",
@@ -31,7 +31,7 @@ FAILED, TRY_AGAIN = 1, 75
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="A store that hasn't answered all by then is away.",
+    help="A store that hasn't answered within this time counts as unavailable.",
 )
 @click.option("--json", "json_", is_flag=True, help="Print a JSON object.")
 @connection_options()
@@ -39,11 +39,11 @@ FAILED, TRY_AGAIN = 1, 75
 def health(ctx: click.Context, read_only: bool, strict: bool, timeout_s: float, json_: bool) -> None:
     """Check that the cluster can be read and written from here.
 
-    Also whether this machine's clock agrees with the store's, and whether maintenance runs. Creates one small object
-    under probes/, and deletes it.
+    Also checks whether this machine's clock agrees with the store's, and whether maintenance runs. Creates one small
+    object under probes/, and deletes it.
 
-    Exit code 0: fit for use, perhaps with warnings. 1: it isn't. 75: it isn't, and may be when it is tried again, as
-    the store is away.
+    Exit code 0: fit for use, perhaps with warnings. 1: not fit for use. 75: not fit for use now, but perhaps later, as
+    the store is unavailable.
     """
     from sparklog.observe.health import Verdict
 

@@ -36,14 +36,14 @@ def logged(command: F) -> F:
         type=click.Choice(LEVELS, case_sensitive=False),
         default="info",
         show_default=True,
-        help="What sparklog logs to standard error; of libraries only warnings are shown.",
+        help="The lowest level of sparklog's log on standard error; libraries log only warnings.",
     )
     @click.option(
         "--log-format",
         type=click.Choice((TEXT, JSON), case_sensitive=False),
         default=TEXT,
         show_default=True,
-        help="A line of text, or an object of JSON, for each entry.",
+        help="Each entry is a line of text, or a JSON object.",
     )
     @functools.wraps(command)
     def run(*args: Any, log_level: str, log_format: str, **given: Any) -> Any:

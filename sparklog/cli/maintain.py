@@ -26,26 +26,26 @@ FAILED, TRY_AGAIN = 1, 75
     multiple=True,
     metavar="NAME[,NAME]…",
     shell_complete=complete_topics,
-    help="Only these topics. By default all, and the cluster's transactions and groups.",
+    help="Maintain only these topics. By default all, and the cluster's transactions and groups.",
 )
 @click.option(
     "--steps",
     multiple=True,
     metavar="STEP[,STEP]…",
-    help="Only these of transactions, sequence, retention, compact, optimize, vacuum, groups; they come in this order.",
+    help="Only these steps of transactions, sequence, retention, compact, optimize, vacuum, groups, in this order.",
 )
 @click.option(
     "--target-bytes",
     type=int,
     metavar="N",
-    help="How large merged files should become; a topic's segment.bytes may say less.",
+    help="Target size of merged files; a smaller segment.bytes of a topic takes precedence.",
 )
 @click.option(
     "--full",
     is_flag=True,
-    help="Look at every topic, also where nothing has happened since the last run, and search its folder.",
+    help="Check every topic, even if nothing has happened since the last run, and search its folder.",
 )
-@click.option("--dry-run", is_flag=True, help="Report what would be done as of now, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Report what would be done now, and change nothing.")
 @click.option("--json", "json_", is_flag=True, help="Print a JSON object.")
 @connection_options()
 @click.pass_context
@@ -58,13 +58,13 @@ def maintain(
     dry_run: bool,
     json_: bool,
 ) -> None:
-    """Keep topics in shape: all that Kafka's brokers do in the background.
+    """Maintain topics: all that Kafka's brokers do in the background.
 
-    Gives offsets to what other engines wrote, removes what a topic's retention doesn't keep, drops records of compacted
-    topics whose keys came again, merges small files, deletes files and log entries that nobody needs, and forgets
-    committed offsets that are past their time. Producers and consumers go on meanwhile. It may run twice at once and be
-    killed at any point. Call it every few minutes or hours, by cron or whatever else you have: topics in which nothing
-    has happened, and nothing has become due, are passed over, and each is looked at once a day.
+    Gives offsets to files of other engines, applies retention, compacts topics by key, merges small files, deletes
+    unneeded files and log entries, and expires committed offsets. Producers and consumers continue meanwhile. It may
+    run twice at the same time, and be killed at any point. Call it every few minutes or hours, by cron or another
+    scheduler: topics in which nothing has happened and nothing is due are skipped, and each topic is checked once a
+    day.
 
     Exit code 1: something failed; the rest was done. 75: the same, and the same call may succeed later.
     """

@@ -21,38 +21,40 @@ _URL = click.option(
     metavar="URL",
     help="The database, as SQLAlchemy names it, such as postgresql+psycopg://user@host/db; or SPARKLOG_OUTBOX_URL.",
 )
-_TABLE = click.option("--table", default="outbox", show_default=True, help="The table, perhaps SCHEMA.TABLE.")
+_TABLE = click.option("--table", default="outbox", show_default=True, help="The table, or SCHEMA.TABLE.")
 
 
 @click.group()
 def outbox() -> None:
-    """Send what applications write to a table of their own database, each row exactly once.
+    """Send the rows that applications write to a table of their own database, each exactly once.
 
     The table's columns are those of Debezium's outbox: id, aggregatetype, aggregateid, type, payload. A row becomes a
-    record of the topic outbox.event.AGGREGATETYPE, which must be there, with the key aggregateid.
+    record of the topic outbox.event.AGGREGATETYPE, which must exist, with the key aggregateid.
     """
 
 
 @outbox.command()
 @_URL
 @_TABLE
-@click.option("--name", help="The relay's name, by default the table's; one relay of a name sends at a time.")
+@click.option("--name", help="The relay's name, by default the table's. Only one relay of a name sends at a time.")
 @click.option(
     "--after",
     type=click.Choice(["delete", "mark"]),
     default="delete",
     show_default=True,
-    help="Delete rows that were sent, or set their column published_at.",
+    help="Delete the rows that were sent, or set their column published_at.",
 )
-@click.option("--batch-size", type=click.IntRange(1), default=1_000, show_default=True, help="Rows of a transaction.")
+@click.option(
+    "--batch-size", type=click.IntRange(1), default=1_000, show_default=True, help="The most rows of one transaction."
+)
 @click.option(
     "--poll-interval-ms",
     type=click.IntRange(1),
     default=500,
     show_default=True,
-    help="How often to look at the table. With PostgreSQL and psycopg 3 news comes at once.",
+    help="Time between two queries for new rows. With PostgreSQL and psycopg 3 they are also notified at once.",
 )
-@click.option("--once", is_flag=True, help="Send what waits, and end.")
+@click.option("--once", is_flag=True, help="Send the rows that wait, and end.")
 @connection_options()
 @click.pass_context
 def relay(
@@ -88,7 +90,7 @@ def relay(
 @connection_options()
 @click.pass_context
 def status(ctx: click.Context, url: str, table: str) -> None:
-    """Say how many rows wait, and for how long the oldest has waited."""
+    """Print the number of rows that wait, and how long the oldest has waited."""
     with _relay(ctx, url, table) as idle:
         metrics = idle.metrics()
     lag_s = metrics["lag-seconds"]
@@ -99,7 +101,7 @@ def status(ctx: click.Context, url: str, table: str) -> None:
 @_URL
 @_TABLE
 def create_table(url: str, table: str) -> None:
-    """Create the table, unless it is there."""
+    """Create the table, unless it exists."""
     _check_installed()
     from sqlalchemy import create_engine
 

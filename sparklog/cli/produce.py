@@ -29,23 +29,30 @@ __all__ = ["produce"]
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="What a line is: a value, or a JSON object as `sparklog consume --json` prints it.",
+    help="The format of a line: a value, or a JSON object as `sparklog consume --json` prints it.",
 )
-@click.option("--key-separator", "-K", metavar="TEXT", help="Text lines are key, separator, value.")
-@click.option("--key", "-k", help="Key of every record that has none of its own.")
-@click.option("--null-marker", "-Z", metavar="TEXT", help="A key or value that is this text is null (a tombstone).")
+@click.option("--key-separator", "-K", metavar="TEXT", help="Each line of text is key, TEXT, value.")
+@click.option("--key", "-k", help="The key of records for which the input has none.")
+@click.option("--null-marker", "-Z", metavar="TEXT", help="The text that means a null key or value (a tombstone).")
 @click.option(
     "--header", "-H", "headers", multiple=True, metavar="KEY=VALUE", help="A header of every record. Repeatable."
 )
-@click.option("--partition", "-p", type=click.IntRange(min=0), help="Instead of the one that the key chooses.")
+@click.option(
+    "--partition", "-p", type=click.IntRange(min=0), help="The partition, instead of the one that the key chooses."
+)
 @click.option("--acks", type=click.Choice(["0", "1", "all"]), help="[default: all]")
 @click.option("--compression", "-z", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]))
 @click.option("--linger-ms", type=click.IntRange(min=0), help="How long records wait for others.")
-@click.option("--batch-size", type=click.IntRange(min=0), metavar="BYTES", help="That much doesn't wait.")
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=0),
+    metavar="BYTES",
+    help="Once this many bytes are gathered, they are sent without waiting.",
+)
 @click.option(
     "--transactional-id",
     metavar="ID",
-    help="All lines in one transaction: all are stored, or none. Another producer with the same ID is fenced off.",
+    help="All lines in one transaction: all are stored, or none. Another producer with the same ID is fenced.",
 )
 @click.option("--config", "-X", multiple=True, metavar="KEY=VALUE", help="Any other setting of a producer. Repeatable.")
 @connection_options()
@@ -69,8 +76,8 @@ def produce(
 ) -> None:
     """Send each line of FILEs, or of standard input, to TOPIC.
 
-    It stops at the first line that can't be sent, says which, and how many records were stored before: none in a
-    transaction.
+    It stops at the first line that can't be sent, and prints its number and how many records were stored before: in a
+    transaction, none.
 
     \b
       sparklog produce orders < values.txt

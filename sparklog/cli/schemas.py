@@ -57,8 +57,8 @@ def list_(ctx: click.Context, json_: bool) -> None:
 
 @schemas.command()
 @click.argument("topic", shell_complete=complete_topics)
-@click.option("--id", "schema_id", type=click.IntRange(1), help="The schema with this id; the newest by default.")
-@click.option("--json", "json_", is_flag=True, help="Print the schema as Spark writes one: a file for `set`.")
+@click.option("--id", "schema_id", type=click.IntRange(1), help="The id of the schema; by default the newest.")
+@click.option("--json", "json_", is_flag=True, help="Print the schema in Spark's JSON format, which `set` reads.")
 @connection_options()
 @click.pass_context
 def show(ctx: click.Context, topic: str, schema_id: int | None, json_: bool) -> None:
@@ -93,7 +93,7 @@ def show(ctx: click.Context, topic: str, schema_id: int | None, json_: bool) -> 
 @connection_options()
 @click.pass_context
 def check(ctx: click.Context, topic: str, schema: str, json_: bool) -> None:
-    """Say whether a topic's values could have a schema from now on, and what it would change. Changes nothing.
+    """Check whether a schema could be set for a topic's values, and what it would change. Changes nothing.
 
     SCHEMA is a file that ends with .avsc, .json, .sql or .ddl, or Protobuf's descriptors (orders.desc#shop.Order, as
     protoc --include_imports --descriptor_set_out writes them), or SQL's DDL itself. The exit code is 1 where the schema
@@ -122,9 +122,9 @@ def check(ctx: click.Context, topic: str, schema: str, json_: bool) -> None:
 @connection_options()
 @click.pass_context
 def set_(ctx: click.Context, topic: str, schema: str, registry_id: int | None) -> None:
-    """Let a topic's values have a schema from now on; an untyped topic becomes typed, for good.
+    """Set the schema of a topic's values; an untyped topic becomes typed, permanently.
 
-    SCHEMA is as for `check`. One that isn't compatible is refused with the reasons; one that equals the newest changes
+    SCHEMA is as for `check`. An incompatible one is refused with the reasons; one that equals the newest changes
     nothing.
     """
     new, admin = schema_argument(schema, registry_id), admin_of(ctx)

@@ -44,14 +44,14 @@ def list_(ctx: click.Context, json_: bool) -> None:
 
 @share_groups.command()
 @click.argument("names", nargs=-1, metavar="[NAME]…")
-@click.option("--members", is_flag=True, help="Show the members, not the partitions.")
-@click.option("--json", "json_", is_flag=True, help="Print a JSON array of objects that hold all of it.")
+@click.option("--members", is_flag=True, help="Show the members instead of the partitions.")
+@click.option("--json", "json_", is_flag=True, help="Print a JSON array of objects with all of this.")
 @connection_options()
 @click.pass_context
 def describe(ctx: click.Context, names: tuple[str, ...], members: bool, json_: bool) -> None:
-    """Show share groups, all by default: how far they are, and who their members are.
+    """Show share groups, by default all: their progress and members.
 
-    Everything below the start is done with; lag is the number of records that aren't.
+    All records below the start offset are done; lag is the number of records that aren't done.
     """
     described = admin_of(ctx).describe_share_groups(names or None)
     for group in described:
@@ -68,23 +68,27 @@ def describe(ctx: click.Context, names: tuple[str, ...], members: bool, json_: b
 
 @share_groups.command("reset-offsets")
 @click.argument("name")
-@click.option("--to-earliest", "word", flag_value="earliest", help="To the log starts.")
-@click.option("--to-latest", "word", flag_value="latest", help="To the log ends.")
-@click.option("--to-datetime", metavar="TIME", help="To the first records not older: ISO 8601, or ms since 1970.")
+@click.option("--to-earliest", "word", flag_value="earliest", help="Reset to the log start offsets.")
+@click.option("--to-latest", "word", flag_value="latest", help="Reset to the log end offsets.")
+@click.option(
+    "--to-datetime",
+    metavar="TIME",
+    help="Reset to the first records that aren't older than TIME: ISO 8601, or ms since 1970.",
+)
 @click.option(
     "--topic",
     "topics",
     multiple=True,
     shell_complete=complete_topics,
-    help="Of a topic; by default of all. Repeatable.",
+    help="Only offsets of a topic; by default of all. Repeatable.",
 )
-@click.option("--execute", is_flag=True, help="Do it. Without this it is only shown.")
+@click.option("--execute", is_flag=True, help="Carry it out. Without this it is only shown.")
 @connection_options()
 @click.pass_context
 def reset_offsets(
     ctx: click.Context, name: str, word: str | None, to_datetime: str | None, topics: tuple[str, ...], execute: bool
 ) -> None:
-    """Set where a share group without members goes on. Records in flight are forgotten."""
+    """Set the offsets at which a share group without members continues. Records in flight are no longer tracked."""
     if (word is None) == (to_datetime is None):
         raise click.UsageError("Where to? Give one of --to-earliest, --to-latest or --to-datetime.", ctx)
     admin = admin_of(ctx)
@@ -103,8 +107,10 @@ def reset_offsets(
 
 @share_groups.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME…")
-@click.option("--topic", "topics", multiple=True, shell_complete=complete_topics, help="Only its offsets in a topic.")
-@click.option("--yes", "-y", is_flag=True, help="Don't ask.")
+@click.option(
+    "--topic", "topics", multiple=True, shell_complete=complete_topics, help="Only the group's offsets of this topic."
+)
+@click.option("--yes", "-y", is_flag=True, help="Don't ask for confirmation.")
 @connection_options()
 @click.pass_context
 def delete(ctx: click.Context, names: tuple[str, ...], topics: tuple[str, ...], yes: bool) -> None:

@@ -47,7 +47,7 @@ def sql(
     consistent: bool,
     versions: tuple[str, ...],
 ) -> None:
-    r"""Ask DuckDB about the topics. QUERY is one statement; - reads it from standard input.
+    """Query topics with DuckDB. QUERY is one statement; - reads it from standard input.
 
     Each topic is a view of its name, with the columns topic, partition, offset, timestamp (UTC), timestamp_type, key,
     value, headers. Key and value are BLOBs: decode(value) is the text. The word offset means something else in SQL:
@@ -55,7 +55,7 @@ def sql(
     transactions are views of all groups and transactional ids.
 
     \b
-      sparklog sql "select partition, count(*), max(\"offset\") from orders group by all"
+      sparklog sql "select partition, count(*), max(\\"offset\\") from orders group by all"
       sparklog sql "select decode(value)::json->>'total' as total from orders where timestamp > '2026-01-31'"
       sparklog sql 'select * from "my-topic" limit 10' --json
     """

@@ -37,17 +37,17 @@ _UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3))
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="Between two looks.",
+    help="Time between two reads of the cluster.",
 )
 @click.option("--once", is_flag=True, help="Show the rates of one interval, and end.")
-@click.option("--json", "json_", is_flag=True, help="Print a JSON object a look.")
+@click.option("--json", "json_", is_flag=True, help="Print a JSON object for each read.")
 @connection_options()
 @click.pass_context
 def top(ctx: click.Context, interval: float, once: bool, json_: bool) -> None:
     """Watch lag, rates and newest commits.
 
-    Groups with most lag and topics with most new records come first. On a terminal the page is drawn anew after each
-    look; elsewhere one follows the other. Ends by Ctrl-C.
+    Groups with the most lag and topics with the most new records come first. On a terminal the page is redrawn after
+    each read of the cluster; otherwise pages are printed one after the other. Ends by Ctrl-C.
     """
     from sparklog.observe.watching import Watching
 

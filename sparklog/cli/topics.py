@@ -29,7 +29,7 @@ def topics() -> None:
 
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME…")
-@click.option("--partitions", type=int, default=1, show_default=True, help="Number of partitions of each.")
+@click.option("--partitions", type=int, default=1, show_default=True, help="Number of partitions of each topic.")
 @click.option("--replication-factor", type=int, default=-1, hidden=True)
 @click.option("--config", multiple=True, metavar="KEY=VALUE", help="A setting, by Kafka's name. Repeatable.")
 @click.option("--schema", metavar="SCHEMA", help=f"Makes them typed: {SCHEMA_HELP}.")
@@ -80,14 +80,14 @@ def list_(ctx: click.Context, json_: bool) -> None:
 
 @topics.command()
 @click.argument("names", nargs=-1, shell_complete=complete_topics, metavar="[NAME]…")
-@click.option("--all", "all_", is_flag=True, help="Show every setting, also those at their defaults.")
+@click.option("--all", "all_", is_flag=True, help="Show every setting, including those at their defaults.")
 @click.option("--json", "json_", is_flag=True, help="Print a JSON array of objects.")
 @connection_options()
 @click.pass_context
 def describe(ctx: click.Context, names: tuple[str, ...], all_: bool, json_: bool) -> None:
     """Show topics, all by default: settings, and where the log of each partition starts and ends.
 
-    Records are the offsets between start and end; of a compacted topic some may be gone.
+    Records are the offsets between start and end; in a compacted topic some of them may be deleted.
     """
     described = admin_of(ctx).describe_topics(names or None)
     if json_:
@@ -101,15 +101,15 @@ def describe(ctx: click.Context, names: tuple[str, ...], all_: bool, json_: bool
 
 @topics.command()
 @click.argument("name", shell_complete=complete_topics)
-@click.option("--partitions", type=int, help="Let it grow to so many partitions.")
+@click.option("--partitions", type=int, help="Increase the number of partitions to this total.")
 @click.option("--config", multiple=True, metavar="KEY=VALUE", help="Set a setting. Repeatable.")
-@click.option("--delete-config", multiple=True, metavar="KEY", help="Take a setting back to its default. Repeatable.")
+@click.option("--delete-config", multiple=True, metavar="KEY", help="Reset a setting to its default. Repeatable.")
 @connection_options()
 @click.pass_context
 def alter(
     ctx: click.Context, name: str, partitions: int | None, config: tuple[str, ...], delete_config: tuple[str, ...]
 ) -> None:
-    """Change a topic's settings, or let it grow."""
+    """Change a topic's settings, or increase its number of partitions."""
     changes: dict[str, str | None] = {**pairs(config, "--config")}
     for key in delete_config:
         if key in changes:
@@ -127,7 +127,7 @@ def alter(
 
 @topics.command()
 @click.argument("names", nargs=-1, required=True, shell_complete=complete_topics, metavar="NAME…")
-@click.option("--yes", "-y", is_flag=True, help="Don't ask.")
+@click.option("--yes", "-y", is_flag=True, help="Don't ask for confirmation.")
 @connection_options()
 @click.pass_context
 def delete(ctx: click.Context, names: tuple[str, ...], yes: bool) -> None:
@@ -138,12 +138,19 @@ def delete(ctx: click.Context, names: tuple[str, ...], yes: bool) -> None:
 
 @topics.command("delete-records")
 @click.argument("name", shell_complete=complete_topics)
-@click.option("--partition", "-p", "partitions", type=int, multiple=True, help="Repeatable. All by default.")
-@click.option("--before-offset", required=True, metavar="N|latest", help="The first offset that stays; latest for all.")
+@click.option(
+    "--partition", "-p", "partitions", type=int, multiple=True, help="A partition. Repeatable. By default all."
+)
+@click.option(
+    "--before-offset",
+    required=True,
+    metavar="N|latest",
+    help="The first offset that is kept; latest deletes all records.",
+)
 @connection_options()
 @click.pass_context
 def delete_records(ctx: click.Context, name: str, partitions: tuple[int, ...], before_offset: str) -> None:
-    """Delete the records below an offset; prints where each log starts afterwards."""
+    """Delete the records below an offset; prints the new log start offsets."""
     from sparklog.admin import HIGH_WATERMARK
     from sparklog.model import TopicPartition
 
@@ -169,10 +176,10 @@ def delete_records(ctx: click.Context, name: str, partitions: tuple[int, ...], b
 @connection_options()
 @click.pass_context
 def sequence(ctx: click.Context, name: str, json_: bool) -> None:
-    """Give offsets to what other Delta writers added without.
+    """Assign offsets to rows that other Delta writers added without them.
 
-    Consumers and producers that meet such files do so by themselves. A file that can't be sequenced stays as it is
-    and is printed with the reason; the exit code is then 1.
+    Consumers and producers that detect such files do the same by themselves. A file that can't be sequenced stays as it
+    is and is printed with the reason; the exit code is then 1.
     """
     result = admin_of(ctx).sequence(name)
     if json_:

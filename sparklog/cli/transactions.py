@@ -27,16 +27,25 @@ def transactions() -> None:
 
 @transactions.command("list")
 @click.option(
-    "--state", "states", multiple=True, help="Only those in this state: Ongoing, PrepareCommit, … Repeatable."
+    "--state",
+    "states",
+    multiple=True,
+    help="Only transactional ids in this state: Ongoing, PrepareCommit, … Repeatable.",
 )
-@click.option("--producer-id", "producer_ids", type=int, multiple=True, help="Only those of this producer. Repeatable.")
+@click.option(
+    "--producer-id",
+    "producer_ids",
+    type=int,
+    multiple=True,
+    help="Only transactional ids of this producer. Repeatable.",
+)
 @click.option("--json", "json_", is_flag=True, help="Print a JSON array of objects.")
 @connection_options()
 @click.pass_context
 def list_(ctx: click.Context, states: tuple[str, ...], producer_ids: tuple[int, ...], json_: bool) -> None:
-    """List the transactional ids, and where the newest transaction of each stands.
+    """List the transactional ids, and the state of the newest transaction of each.
 
-    Ongoing: one may be open. A producer has the id and hasn't closed, or it died.
+    Ongoing: a transaction may be open. A producer has the id and hasn't closed, or it died.
     """
     listings = admin_of(ctx).list_transactions(states or None, producer_ids or None)
     if json_:
@@ -71,9 +80,9 @@ def describe(ctx: click.Context, ids: tuple[str, ...], json_: bool) -> None:
 @connection_options()
 @click.pass_context
 def abort(ctx: click.Context, id_: str) -> None:
-    """Abort the transaction of an id: none that is open now can be committed any more.
+    """Abort the transaction of an id: a transaction that is open now can't be committed any more.
 
-    Its producer gets an error that says so, and stays usable. One that is committed already is refused: `sparklog
+    Its producer gets an error with this reason, and stays usable. A committed transaction isn't aborted: `sparklog
     transactions recover` makes it visible everywhere.
     """
     admin_of(ctx).abort_transaction(id_)
@@ -84,9 +93,9 @@ def abort(ctx: click.Context, id_: str) -> None:
 @connection_options()
 @click.pass_context
 def recover(ctx: click.Context, json_: bool) -> None:
-    """Finish what producers left: make visible what is committed, abort what is past its time-out.
+    """Finish transactions of producers that died: publish committed ones, abort those past their time-out.
 
-    Prints what became of each transactional id. Where one can't be finished the exit code is 1.
+    Prints the outcome for each transactional id. If one can't be finished, the exit code is 1.
     """
     results = admin_of(ctx).recover_transactions()
     if json_:

@@ -23,24 +23,36 @@ _USER = "admin"
 
 
 @click.command()
-@click.option("--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT", help="Port 0: a free one.")
-@click.option("--allow-writes", is_flag=True, help="Let those who log in change settings, produce, reset, abort.")
+@click.option(
+    "--listen",
+    default="127.0.0.1:8080",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="The address to listen on; port 0: a free port.",
+)
+@click.option(
+    "--allow-writes",
+    is_flag=True,
+    help="Allow users who log in to change settings, produce, reset offsets, abort transactions.",
+)
 @click.option(
     "--users",
     type=click.Path(exists=True, dir_okay=False),
     help=f"A file with NAME:HASH in each line; everybody is asked for a password. {_PASSWORD} in the environment is "
     f"that of the user {_USER}.",
 )
-@click.option("--hash-password", is_flag=True, help="Ask for a name and a password, print their line, and end.")
+@click.option(
+    "--hash-password", is_flag=True, help="Prompt for a name and a password, print the line for --users, and end."
+)
 @click.option("--trust-header", metavar="NAME", help="A header in which a reverse proxy names the user.")
 @click.option(
     "--trusted-proxy",
     "trusted_proxies",
     multiple=True,
     metavar="ADDRESS",
-    help="Where such a proxy sends from. Repeatable.  [default: this machine]",
+    help="An address of this proxy. Repeatable.  [default: this machine]",
 )
-@click.option("--mask", "masks", multiple=True, metavar="FIELD", help="Never show this field or header. Repeatable.")
+@click.option("--mask", "masks", multiple=True, metavar="FIELD", help="Mask this field or header. Repeatable.")
 @click.option(
     "--value-schema",
     "value_schemas",
@@ -48,11 +60,13 @@ _USER = "admin"
     metavar="TOPIC=SCHEMA",
     help=f"Show the values of an untyped topic by a schema: {SCHEMA_HELP}. Repeatable.",
 )
-@click.option("--host", "hosts", multiple=True, metavar="NAME", help="A name by which it may be called, too.")
+@click.option(
+    "--host", "hosts", multiple=True, metavar="NAME", help="A further host name by which browsers may open the console."
+)
 @click.option(
     "--allow-unauthenticated",
     is_flag=True,
-    help="Listen beyond localhost and ask nobody who they are: whoever reaches the port may read every topic.",
+    help="Listen on other addresses than localhost: every client that reaches the port may read every topic.",
 )
 @click.option(
     "--interval",
@@ -60,7 +74,7 @@ _USER = "admin"
     default=15.0,
     show_default=True,
     metavar="SECONDS",
-    help="How often to look at the cluster.",
+    help="Time between two reads of the cluster.",
 )
 @connection_options()
 @logged
@@ -74,7 +88,7 @@ def ui(
     allow_unauthenticated: bool,
     **given: Any,
 ) -> None:
-    """Open a console: topics and their records, groups, transactions, SQL, in the browser.
+    """Serve a console in the browser: topics and their records, groups, transactions, SQL.
 
     It only reads, unless --allow-writes is given. It also answers /metrics as `sparklog exporter` does, a JSON API
     (/api/openapi.json describes it), and language models by MCP at /mcp. Ends by SIGTERM or Ctrl-C.
@@ -130,13 +144,13 @@ def _settings(
     asks = bool(known or trust_header)
     if allow_writes and not asks:
         raise click.UsageError(
-            f"--allow-writes asks who is there: give --users FILE, {_PASSWORD} in the environment, or --trust-header.",
+            f"--allow-writes requires authentication: give --users FILE, {_PASSWORD} or --trust-header.",
             ctx,
         )
     if not is_local and not asks and not allow_unauthenticated:
         raise click.UsageError(
-            f"{host or 'every address'} can be reached from other machines, and nobody is asked who they are: give "
-            "--users, or --allow-unauthenticated if the network sees to that.",
+            f"{host or 'every address'} can be reached from other machines, and there is no authentication: give "
+            "--users, or --allow-unauthenticated if the network restricts access.",
             ctx,
         )
     names = {*LOCAL_HOSTS, host.lower(), *(name.lower() for name in hosts)}

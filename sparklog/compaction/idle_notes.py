@@ -82,12 +82,10 @@ def read_notes(cluster: Cluster) -> dict[str, TopicNote]:
     except ObjectNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:  # torn, or not ours
-        _LOGGER.info("%s/%s can't be understood and is written anew: %r", cluster.store.uri, MAINTENANCE_NOTES, error)
+        _LOGGER.info("%s/%s can't be parsed and is written again: %r", cluster.store.uri, MAINTENANCE_NOTES, error)
         return {}
     except SparklogError as error:
-        _LOGGER.warning(
-            "%s/%s can't be read: all topics are looked at: %s", cluster.store.uri, MAINTENANCE_NOTES, error
-        )
+        _LOGGER.warning("%s/%s can't be read, so no topic is skipped: %s", cluster.store.uri, MAINTENANCE_NOTES, error)
         return {}
 
 
@@ -116,7 +114,7 @@ def write_notes(
         cluster.store.put(MAINTENANCE_NOTES, json.dumps(body, separators=(",", ":")).encode())
     except SparklogError as error:
         _LOGGER.warning(
-            "%s/%s can't be written, the next run looks at all topics: %s", cluster.store.uri, MAINTENANCE_NOTES, error
+            "%s/%s can't be written, so the next run skips no topic: %s", cluster.store.uri, MAINTENANCE_NOTES, error
         )
     return True
 

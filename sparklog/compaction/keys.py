@@ -56,12 +56,12 @@ class LatestOffsets:
         """The greatest offset of each key; -1 for one that wasn't added, and for null."""
         self._settle()
         if len(self._tables) == 1:
-            return _found(self._tables[0], keys)
+            return _offsets_in(self._tables[0], keys)
         numbers = _table_numbers(keys)
         offsets = np.full(len(keys), -1, np.int64)
         for number, table in enumerate(self._tables):
             at = np.flatnonzero(numbers == number)
-            offsets[at] = _found(table, keys.take(pa.array(at)))
+            offsets[at] = _offsets_in(table, keys.take(pa.array(at)))
         return offsets
 
     def _row_count(self) -> int:
@@ -88,7 +88,7 @@ def _greatest(table: pa.Table) -> pa.Table:
     return pa.table({"key": grouped["key"], "offset": grouped["offset_max"]}).combine_chunks()
 
 
-def _found(table: pa.Table, keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+def _offsets_in(table: pa.Table, keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     at = pc.index_in(keys, value_set=table["key"], skip_nulls=True)
     offsets: npt.NDArray[np.int64] = pc.fill_null(pc.take(table["offset"], at), -1).to_numpy()
     return offsets

@@ -388,5 +388,5 @@ class _Steps:
                 state, now_ms = self._opened.state(), self._run.now_ms()
                 return note_of(state, self._steps, policy=self._options.policy, now_ms=now_ms, search_ms=search_ms)
             except SparklogError as error:  # it is looked at again
-                _LOGGER.warning("%s: unknown when something becomes due: %s", self._topic, error)
+                _LOGGER.warning("%s: the time of its next maintenance could not be determined: %s", self._topic, error)
         return TopicNote(search_ms=search_ms)

@@ -17,9 +17,9 @@ class AdminConfig:
 
     client_id: str | None = setting(optional(text), None)
     default_api_timeout_ms: int = setting(number(0, INT_MAX), 60_000)
-    """Bound of the commits of one call to one topic, where the call gives none of its own."""
+    """The longest time for the commits of one call to one topic, if the call has no ``timeout_ms``."""
     request_timeout_ms: int = setting(number(0, INT_MAX), 30_000)
-    """Kept, as the next three: a store repeats its requests by rules of its own, within 30 s."""
+    """Has no effect, like the next three: a store repeats its requests by its own rules, within 30 s."""
     retries: int = setting(number(0, INT_MAX, infinity=INT_MAX), INT_MAX)
     retry_backoff_max_ms: int = setting(number(0, LONG_MAX), 1_000)
     retry_backoff_ms: int = setting(number(0, LONG_MAX), 100)

@@ -1,4 +1,4 @@
-"""Reading a client's settings: known ones are parsed, those of sockets have no effect, the rest is refused by name."""
+"""Reading a client's settings: known ones are parsed, those of connections have no effect, all others are refused."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class ClientSetting:
     """One setting of a client."""
 
     name: str
-    """Kafka's, with underscores."""
+    """Kafka's name, with underscores."""
     parse: Callable[[object], Any]
-    """Turns the value that a user gave into the setting's; raises ValueError with what was expected."""
+    """Converts the value that a user gave. Raises ``ValueError``, whose message says what was expected."""
     default: Any
 
 
@@ -78,7 +78,7 @@ NO_EFFECT: Mapping[str, str] = MappingProxyType(
         "metrics_recording_level": "all metrics are kept",
     }
 )
-"""Accepted, so that code written for Kafka runs, and without meaning here: setting to why."""
+"""Settings that are accepted, so that code written for Kafka runs, and have no effect here, with the reason."""
 
 _STORE = "access is given by the store's credentials: pass storage_options"
 
@@ -94,14 +94,14 @@ _REFUSED_PREFIXES = ("sasl_", "ssl_")
 
 
 def read_settings(kind: str, known: Mapping[str, ClientSetting], given: Mapping[str, object]) -> dict[str, Any]:
-    """The value of every known setting.
+    """Parse settings, and return the value of every known one.
 
     Args:
-        kind: ``producer``, ``consumer`` or ``admin``, for messages.
-        given: by Kafka's names, with dots or with underscores.
+        kind: ``producer``, ``consumer`` or ``admin``, for error messages.
+        given: values by Kafka's names, with dots or with underscores.
     Raises:
-        InvalidConfigurationError: an unknown setting, one given twice, one that is refused, or a value that isn't
-            allowed; names the setting.
+        InvalidConfigurationError: a setting is unknown, given twice, or refused, or its value isn't allowed; the
+            message names the setting.
     """
     values = {name: setting.default for name, setting in known.items()}
     seen: dict[str, str] = {}
@@ -121,7 +121,7 @@ def read_settings(kind: str, known: Mapping[str, ClientSetting], given: Mapping[
 
 
 def _is_harmless(name: str, value: object) -> bool:
-    """A refused setting whose value asks for what is so in any case."""
+    """Whether a refused setting has a value that requires nothing, such as ``PLAINTEXT``."""
     if name == "security_protocol":
         return value in (None, "PLAINTEXT")
     if name in REFUSED or name.startswith(_REFUSED_PREFIXES):
@@ -138,11 +138,11 @@ def _why_not(kind: str, name: str, known: Mapping[str, ClientSetting]) -> str:
 
 
 def setting(parse: Callable[[object], Any], default: Any) -> Any:
-    """A field of a client's configuration: the setting of that name.
+    """Return a dataclass field of a client's configuration; the field's name is the setting's.
 
     Args:
-        parse: from what a user gave to the field's value; raises ``ValueError`` with what was expected.
-        default: of a setting that isn't given, before the client's own rules for settings that belong together.
+        parse: converts what a user gave to the field's value; raises ``ValueError`` that says what was expected.
+        default: the value if the setting isn't given, before the client's rules for settings that depend on others.
     """
     return field(default=default, metadata={_PARSE: parse})
 
@@ -158,10 +158,10 @@ def settings_of(config: type) -> Mapping[str, ClientSetting]:
 
 
 def from_text(parse: Callable[[str], Any], *, infinity: int | None = None) -> Callable[[object], Any]:
-    """A parser of values that may be given as text or as Python's own.
+    """Return a parser of values that may be given as text or as Python values.
 
     Args:
-        infinity: what ``float("inf")`` stands for; None where it isn't allowed.
+        infinity: the value for ``float("inf")``; None: infinity isn't allowed.
     """
 
     def of(value: object) -> Any:
@@ -178,29 +178,29 @@ def from_text(parse: Callable[[str], Any], *, infinity: int | None = None) -> Ca
 
 
 def number(low: int, high: int, *, infinity: int | None = None) -> Callable[[object], Any]:
-    """A parser of whole numbers from ``low`` to ``high``, both inclusive; ``infinity`` as for :func:`from_text`."""
+    """Return a parser of whole numbers, both bounds inclusive; for ``infinity`` see :func:`from_text`."""
     return from_text(whole_number(low, high), infinity=infinity)
 
 
 def optional(parse: Callable[[object], Any]) -> Callable[[object], Any]:
-    """A parser that lets None through."""
+    """Return a parser that also accepts None."""
     return lambda value: None if value is None else parse(value)
 
 
 def anything(value: object) -> Any:
-    """Checked elsewhere."""
+    """Accept any value; it is checked where it is used."""
     return value
 
 
 def text(value: object) -> str:
-    """A name."""
+    """Accept a text that isn't empty. Raises ``ValueError``."""
     if not isinstance(value, str) or not value:
         raise ValueError("expected a text that isn't empty")
     return value
 
 
 def callables(method: str) -> Callable[[object], Any]:
-    """A parser of a list of objects that have ``method``."""
+    """Return a parser of a list of objects that have a method named ``method``."""
 
     def of(value: object) -> tuple[Any, ...]:
         if value is None:
@@ -213,7 +213,7 @@ def callables(method: str) -> Callable[[object], Any]:
 
 
 class OfData:
-    """A function of the data alone, called with topic, headers and data."""
+    """Adapts a function of the data to a function of topic, headers and data."""
 
     __slots__ = ("function",)
 
@@ -225,9 +225,8 @@ class OfData:
 
 
 def serializer(method: str) -> Callable[[object], Any]:
-    """A parser of a function of the data, or of an object with ``method(topic, headers, data)`` (kafka-python 3).
-
-    The value is None or a function of (topic, headers, data)."""
+    """Return a parser that accepts None, a function of the data, or an object with ``method(topic, headers, data)``
+    (kafka-python 3). The parsed value is None or a function of topic, headers and data."""
 
     def of(value: object) -> Any:
         if value is None:

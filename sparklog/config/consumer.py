@@ -27,7 +27,7 @@ from sparklog.errors import InvalidConfigurationError
 __all__ = ["CONSUMER_SETTINGS", "ConsumerConfig", "Deserialize", "ResetPolicy", "check_value_format", "reset_policy"]
 
 Deserialize = Callable[[str, "list[tuple[str, bytes | None]]", Any], Any]
-"""Called with topic, headers and data."""
+"""A function of topic, headers and data, which returns the deserialized data."""
 
 _DURATION = re.compile(
     r"P(?:(?P<days>\d+(?:\.\d+)?)D)?(?:T(?:(?P<hours>\d+(?:\.\d+)?)H)?(?:(?P<minutes>\d+(?:\.\d+)?)M)?"
@@ -38,16 +38,16 @@ _UNITS_MS = MappingProxyType({"days": 86_400_000, "hours": 3_600_000, "minutes":
 
 @dataclass(frozen=True, slots=True)
 class ResetPolicy:
-    """Policies for a consumer without a valid position (``auto_offset_reset``)."""
+    """The position at which a consumer begins if it has no valid one (``auto_offset_reset``)."""
 
     kind: str
     """``earliest``, ``latest``, ``none`` or ``by_duration``."""
     duration_ms: int = 0
-    """With ``by_duration``: how long ago the first record to read may be."""
+    """With ``by_duration``: the greatest age in milliseconds of the first record to read."""
 
 
 def reset_policy(value: object) -> ResetPolicy:
-    """The policy that a text names.
+    """Parse a policy. Raises ``ValueError``.
 
     Source: Kafka ``AutoOffsetResetStrategy.fromString``; the smallest and the largest are librdkafka's words.
     """
@@ -65,9 +65,9 @@ def reset_policy(value: object) -> ResetPolicy:
 
 
 def check_value_format(values: Mapping[str, Any]) -> None:
-    """Raises ``InvalidConfigurationError``: two settings say what becomes of a value."""
+    """Check that only one setting determines how values are deserialized. Raises ``InvalidConfigurationError``."""
     if values["value_format"] == "python" and values["value_deserializer"] is not None:
-        raise InvalidConfigurationError("value_format=python: expected no value_deserializer beside it")
+        raise InvalidConfigurationError("value_format=python: expected no value_deserializer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,54 +75,66 @@ class ConsumerConfig:
     """The settings of a consumer. Times in milliseconds, sizes in bytes."""
 
     auto_commit_interval_ms: int = setting(number(0, INT_MAX), 5_000)
+    """Time between two commits by ``enable_auto_commit``."""
     auto_offset_reset: ResetPolicy = setting(reset_policy, ResetPolicy("latest"))
+    """Where to begin without a valid position: ``earliest``, ``latest``, ``none`` (an error) or
+    ``by_duration:<ISO 8601 duration>``."""
     check_crcs: bool = setting(from_text(boolean), True)
-    """Kept; Parquet pages are read without checksums."""
+    """Has no effect: Parquet pages are read without checksums."""
     client_id: str | None = setting(optional(text), None)
     consumer_timeout_ms: int = setting(number(0, LONG_MAX, infinity=LONG_MAX), LONG_MAX)
-    """Iteration ends after so long without a record."""
+    """Iteration ends after this time without a record. The default, the greatest value, means never."""
     default_api_timeout_ms: int = setting(number(0, INT_MAX), 60_000)
+    """Time-out of calls that wait for the store, if they are called without one."""
     enable_auto_commit: bool = setting(optional(from_text(boolean)), None)
+    """Commit positions in the background. By default true with a ``group_id``, false without one."""
     exclude_internal_topics: bool = setting(from_text(boolean), True)
-    """Kept; there are no internal topics."""
+    """Has no effect: there are no internal topics."""
     fetch_max_bytes: int = setting(number(0, INT_MAX), 52_428_800)
-    """Bound of what is fetched ahead over all partitions."""
+    """The most bytes that are fetched ahead, over all partitions."""
     fetch_max_wait_ms: int = setting(number(0, INT_MAX), 500)
-    """How often a topic is looked at that has been quiet for long; more than 25 of them share 25 looks in that time.
-    What ``fetch_min_bytes`` waits for isn't waited for any longer. 0: without a rest."""
+    """The longest time between two polls of a topic's log, if the topic has been quiet for long. More than 25 quiet
+    topics share 25 polls in this time. Also the longest wait for ``fetch_min_bytes``. 0: polls follow one another
+    without a pause."""
     fetch_min_bytes: int = setting(number(0, INT_MAX), 1)
+    """Fewer bytes are returned only after ``fetch_max_wait_ms``."""
     group_id: str | None = setting(optional(text), None)
+    """The consumer group. None: the consumer is in no group, and commits nothing."""
     group_instance_id: str | None = setting(optional(text), None)
-    """Makes the consumer a static member: it may come back within its session without a rebalance."""
+    """Makes the consumer a static member: it may restart within ``session_timeout_ms`` without a rebalance."""
     group_protocol: str = setting(from_text(one_of("classic", "consumer")), "classic")
-    """Kept; members always hand partitions over one by one, as with ``consumer``."""
+    """Has no effect: rebalances are always incremental, as with ``consumer``."""
     heartbeat_interval_ms: int = setting(number(1, INT_MAX), 3_000)
-    """How often a member shows that it lives; less than ``session_timeout_ms``."""
+    """Time between two heartbeats of a member; must be less than ``session_timeout_ms``."""
     interceptors: tuple[Any, ...] = setting(callables("on_consume"), ())
     isolation_level: str = setting(from_text(one_of("read_uncommitted", "read_committed")), "read_uncommitted")
-    """Both levels read the same: nothing uncommitted is ever in a log."""
+    """Both levels return the same records, since a log contains only committed ones."""
     key_deserializer: Deserialize | None = setting(serializer("deserialize"), None)
     max_partition_fetch_bytes: int = setting(number(0, INT_MAX), 1_048_576)
-    """Bound of what is fetched ahead of one partition; a larger first record is still returned."""
+    """The most bytes that are fetched ahead of one partition; a larger first record is still returned."""
     max_poll_interval_ms: int = setting(number(1, INT_MAX), 300_000)
-    """A member that doesn't poll for so long leaves its group."""
+    """A member that doesn't poll for this long leaves its group."""
     max_poll_records: int = setting(number(1, INT_MAX), 500)
+    """The most records that one poll returns."""
     metadata_max_age_ms: int = setting(number(0, LONG_MAX), 300_000)
-    """How often topics are looked for that match a pattern."""
+    """Time between two searches for topics that match a subscribed pattern."""
     partition_assignment_strategy: Any = setting(anything, None)
-    """None, or what ``sparklog.groups.assignors.assignor_of`` understands, one or a list."""
+    """An assignor or a list of them, each by Kafka's name, by its Java class or as an ``Assignor``; None: range."""
     request_timeout_ms: int = setting(number(0, INT_MAX), 30_000)
+    """Has no effect: stores have their own time-outs."""
     retry_backoff_max_ms: int = setting(number(0, LONG_MAX), 1_000)
+    """The longest wait between two attempts; see ``retry_backoff_ms``."""
     retry_backoff_ms: int = setting(number(0, LONG_MAX), 100)
+    """How long a topic isn't polled after an error, and the first wait between two reads of committed offsets."""
     session_timeout_ms: int = setting(number(1, INT_MAX), 45_000)
-    """A member that wasn't seen to live for so long is taken for dead by the others."""
+    """A member without a heartbeat for this long is removed from the group by the other members."""
     value_deserializer: Deserialize | None = setting(serializer("deserialize"), None)
     value_format: str = setting(from_text(one_of("bytes", "python")), "bytes")
-    """Sparklog's own: what a typed topic's values are: ``bytes`` of its ``value.format``, or ``python``: dicts. Values
-    of other topics are bytes."""
+    """Sparklog's own: the type of a typed topic's values: ``bytes`` in the topic's ``value.format``, or ``python``:
+    dicts. Values of other topics are bytes."""
 
     value_schema_id: int | None = setting(optional(number(1, INT_MAX)), None)
-    """Sparklog's own: the schema by which typed topics are read; None: the newest of each."""
+    """Sparklog's own: the id of the schema by which typed topics are read; None: the newest schema of each topic."""
 
     @classmethod
     def parse(cls, given: Mapping[str, object]) -> ConsumerConfig:
@@ -136,9 +148,9 @@ class ConsumerConfig:
         check_value_format(values)
         group_id, auto_commit = values["group_id"], values["enable_auto_commit"]
         if auto_commit and group_id is None:
-            raise InvalidConfigurationError("enable_auto_commit=true: expected a group_id beside it")
+            raise InvalidConfigurationError("enable_auto_commit=true: expected a group_id")
         if group_id is None and values["group_instance_id"] is not None:
-            raise InvalidConfigurationError("group_instance_id: expected a group_id beside it")
+            raise InvalidConfigurationError("group_instance_id: expected a group_id")
         values["enable_auto_commit"] = group_id is not None and auto_commit is not False
         if values["heartbeat_interval_ms"] >= values["session_timeout_ms"]:
             raise InvalidConfigurationError(

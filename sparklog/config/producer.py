@@ -25,12 +25,12 @@ __all__ = ["ACKS_ALL", "PRODUCER_SETTINGS", "REMOTE_BUFFER_MEMORY", "ProducerCon
 
 ACKS_ALL = -1
 REMOTE_BUFFER_MEMORY = 134_217_728
-"""The default of ``buffer_memory`` on object stores. A record is in the buffer until its commit, two requests after its
-``send`` at the soonest: at 50 ms each, 32 MiB, Kafka's default and that of folders, are full long before."""
+"""The default of ``buffer_memory`` on object stores. A record is in the buffer until its commit, at least two requests
+after its ``send``: at 50 ms each, 32 MiB, the default of Kafka and on folders, would be full long before that."""
 _IDEMPOTENT_IN_FLIGHT = 5
 
 Serialize = Callable[[str, "list[tuple[str, bytes | None]]", Any], Any]
-"""Called with topic, headers and data."""
+"""A function of topic, headers and data, which returns the serialized data."""
 
 
 def _acks(value: object) -> int:
@@ -59,30 +59,47 @@ class ProducerConfig:
     """The settings of a producer. Times in milliseconds, sizes in bytes."""
 
     acks: int = setting(_acks, ACKS_ALL)
-    """0: not waited for; 1: in the log; -1: in the log and fsynced on a local file system."""
+    """When a record counts as sent. 0: at once, errors are only counted; 1: once it is in the log; ``all`` (-1): once
+    it is in the log and, on a local file system, fsynced."""
     batch_size: int = setting(number(0, INT_MAX), 1_048_576)
-    """Bytes of a topic: that much gathered doesn't wait for ``linger_ms``."""
+    """Once a topic has gathered this many bytes, they are sent without waiting for ``linger_ms``."""
     buffer_memory: int = setting(number(0, LONG_MAX), 33_554_432)
-    """Where the store is another machine's the default is :data:`REMOTE_BUFFER_MEMORY`."""
+    """The most bytes of records that aren't committed yet; beyond it ``send`` waits. On object stores the default is
+    :data:`REMOTE_BUFFER_MEMORY`."""
     client_id: str | None = setting(optional(text), None)
     compression_type: str = setting(_compression, "none")
+    """Compression of Parquet pages; a topic's ``compression.type`` other than ``producer`` takes precedence."""
     delivery_timeout_ms: int = setting(number(0, INT_MAX), 120_000)
+    """The longest time until a record's result, from its batch's first record on; at least ``linger_ms +
+    request_timeout_ms``."""
     enable_idempotence: bool = setting(optional(from_text(boolean)), None)
+    """Appends are idempotent in any case. By default true unless ``acks`` or ``retries`` contradict it."""
     group_commit: bool = setting(from_text(boolean), True)
-    """Where many producers share a topic, let others publish what is uploaded here, and publish what they upload."""
+    """Sparklog's own: if many producers share a topic, they publish each other's uploads (decision 0019)."""
     interceptors: tuple[Any, ...] = setting(callables("on_send"), ())
     key_serializer: Serialize | None = setting(serializer("serialize"), None)
     linger_ms: int = setting(number(0, INT_MAX), 5)
+    """How long a record waits for others, so that they are sent together."""
     max_block_ms: int = setting(number(0, LONG_MAX), 60_000)
+    """The longest time that a call waits for buffer memory, for opening a topic, or for a transaction."""
     max_in_flight_requests_per_connection: int = setting(number(1, INT_MAX), 5)
+    """The number of simultaneous uploads for a topic. The order of records doesn't depend on it."""
     max_request_size: int = setting(number(0, INT_MAX), 1_048_576)
+    """The most bytes of one record."""
     partitioner: Any = setting(_partitioner, None)
+    """A function of (key bytes, all partitions, available partitions), or an object with a method ``partition``."""
     request_timeout_ms: int = setting(number(0, INT_MAX), 30_000)
+    """Only a part of the lower bound of ``delivery_timeout_ms``: stores have their own time-outs."""
     retries: int = setting(number(0, INT_MAX, infinity=INT_MAX), INT_MAX)
+    """How often one store call is repeated. Creating a log entry is repeated until ``delivery_timeout_ms``."""
     retry_backoff_max_ms: int = setting(number(0, LONG_MAX), 1_000)
+    """The longest wait between two attempts of one store call."""
     retry_backoff_ms: int = setting(number(0, LONG_MAX), 100)
+    """The first wait between two attempts of one store call."""
     transaction_timeout_ms: int = setting(number(1, INT_MAX), 60_000)
+    """The longest time that a transaction may be open; a later commit is refused."""
     transactional_id: str | None = setting(optional(text), None)
+    """The name by which a producer's transactions are fenced and recovered. None: no transactions."""
     value_serializer: Serialize | None = setting(serializer("serialize"), None)
 
     @classmethod
@@ -90,7 +107,7 @@ class ProducerConfig:
         """Read settings that a user gave by Kafka's names, with dots or underscores.
 
         Args:
-            is_remote: is the store another machine's? Some defaults depend on that.
+            is_remote: whether the store is on another machine; some defaults depend on this.
         Raises:
             InvalidConfigurationError: see :func:`read_settings`; or settings that contradict one another.
         Source: Kafka ``ProducerConfig.postProcessAndValidateIdempotenceConfigs``,
@@ -114,9 +131,8 @@ class ProducerConfig:
 
 
 def _check_transactional(values: dict[str, Any]) -> None:
-    """Check the settings that a producer with a transactional id can't do without. ``acks=1``, which Kafka refuses, is
-    allowed: whatever happens to processes its transactions survive, but a power loss of a local file system may undo
-    them."""
+    """Check the settings that a transactional id requires. ``acks=1``, which Kafka refuses, is allowed: its
+    transactions survive any failure of processes, but a power loss of a local file system may undo them."""
     if values["transactional_id"] is None:
         return
     for name in ("acks", "retries"):
@@ -129,7 +145,7 @@ def _check_transactional(values: dict[str, Any]) -> None:
 
 
 def _idempotence(values: Mapping[str, Any]) -> bool:
-    """Whether the producer is idempotent in Kafka's sense; sparklog's appends are so in any case."""
+    """Whether the producer is idempotent in Kafka's sense; sparklog's appends are idempotent in any case."""
     asked: bool | None = values["enable_idempotence"]
     if asked is False:
         return False

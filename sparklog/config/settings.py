@@ -1,4 +1,4 @@
-"""The definition of a setting: its name, how its text is read, which values are allowed, what it does here."""
+"""The definition of a setting: its name, its default, its parser and the values that are allowed."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")  # not int's underscores
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting: how its text is read, which values are allowed, what it does here."""
+    """One setting: its name, its default, its parser and the values that are allowed."""
 
     name: str
     parse: Callable[[str], Value]
-    """Text to value; raises ValueError with what was expected."""
+    """Converts text to a value. Raises ``ValueError``, whose message says what was expected."""
     default: Value
     provided_by_store: bool = False
-    """Accepted and recorded as Kafka would; the object store itself provides what it asks for."""
+    """True: the setting is accepted and recorded as in Kafka, and has no effect, since the object store itself provides
+    what it requires."""
 
     def parse_value(self, given: object) -> Value:
-        """The value of what a user gave, as text or as the Python value.
+        """Parse what a user gave, as text or as a Python value.
 
         Raises:
             InvalidConfigurationError: the type or the value isn't allowed; names the setting.
@@ -45,15 +46,14 @@ class Setting:
 
 
 def to_text(value: Value) -> str:
-    """A value as Kafka and Delta write it in properties."""
+    """Convert a value to text, as Kafka and Delta write it in properties."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
 
 
 def whole_number(low: int, high: int) -> Callable[[str], int]:
-    """The parser of a setting that is a whole number from ``low`` to ``high``, both inclusive. It raises
-    ``ValueError``."""
+    """Return a parser of a whole number from ``low`` to ``high``, both inclusive. The parser raises ``ValueError``."""
 
     def parse(text: str) -> int:
         expected = f"expected a whole number from {low} to {high}"
@@ -65,7 +65,7 @@ def whole_number(low: int, high: int) -> Callable[[str], int]:
 
 
 def ratio(text: str) -> float:
-    """A number from 0 to 1, both inclusive. Raises ``ValueError``."""
+    """Parse a number from 0 to 1, both inclusive. Raises ``ValueError``."""
     expected = "expected a number from 0 to 1"
     try:
         number = float(text)
@@ -77,14 +77,14 @@ def ratio(text: str) -> float:
 
 
 def boolean(text: str) -> bool:
-    """``true`` or ``false``, in upper or lower case, as a bool. Raises ``ValueError``."""
+    """Parse ``true`` or ``false``, in upper or lower case. Raises ``ValueError``."""
     if text.lower() not in ("true", "false"):
         raise ValueError("expected true or false")
     return text.lower() == "true"
 
 
 def one_of(*names: str) -> Callable[[str], str]:
-    """The parser of a setting that is one of ``names``, as they are written. It raises ``ValueError``."""
+    """Return a parser that accepts one of ``names``, as they are written. The parser raises ``ValueError``."""
 
     def parse(text: str) -> str:
         if text not in names:

@@ -1,7 +1,7 @@
 """Settings of share consumers: Kafka's names with underscores, and Kafka's defaults.
 
-Kafka has some of them as settings of the group or the broker. Here each member has its own: its locks last as
-long as it says, and the others read that in the log.
+In Kafka some of them are settings of the group or the broker. Here each member has its own: a member chooses how long
+its locks last, and the other members read that in the log.
 """
 
 from __future__ import annotations
@@ -34,36 +34,40 @@ class ShareConsumerConfig:
 
     client_id: str | None = setting(optional(text), None)
     default_api_timeout_ms: int = setting(number(0, INT_MAX), 60_000)
+    """Time-out of calls that wait for the store, if they are called without one."""
     group_id: str | None = setting(optional(text), None)
-    """The share group; must be given."""
+    """The share group; required."""
     group_share_delivery_count_limit: int = setting(number(1, 32_767), 5)
-    """A record that was delivered so often and is given back is archived."""
+    """The most deliveries of a record. If it is released after that many, it is archived: not delivered again."""
     group_share_partition_max_record_locks: int = setting(number(1, 10_000), 2_000)
-    """Records in flight in a partition above which no new ones are acquired."""
+    """While this many records of a partition are in flight, no new ones are acquired."""
     isolation_level: str = setting(from_text(one_of("read_uncommitted", "read_committed")), "read_uncommitted")
-    """Both levels read the same: nothing uncommitted is ever in a log."""
+    """Both levels return the same records, since a log contains only committed ones."""
     key_deserializer: Deserialize | None = setting(serializer("deserialize"), None)
     max_poll_records: int = setting(number(1, INT_MAX), 500)
+    """The most records that one poll returns."""
     share_acknowledgement_mode: str = setting(from_text(one_of("implicit", "explicit")), "implicit")
-    """``implicit``: the next poll accepts what the last one has returned. ``explicit``: each record must be
+    """``implicit``: the next poll accepts the records that the last one returned. ``explicit``: each record must be
     acknowledged before the next poll."""
     share_auto_offset_reset: ResetPolicy = setting(reset_policy, ResetPolicy("latest"))
     """Where a group begins in a partition: ``earliest``, ``latest`` or ``by_duration:<ISO 8601 duration>``."""
     share_heartbeat_interval_ms: int = setting(number(1, INT_MAX), 5_000)
-    """How often a member shows that it lives, when it polls or commits."""
+    """Time between two heartbeats of a member, which it sends when it polls or commits; must be less than
+    ``share_session_timeout_ms``."""
     share_record_lock_duration_ms: int = setting(number(1, INT_MAX), 30_000)
-    """After so long a record that wasn't acknowledged is delivered again."""
+    """How long a record is locked. If it isn't acknowledged in this time, it is delivered again."""
     share_session_timeout_ms: int = setting(number(1, INT_MAX), 45_000)
-    """A member that wasn't seen to live for so long, or for as long as its locks last, is taken for dead."""
+    """A member without a heartbeat for this long is removed by the others; ``share_record_lock_duration_ms`` is used
+    instead if it is longer."""
     value_deserializer: Deserialize | None = setting(serializer("deserialize"), None)
     value_format: str = setting(from_text(one_of("bytes", "python")), "bytes")
-    """Sparklog's own: as of a consumer."""
+    """Sparklog's own; see :class:`~sparklog.config.ConsumerConfig`."""
     value_schema_id: int | None = setting(optional(number(1, INT_MAX)), None)
-    """Sparklog's own: as of a consumer."""
+    """Sparklog's own; see :class:`~sparklog.config.ConsumerConfig`."""
 
     @property
     def group(self) -> str:
-        """``group_id``, which is there."""
+        """``group_id``, which :meth:`parse` requires."""
         return self.group_id or ""
 
     @classmethod

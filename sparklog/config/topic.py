@@ -1,7 +1,7 @@
-"""Topic settings as data: Kafka's names, types, defaults and bounds, and what each means here.
+"""Topic settings: Kafka's names, types, defaults and bounds.
 
 A topic's settings are properties of its Delta table, ``sparklog.`` before Kafka's name (``docs/storage_format.md``,
-Properties).
+Properties). ``docs/semantics.md`` describes what each setting means.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ __all__ = ["TOPIC_SETTINGS", "TopicConfig", "setting_names"]
 _LOGGER = logging.getLogger(__name__)
 _DAY_MS = 86_400_000
 _LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")
-"""The settings that may contradict one another."""
+"""Settings that may contradict one another."""
 COMPATIBILITY_MODES = ("BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE")
-"""Source: Confluent Schema Registry, without NONE: a name keeps its type for ever."""
+"""Source: Confluent Schema Registry, without NONE, since a field name keeps its type for ever."""
 
 
 def _cleanup_policy(text: str) -> str:
@@ -114,13 +114,13 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
 
 
 PROPERTY_PREFIX = "sparklog."
-"""Before a setting's name: the name of its table property."""
+"""The prefix of a setting's table property; the setting's name follows."""
 
 
 def setting_names(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by their names, some of which were given as their table properties are called.
+    """Convert names of table properties among the given names to names of settings.
 
-    Raises ``InvalidConfigurationError``: one is there under both names.
+    Raises ``InvalidConfigurationError``: a setting is given under both names.
     """
     named: dict[str, Any] = {}
     for name, value in given.items():
@@ -153,15 +153,15 @@ class TopicConfig:
         """Read settings that a user gave by Kafka's names, or by those of their table properties.
 
         Raises:
-            InvalidConfigurationError: an unknown setting, one that has no meaning here, or a value that isn't
-                allowed, alone or beside the others; the message names the setting.
+            InvalidConfigurationError: a setting is unknown or not supported, its value isn't allowed, or it
+                contradicts another one; the message names the setting.
         """
         config = cls({name: _known(name).parse_value(value) for name, value in setting_names(given).items()})
         config.check()
         return config
 
     def check(self) -> None:
-        """Raise ``InvalidConfigurationError`` where settings contradict one another.
+        """Raise ``InvalidConfigurationError`` if settings contradict one another.
 
         Source: Kafka ``LogConfig.validateValues``.
         """
@@ -173,10 +173,10 @@ class TopicConfig:
     def from_properties(
         cls, properties: Mapping[str, str], *, before: TopicConfig | None = None, prefix: str = PROPERTY_PREFIX
     ) -> TopicConfig:
-        """Read the settings among a table's properties; those of a newer sparklog are passed over.
+        """Read the settings among a table's properties; those of a newer sparklog are ignored.
 
-        Anybody may set a property by SQL, and a slip must not stop a topic: a value that isn't allowed is logged, and
-        the setting stays as it was ``before``, or at its default.
+        Any user may set a property by SQL, and a mistake must not stop a topic: a value that isn't allowed is logged,
+        and the setting keeps its value of ``before``, or its default.
         """
         earlier = before.explicit if before else {}
         explicit: dict[str, Value] = {}
@@ -205,7 +205,7 @@ class TopicConfig:
         return {prefix + name: to_text(value) for name, value in self.explicit.items()}
 
     def with_changes(self, changes: Mapping[str, object]) -> TopicConfig:
-        """These settings with some set anew; None takes one back to its default."""
+        """Return these settings with some changed; None resets a setting to its default."""
         explicit = dict(self.explicit)  # those of a newer sparklog stay as they are
         for name, value in setting_names(changes).items():
             setting = _known(name)
@@ -221,9 +221,9 @@ class TopicConfig:
         return self.explicit.get(name, TOPIC_SETTINGS[name].default)
 
     def integer(self, name: str) -> int:
-        """The value of a setting that counts something."""
+        """The value of a setting that is a whole number."""
         return int(self[name])
 
     def all(self) -> dict[str, Value]:
-        """Every setting with the value in force."""
+        """Every setting with its value, which is the default unless it is set."""
         return {name: self[name] for name in TOPIC_SETTINGS}

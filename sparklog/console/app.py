@@ -71,11 +71,11 @@ def create_app(backend: Backend) -> Starlette:
 
     def failed(request: Request, error: Exception) -> Response:
         status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
-        return _told(request, pages, status, type(error).__name__, in_one_line(error))
+        return _error_page(request, pages, status, type(error).__name__, in_one_line(error))
 
     def refused(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
-        return _told(request, pages, status, "HTTP", "no such page" if status == 404 else str(error))
+        return _error_page(request, pages, status, "HTTP", "no such page" if status == 404 else str(error))
 
     return Starlette(
         routes=[
@@ -158,7 +158,7 @@ def _exported(backend: Backend, path: str) -> Callable[[Request], Response]:
     return answer
 
 
-def _told(request: Request, pages: Pages, status: int, kind: str, message: str) -> Response:
+def _error_page(request: Request, pages: Pages, status: int, kind: str, message: str) -> Response:
     """An error as the client reads it."""
     if request.url.path.startswith(("/api/", "/mcp")):
         return json_response({"error": kind, "message": message}, status)

@@ -188,7 +188,7 @@ class Backend:
         except StoreError as error:
             if not error.retriable:
                 raise
-            _LOGGER.warning("the store is away, trying again: %s", error)
+            _LOGGER.warning("the store is unavailable, trying again: %s", error)
 
     def admin(self) -> Admin:
         """A client for administration; nothing needs to be closed."""

@@ -136,7 +136,7 @@ def compare_versions(cluster: Cluster, topic: str, before: int, after: int, *, t
     first, *entries = _entries(cluster, topic, range(before, after + 1))
     if first is None or None in entries:
         at = next(before + number for number, entry in enumerate([first, *entries]) if entry is None)
-        raise InvalidArgumentError(f"version {at} of topic {topic!r} isn't there: cleaned away, or not yet made")
+        raise InvalidArgumentError(f"version {at} of topic {topic!r} doesn't exist (any more, or yet)")
     found = [entry for entry in entries if entry is not None]
     summaries = [_summary(entry, topic_id) for entry in found]
     starts, ends = _offsets(first, "log_start_offsets"), _offsets(first, "log_end_offsets")

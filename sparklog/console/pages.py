@@ -199,7 +199,7 @@ class Pages:
     def raw(self, request: Request) -> Response:
         """The bytes of a record's value or key, as a file."""
         if self._backend.settings.masks:
-            raise InvalidArgumentError("the bytes of records aren't given while fields are masked")
+            raise InvalidArgumentError("the bytes of records aren't shown while fields are masked")
         record = self.record_at(request, most_bytes=2**31)
         part = request.query_params.get("part", "value")
         data = record.key if part == "key" else record.value

@@ -163,7 +163,7 @@ def _looked_for(
         return (None, *_field_condition(given, shape))
     if mode == "text":
         if shape.masks:
-            raise InvalidArgumentError("text: it isn't looked for where fields are masked")
+            raise InvalidArgumentError("text: it can't be searched while fields are masked")
         text = _needed(given, "text")
         return None, f"contains(try(decode(value)), {text_literal(text)})", None
     return None, "", None
@@ -201,7 +201,7 @@ def _field_condition(given: Mapping[str, str], shape: TopicShape) -> tuple[str, 
         _check_field(path, shape.values)
         return f"contains(cast({_column(path, shape.values)} as varchar), {text_literal(text)})", None
     if any('"' in part or "\\" in part for part in path):
-        raise InvalidArgumentError("field: got a name with a quote or a backslash, which can't be looked for")
+        raise InvalidArgumentError("field: got a name with a quote or a backslash, which can't be searched")
     steps = "".join(f'."{part}"' for part in path)
     found = f"json_extract_string(try_cast(try(decode(value)) as json), {text_literal('$' + steps)})"
     if comparison == "contains":
@@ -261,13 +261,13 @@ def _statement(search: Search, shape: TopicShape) -> str:
 
 def _refuse_masked(name: str, shape: TopicShape) -> None:
     if is_masked(name, shape.masks):
-        raise InvalidArgumentError(f"{name} is masked, and isn't looked for")
+        raise InvalidArgumentError(f"{name} is masked, and can't be searched")
 
 
 def _needed(given: Mapping[str, str], name: str) -> str:
     text = given.get(name, "")
     if not text:
-        raise InvalidArgumentError(f"{name}: got nothing, expected what to look for")
+        raise InvalidArgumentError(f"{name}: got nothing, expected a text to search for")
     return text
 
 

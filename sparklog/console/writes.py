@@ -113,7 +113,7 @@ class Writes:
     def _produce(self, request: Request, form: Form) -> tuple[str, str, str]:
         source = request.path_params["topic"]
         target = form.get("target") or source
-        arguments = self._copied(source, form) if form.get("offset") else _given(form)
+        arguments = self._copied(source, form) if form.get("offset") else _record_of_form(form)
         sent = _sent(self._backend, target, arguments)
         _LOGGER.info(
             "%r produced a record to topic %r, partition %d, offset %d",
@@ -156,7 +156,7 @@ class Writes:
     def _recover(self, request: Request, form: Form) -> tuple[str, str, str]:
         found = self._backend.admin().recover_transactions()
         user = user_of(request)
-        _LOGGER.info("%r recovered transactions: %d looked at", user, len(found), extra=about(user=user))
+        _LOGGER.info("%r recovered transactions: %d were checked", user, len(found), extra=about(user=user))
         failed = [one for one in found if one.error is not None]
         reasons = "; ".join(f"{one.transactional_id}: {in_one_line(one.error)}" for one in failed if one.error)
         return "Transactions recovered", f"{len(found)} looked at, {len(failed)} failed. {reasons}", "/"
@@ -174,7 +174,7 @@ async def _form(request: Request) -> dict[str, str] | Response:
     return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True, errors="replace"))
 
 
-def _given(form: Form) -> dict[str, Any]:
+def _record_of_form(form: Form) -> dict[str, Any]:
     """The arguments that send what a form has."""
     headers: Headers = []
     for line in form.get("headers", "").splitlines():

@@ -1,4 +1,4 @@
-"""Announcements of the store: topics in whose logs it says that something is new."""
+"""Notifications of the store that the log of a topic has something new."""
 
 from __future__ import annotations
 

@@ -56,23 +56,23 @@ def check_offsets(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
     """The argument, if it maps partitions to offsets. Raises as :func:`check_partition`."""
     if not isinstance(offsets, Mapping):
         raise TypeError(f"offsets: got {offsets!r}, expected a dict of TopicPartition to OffsetAndMetadata")
-    found = {}
+    checked = {}
     for partition, committed in offsets.items():
         if not isinstance(committed, tuple) or not 1 <= len(committed) <= len(OffsetAndMetadata._fields):
             raise TypeError(f"offset of {partition}: got {committed!r}, expected an OffsetAndMetadata")
-        found[check_partition(partition)] = OffsetAndMetadata(*committed)
-    return found
+        checked[check_partition(partition)] = OffsetAndMetadata(*committed)
+    return checked
 
 
 def check_timestamps(timestamps: object) -> dict[TopicPartition, int]:
     """The argument, if it maps partitions to milliseconds, 0 or more. Raises as :func:`check_partition`."""
     if not isinstance(timestamps, Mapping):
         raise TypeError(f"timestamps: got {timestamps!r}, expected a dict of TopicPartition to milliseconds")
-    found = {check_partition(partition): at_ms for partition, at_ms in timestamps.items()}
-    for partition, at_ms in found.items():
+    checked = {check_partition(partition): at_ms for partition, at_ms in timestamps.items()}
+    for partition, at_ms in checked.items():
         if isinstance(at_ms, bool) or not isinstance(at_ms, int) or at_ms < 0:
             raise InvalidArgumentError(f"timestamp {at_ms!r} for {partition}: expected milliseconds, 0 or more")
-    return found
+    return checked
 
 
 def check_timeout(timeout_ms: object) -> None:
@@ -98,5 +98,5 @@ def opened_cluster(
     if not isinstance(cluster, Cluster):
         return open_cluster(cluster, storage_options=storage_options, clock=clock, create=False), True
     if storage_options is not None:
-        raise InvalidArgumentError("storage_options: expected none beside an open cluster")
+        raise InvalidArgumentError("storage_options: expected none with an open cluster")
     return (cluster if clock is None else replace(cluster, clock=clock)), False

@@ -1,4 +1,4 @@
-"""Arrivals: one commit of one small file, announced by the store to a consumer that has read all before it.
+"""The short path of one small commit: announced by the store to a consumer that has read everything before it.
 
 That is what a record is that comes by itself. A round of the fetcher asks every topic and partition what there is to
 do; here only the one that was told of is asked. All that isn't exactly so is left to the round, which follows at once:
@@ -175,13 +175,13 @@ class Arrivals:
 
 def _only_file(entry: Entry) -> AddFile | None:
     """The file of a commit of ours that adds one, and does nothing else but to count; None: it is another commit."""
-    found = None
+    file = None
     for action in entry.actions:
-        if isinstance(action, AddFile) and found is None:
-            found = action
+        if isinstance(action, AddFile) and file is None:
+            file = action
         elif not isinstance(action, SetTransaction):
             return None
-    return None if entry.info is None else found
+    return None if entry.info is None else file
 
 
 def _moves_one_end(before: TopicHead, after: TopicHead, partition: int) -> bool:

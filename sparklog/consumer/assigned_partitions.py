@@ -1,4 +1,4 @@
-"""Partitions that are assigned to a consumer, for its calls: where they go on, and which are paused."""
+"""The assigned partitions as the consumer's calls use them: their positions, and which are paused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of what a group's member reads: partitions come and go, and the rebalance listener is called."""
+"""Changes of a group member's assignment: partitions are added and revoked, and the rebalance listener is called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that log entries carry: they are held for the partitions that need them next, and not asked for."""
+"""Files whose bytes log entries contain: kept for the partitions that read them next, so that they aren't requested."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class CarriedAhead:
             return
         with self._fetch_state.lock:
             room = self._max_bytes - self._fetch_state.assignment.buffered_bytes - self._reader.held_bytes
-            for topic, found in entries.items():
-                for file, data in self._needed(follower(topic), found, epochs):
+            for topic, of_topic in entries.items():
+                for file, data in self._needed(follower(topic), of_topic, epochs):
                     room -= file.size_bytes
                     if room < 0 or not self._reader.hold(file, data):
                         return

@@ -1,4 +1,4 @@
-"""The consumer: reads topics in order, from the positions that it is given, as Kafka's does."""
+"""The consumer client. It reads partitions in the order of their offsets, as Kafka's consumer does."""
 
 from __future__ import annotations
 
@@ -50,28 +50,28 @@ _CLOSE_MS = 30_000.0
 class Consumer:
     """Reads records of topics, each partition in order.
 
-    A thread of its own, started by the first call that needs it, follows the topics and reads ahead. The consumer is
-    for one thread at a time; others may call :meth:`wakeup`, and what only looks: :meth:`metrics`, :meth:`assignment`,
+    A background thread, started by the first call that needs it, polls the topics' logs and reads ahead. Only one
+    thread at a time may use the consumer; others may call :meth:`wakeup`, :meth:`metrics`, :meth:`assignment`,
     :meth:`subscription` and :meth:`paused`.
 
-    With a ``group_id`` the consumers of one group share the partitions of what they subscribe to, on however many
-    machines; two more threads show that this one lives and keep its offsets. Without one a consumer alone takes every
-    partition of what it subscribes to.
+    With a ``group_id`` the consumers of one group share the partitions of the topics to which they subscribe, on any
+    number of machines; two more threads send heartbeats and commit offsets. Without it a consumer reads every
+    partition of the topics to which it subscribes.
 
-    Calls raise ``IllegalStateError`` after :meth:`close`, in a process that was forked off, and while another thread
-    is in a call. What goes wrong in the background is raised by the next call that waits, once; where the error is
-    ``retriable`` a later call may succeed.
+    Calls raise ``IllegalStateError`` after :meth:`close`, in a forked child process, and while another thread is in a
+    call. An error in the background is raised once, by the next call that waits; if it is ``retriable``, a later call
+    may succeed.
 
     Args:
-        topics: to subscribe to.
-        cluster: the cluster's root (a path or URI), or an open cluster. There must be one.
-        storage_options: of the store, with a root.
-        clock: the cluster's by default.
-        read_limits: for tests and rare stores.
+        topics: the topics to subscribe to.
+        cluster: the root of an existing cluster (a path or URI), or an open cluster.
+        storage_options: credentials and endpoint of the store, if ``cluster`` is a URI.
+        clock: by default the cluster's.
+        read_limits: sizes of reads and of reading ahead, for tests and unusual stores.
         settings: Kafka's consumer settings with underscores; see :class:`sparklog.config.ConsumerConfig`.
 
     Raises:
-        InvalidConfigurationError: an unknown setting, or a value that isn't allowed; names it.
+        InvalidConfigurationError: a setting is unknown or not allowed; the message names it.
         InvalidArgumentError: there is no cluster at the root.
     """
 
@@ -102,17 +102,16 @@ class Consumer:
         pattern: str | re.Pattern[str] | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
-        """Read every partition of ``topics``, or of the topics whose names match ``pattern`` from their beginning on.
+        """Read every partition of ``topics``, or of the topics whose names match ``pattern`` at their beginning.
 
-        Replaces what was subscribed before. The partitions are assigned inside :meth:`poll`. Partitions that a topic
-        gets later, and topics that come later, are read from their beginning, whatever ``auto_offset_reset`` says
-        (but for ``none``): all they hold is younger than the subscription. Topics that match a pattern are looked for
-        at once and every 5 minutes; what one member of a group finds, those with the same pattern have, too.
-
-        A topic that doesn't exist is no error here: ``poll`` raises ``UnknownTopicOrPartitionError`` until it does.
+        Replaces the previous subscription. The partitions are assigned inside :meth:`poll`. Partitions and topics that
+        are created later are read from their beginning, whatever ``auto_offset_reset`` is (except ``none``), since all
+        their records are newer than the subscription. Topics that match a pattern are searched for at once and every
+        ``metadata_max_age_ms`` (5 minutes); a topic that one member of a group discovers is used by all members with
+        the same pattern. If a topic doesn't exist, ``poll`` raises ``UnknownTopicOrPartitionError`` until it does.
 
         Raises:
-            IllegalStateError: partitions were assigned, or both topics and a pattern are given.
+            IllegalStateError: partitions were assigned by hand, or both topics and a pattern are given.
             InvalidArgumentError, InvalidTopicError, TypeError.
         """
         with self._guard:
@@ -121,22 +120,22 @@ class Consumer:
             self._runtime.subscribe(topics, pattern, listener)
 
     def subscription(self) -> set[str] | None:
-        """The topics that are subscribed; those found by a pattern. None where nothing is. From any thread."""
+        """The subscribed topics, with a pattern those that match; None without a subscription. From any thread."""
         self._guard.check()
         topics = self._runtime.subscription.topics
         return None if topics is None else set(topics)
 
     def unsubscribe(self) -> None:
-        """Read nothing any more: neither subscribed topics nor assigned partitions."""
+        """End the subscription or assignment, so that nothing is read."""
         with self._guard:
             self._records = iter(())
             self._runtime.stop_iteration()
             self._runtime.unsubscribe()
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Read exactly these partitions; those that were read before go on where they are. None: :meth:`unsubscribe`.
+        """Read exactly these partitions; those that were read before keep their positions. No partition: unsubscribe.
 
-        A partition that doesn't exist is no error here: ``poll`` raises ``UnknownTopicOrPartitionError``.
+        If a partition doesn't exist, this call succeeds, and ``poll`` raises ``UnknownTopicOrPartitionError``.
 
         Raises:
             IllegalStateError: topics are subscribed.
@@ -149,25 +148,25 @@ class Consumer:
             self._runtime.assign(wanted)
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that are read now; empty until ``poll`` has found those of a subscription. From any thread."""
+        """The assigned partitions; empty until ``poll`` has assigned those of a subscription. From any thread."""
         self._guard.check()
         return self._runtime.assigned.all()
 
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> Records:
         """The next records by partition, each partition's in order; empty if there are none within ``timeout_ms``.
 
-        All that was read ahead of one partition comes before the next partition's; another begins each time.
-        Positions move beyond what is returned.
+        All records that were read ahead of one partition are returned before those of the next partition; each poll
+        begins with another partition. Positions move past the records that are returned.
 
         Args:
-            timeout_ms: to wait where nothing was read ahead; 0 doesn't wait.
-            max_records: ``max_poll_records`` by default.
+            timeout_ms: how long to wait if no record was read ahead; 0 doesn't wait.
+            max_records: the most records to return; by default ``max_poll_records``.
         Raises:
             IllegalStateError: nothing is subscribed or assigned.
-            UnknownTopicOrPartitionError: a topic or partition doesn't exist, or was deleted (and perhaps made again:
-                then it is read from its beginning). Of a topic that was deleted while a group subscribed to it no poll
-                raises this: the group goes on without it.
-            OffsetOutOfRangeError, NoOffsetForPartitionError: with ``auto_offset_reset="none"``.
+            UnknownTopicOrPartitionError: a topic or partition doesn't exist, or was deleted. If it was created again,
+                it is read from its beginning. If a topic is deleted while a group subscribes to it, the group continues
+                without it, and this isn't raised.
+            OffsetOutOfRangeError, NoOffsetForPartitionError: no valid position, and ``auto_offset_reset="none"``.
             RecordDeserializationError: a deserializer failed; the position stays at the record.
             CorruptRecordError: a data file can't be read; the position stays before it.
             WakeupError: another thread called :meth:`wakeup`.
@@ -178,9 +177,9 @@ class Consumer:
             limit = self._runtime.config.max_poll_records if max_records is None else max_records
             check_count("max_records", limit)
             check_timeout(timeout_ms)
-            found = self._runtime.poll(limit, handover, timeout_ms)
+            records = self._runtime.poll(limit, handover, timeout_ms)
         handover.is_done = True  # the last step: Python runs no signal handler before the caller has the records
-        return found
+        return records
 
     def poll_batches(
         self, timeout_ms: float = 0, max_records: int | None = None
@@ -189,10 +188,10 @@ class Consumer:
 
         Columns: ``offset`` (int64), ``timestamp`` (timestamp[us, UTC]), ``key`` and ``value`` (binary), ``headers``
         (list of struct key: string, value: binary); any but the offset may be null. Deserializers and interceptors
-        have no part in it. Without ``max_records`` the fetch limits alone bound the batches: a batch is what was
-        fetched together, about 1 MiB.
+        aren't used. Without ``max_records`` only the fetch limits bound the batches: a batch contains the records that
+        were fetched together, about 1 MiB.
 
-        Of a typed topic ``value`` is a struct of the fields of its newest schema, and there is one column more,
+        For a typed topic ``value`` is a struct of the fields of its newest schema, and there is one more column,
         ``value_bytes``: the bytes of a value that couldn't be decoded, whose ``value`` is null.
         """
         with self._guard:
@@ -200,12 +199,12 @@ class Consumer:
             if max_records is not None:
                 check_count("max_records", max_records)
             check_timeout(timeout_ms)
-            found = self._runtime.poll_batches(max_records, handover, timeout_ms)
+            batches = self._runtime.poll_batches(max_records, handover, timeout_ms)
         handover.is_done = True  # as in poll
-        return found
+        return batches
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """Records one by one; each moves the position. Ends after ``consumer_timeout_ms`` without one."""
+        """Iterate over records; each moves the position. Ends after ``consumer_timeout_ms`` without a record."""
         with self._guard:
             return self
 
@@ -222,45 +221,45 @@ class Consumer:
             while True:
                 self._runtime.stop_iteration()
                 config = self._runtime.config
-                found = self._runtime.poll(config.max_poll_records, None, config.consumer_timeout_ms)
-                if not found:
+                polled = self._runtime.poll(config.max_poll_records, None, config.consumer_timeout_ms)
+                if not polled:
                     raise StopIteration
-                self._records = self._runtime.iterate(found)
+                self._records = self._runtime.iterate(polled)
                 for record in self._records:
                     return record
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
-        """The offset of the next record that is returned; waits until it is known.
+        """The offset of the next record to be returned; waits until it is known.
 
         Raises:
             IllegalStateError: the partition isn't assigned.
-            KafkaTimeoutError: not known within ``timeout_ms`` (``default_api_timeout_ms`` by default).
-            As :meth:`poll`.
+            KafkaTimeoutError: not known within ``timeout_ms`` (by default ``default_api_timeout_ms``).
+            The errors of :meth:`poll`.
         """
         with self._guard:
             return self._runtime.position(check_partition(partition), timeout_ms)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at ``offset``. Raises ``IllegalStateError`` unless assigned, ``InvalidArgumentError`` if negative."""
+        """Set the position. Raises ``IllegalStateError``: not assigned; ``InvalidArgumentError``: a negative offset."""
         with self._guard:
             check_offset(offset)
             self._runtime.assigned.seek(check_partition(partition), offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go on at the log start, as it is at the next poll; all assigned partitions by default."""
+        """Set positions to the log start, as it is at the next poll; by default of all assigned partitions."""
         self._seek_to(EARLIEST, partitions)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go on at the log end, as it is at the next poll; all assigned partitions by default."""
+        """Set positions to the log end, as it is at the next poll; by default of all assigned partitions."""
         self._seek_to(LATEST, partitions)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Return nothing of these partitions until :meth:`resume`. Raises ``IllegalStateError`` unless assigned."""
+        """Return no records of these partitions until :meth:`resume`. Raises ``IllegalStateError``: not assigned."""
         with self._guard:
             self._runtime.assigned.pause([check_partition(partition) for partition in partitions])
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Undo :meth:`pause`. Raises ``IllegalStateError`` unless assigned."""
+        """Undo :meth:`pause`. Raises ``IllegalStateError``: not assigned."""
         with self._guard:
             self._runtime.assigned.resume([check_partition(partition) for partition in partitions])
 
@@ -284,7 +283,7 @@ class Consumer:
     def end_offsets(
         self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The log end offset of each partition: of the next record that will be appended. Raises as above."""
+        """The log end offset of each partition, which the next record gets. Raises as :meth:`beginning_offsets`."""
         with self._guard:
             wanted = check_partitions(partitions)
             return self._runtime.ask(lambda lookups: lookups.log_end_offsets(wanted), timeout_ms)
@@ -292,10 +291,10 @@ class Consumer:
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record of each partition that isn't older than its timestamp (ms); None where there is none.
+        """The first record of each partition that isn't older than the given timestamp in ms; None: there is none.
 
         Raises:
-            InvalidArgumentError: a negative timestamp; and as :meth:`beginning_offsets`.
+            InvalidArgumentError: a timestamp is negative; and the errors of :meth:`beginning_offsets`.
         """
         with self._guard:
             wanted = check_timestamps(timestamps)
@@ -309,17 +308,17 @@ class Consumer:
             return None if count is None else set(range(count))
 
     def topics(self) -> set[str]:
-        """The names of all topics of the cluster. One listing, and one look at each topic, 32 at a time."""
+        """The names of all topics of the cluster. Costs one listing and one read per topic, 32 at a time."""
         with self._guard:
             return set(topic_names(self._runtime.cluster))
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The log end offset as the fetcher saw it last; None before it did. Raises ``IllegalStateError``."""
+        """The log end offset that the fetcher read last; None: none yet. Raises ``IllegalStateError``: not assigned."""
         with self._guard:
             return self._runtime.assigned.highwater(check_partition(partition))
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """Kafka's consumer metrics: group to name to value. From any thread; docs/monitoring.md lists them."""
+        """Kafka's consumer metrics by group and name; docs/monitoring.md lists them. From any thread."""
         self._guard.check_process()
         return by_group(self._client_metrics().groups)
 
@@ -327,26 +326,26 @@ class Consumer:
         return self._runtime.client_metrics()
 
     def wakeup(self) -> None:
-        """Let the call that waits now, or else the next one, raise ``WakeupError``. From any thread."""
+        """Make the call that waits now, or else the next one, raise ``WakeupError``. From any thread."""
         self._runtime.wake()
 
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, timeout_ms: float | None = None
     ) -> None:
-        """Commit offsets and wait until they are durable: where the group goes on after a restart or a rebalance.
+        """Commit the offsets at which the group continues after a restart or rebalance; wait until they are durable.
 
         Args:
-            offsets: of each partition the next one to read, last processed + 1. By default the positions of all
-                assigned partitions: what the last poll returned counts as processed.
+            offsets: for each partition the next offset to read, last processed + 1. By default the positions of all
+                assigned partitions: records that the last poll returned count as processed.
         Raises:
-            CommitFailedError: a partition belongs to another member by now. What was processed since the last commit
-                is read again there; ``poll`` goes on with the partitions that are left.
+            CommitFailedError: a partition belongs to another member by now, which reads the records since the last
+                commit again; ``poll`` continues with the other partitions.
                 Or partitions were assigned by hand, and the group has members.
             RebalanceInProgressError: the member is between two assignments; poll, then commit again.
             FencedInstanceIdError: another consumer uses this ``group_instance_id``.
-            KafkaTimeoutError: not done within ``timeout_ms``, and it won't be.
-            CommitStateUnknownError: a ``KafkaTimeoutError``, too: the commit is under way, and may still be carried
-                out. To commit again is safe: commits of one consumer are carried out in the order of the calls.
+            KafkaTimeoutError: not committed within ``timeout_ms``, and it won't be.
+            CommitStateUnknownError: a subclass of ``KafkaTimeoutError``: the commit may still be carried out. It is
+                safe to commit again: commits of one consumer are carried out in the order of the calls.
             WakeupError: another thread called :meth:`wakeup`; the commit may still be carried out.
             IllegalStateError: there is no ``group_id``.
             OffsetMetadataTooLargeError, InvalidArgumentError, StoreError.
@@ -364,10 +363,10 @@ class Consumer:
         """Commit as :meth:`commit` does, without waiting; commits are carried out in the order of the calls.
 
         Args:
-            callback: ``callback(offsets, error)``, the error None on success; called inside a later ``poll``,
-                ``commit`` or ``close``, in that thread and in the order of the commits.
+            callback: ``callback(offsets, error)``; the error is None on success. It is called inside a later ``poll``,
+                ``commit`` or ``close``, in the thread of that call and in the order of the commits.
         Returns:
-            A future, done when the offsets are durable; its result has no meaning.
+            A future that is done when the offsets are durable; its result has no meaning.
         """
         with self._guard:
             commits = self._runtime.commits_for("commit_async")
@@ -388,8 +387,8 @@ class Consumer:
     def committed(
         self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
     ) -> int | OffsetAndMetadata | None:
-        """The committed offset of the group in a partition; None where there is none, or only one for another topic of
-        this name, which was deleted.
+        """The group's committed offset of a partition; None if there is none, or only one for a deleted topic of the
+        same name.
 
         Args:
             metadata: return an ``OffsetAndMetadata``, not only the offset.
@@ -404,18 +403,18 @@ class Consumer:
             return found if metadata or found is None else found.offset
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """This member, as ``Producer.send_offsets_to_transaction`` wants it. Raises ``IllegalStateError``: no group."""
+        """The argument for ``Producer.send_offsets_to_transaction``. Raises ``IllegalStateError``: no ``group_id``."""
         with self._guard:
             return self._runtime.group_metadata()
 
     def close(self, timeout_ms: float | None = None) -> None:
-        """End the consumer; a second call does nothing, nor one in a process that was forked off.
+        """Close the consumer. A second call does nothing, nor does a call in a forked child process.
 
         With ``enable_auto_commit`` the positions are committed first. A member leaves its group, so that the others
-        go on at once; a static one (``group_instance_id``) stays for its session, so that it can come back.
+        get its partitions at once; a static member (``group_instance_id``) stays until its session ends.
 
         Args:
-            timeout_ms: to commit, to leave, and to wait for what is under way; 30 s by default.
+            timeout_ms: bound for the commit, for leaving, and for work that is under way; 30 s by default.
         """
         self._close(timeout_ms, auto_commit=True)
 

@@ -1,4 +1,4 @@
-"""Membership and committed offsets of a consumer with a ``group_id``: what it does beyond reading."""
+"""The group side of a consumer with a ``group_id``: membership and committed offsets."""
 
 from __future__ import annotations
 

@@ -109,16 +109,16 @@ def first_records(
     """The first records of partitions of one topic since their times, or why they can't be read: the file of one
     partition may be broken."""
     since_ms = {search.state.partition.partition: max(0, now_ms - search.duration_ms) for search in searches}
-    found: dict[int, OffsetAndTimestamp | SparklogError | None] = {}
+    first: dict[int, OffsetAndTimestamp | SparklogError | None] = {}
     try:
-        found.update(follower.offsets_for_times(since_ms))
+        first.update(follower.offsets_for_times(since_ms))
     except SparklogError:
         for partition, at_ms in since_ms.items():
             try:
-                found[partition] = follower.offset_for_time(partition, at_ms)
+                first[partition] = follower.offset_for_time(partition, at_ms)
             except SparklogError as error:
-                found[partition] = error
-    return [(search, found[search.state.partition.partition]) for search in searches]
+                first[partition] = error
+    return [(search, first[search.state.partition.partition]) for search in searches]
 
 
 def begin_at(

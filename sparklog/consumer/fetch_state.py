@@ -1,4 +1,4 @@
-"""State shared by the consumer's own thread and its fetcher: one lock, two conditions, and what they guard."""
+"""The state that the application's thread and the fetcher share: one lock, two conditions, and what they guard."""
 
 from __future__ import annotations
 

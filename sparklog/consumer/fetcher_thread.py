@@ -1,4 +1,4 @@
-"""The thread of a fetcher: runs its rounds, and rests while there is nothing to do."""
+"""The fetcher's thread: it runs fetch rounds, and waits while there is nothing to do."""
 
 from __future__ import annotations
 

@@ -144,12 +144,12 @@ class FollowedTopics:
             for topic in wanted:
                 self._openings.begin(topic)
             ended = self._openings.take()
-        opened = {topic: found for topic, found in ended.items() if isinstance(found, TopicFollower)}
+        opened = {topic: result for topic, result in ended.items() if isinstance(result, TopicFollower)}
         self._followers.update(opened)
         self._unseen |= opened.keys()
         for topic in opened:
             self._watch(topic)
-        errors = {topic: found for topic, found in ended.items() if isinstance(found, Exception)}
+        errors = {topic: result for topic, result in ended.items() if isinstance(result, Exception)}
         return Polled(dict.fromkeys(opened, True), errors)
 
     def poll(self, topics: Iterable[str], announced: Set[str] = frozenset()) -> Polled:
@@ -207,7 +207,7 @@ class FollowedTopics:
         What a look found is worth the same to everybody: it is a look whose answer came late. One that has to verify
         its position does that itself.
         """
-        found = {}
+        absences = {}
         for topic in topics:
             follower = self._followers.get(topic)
             if follower is None or follower.must_verify:
@@ -215,8 +215,8 @@ class FollowedTopics:
             seen = self._seen_ticks_ms.get(topic, math.inf)
             absence = self._shared.absence(topic, _next_path(follower), after_ticks_ms=seen)
             if absence is not None:
-                found[topic] = absence
-        return found
+                absences[topic] = absence
+        return absences
 
     def take_shared(self, looks: Mapping[str, Absence]) -> Polled:
         """Apply looks of :meth:`shared_looks`, as :meth:`poll` does its own; no request."""
@@ -240,16 +240,16 @@ class FollowedTopics:
 
     def _applied(self, results: Mapping[str, list[Entry] | Exception]) -> Polled:
         news, errors, ended, entries = {}, {}, set(), {}
-        for topic, found in results.items():
-            if isinstance(found, Exception):
-                errors[topic] = found
-                if isinstance(found, UnknownTopicOrPartitionError):
+        for topic, result in results.items():
+            if isinstance(result, Exception):
+                errors[topic] = result
+                if isinstance(result, UnknownTopicOrPartitionError):
                     self.drop(topic)
             else:
                 has_ended = self._followers[topic].caught_up
-                news[topic] = bool(found) or not has_ended
-                if found:
-                    entries[topic] = found
+                news[topic] = bool(result) or not has_ended
+                if result:
+                    entries[topic] = result
                 if has_ended:
                     ended.add(topic)
                 self._stale.discard(topic)

@@ -1,4 +1,4 @@
-"""The member that a consumer is in its group while it subscribes to topics, and the thread of its heartbeats."""
+"""A consumer's membership in its group while it subscribes to topics, and the thread of its heartbeats."""
 
 from __future__ import annotations
 
@@ -117,7 +117,10 @@ class GroupMember:
         except Exception as error:  # also of an assignor that isn't ours
             group_id = self.membership.settings.group_id
             _LOGGER.warning(
-                "group %s: not left, the session ends by itself: %s", group_id, error, extra=about(group=group_id)
+                "group %s: the consumer could not leave it; its session ends by itself: %s",
+                group_id,
+                error,
+                extra=about(group=group_id),
             )
 
     def _take(

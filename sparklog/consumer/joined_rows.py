@@ -1,4 +1,4 @@
-"""Small batches of records that a consumer read put together."""
+"""Small batches of records are concatenated to larger ones."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def joined(batches: list[Rows], piece_bytes: int) -> list[Rows]:
     """The same records in their order, with small batches put together up to about ``piece_bytes``."""
     if len(batches) == 1:
         return batches
-    found: list[Rows] = []
+    parts: list[Rows] = []
     few: list[Rows] = []
     size = 0
     for batch in batches:
         is_other = bool(few) and not _alike(batch, few[0])  # its topic has a new schema since
         if few and (is_other or size + batch.nbytes > piece_bytes):
-            found.append(_concat(few))
+            parts.append(_concat(few))
             few, size = [], 0
         few.append(batch)
         size += batch.nbytes
-    return [*found, _concat(few)] if few else found
+    return [*parts, _concat(few)] if few else parts
 
 
 def _alike(batch: Rows, other: Rows) -> bool:

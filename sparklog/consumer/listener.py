@@ -1,4 +1,4 @@
-"""The listener that an application is called with when its partitions change."""
+"""The listener that is called when the assignment of a consumer changes."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ __all__ = ["ConsumerRebalanceListener"]
 class ConsumerRebalanceListener(ABC):
     """Called inside ``poll`` (``unsubscribe``, ``close``), in its thread, when the consumer's partitions change.
 
-    It may call the consumer: ``seek`` in :meth:`on_partitions_assigned` decides where a partition is read from.
-    What it raises, ``poll`` raises; the change is made all the same.
+    It may call the consumer: ``seek`` in :meth:`on_partitions_assigned` sets where reading a partition begins.
+    If it raises an error, ``poll`` raises that error, and the change is made nevertheless.
     """
 
     @abstractmethod
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        """These partitions, never none, are about to be taken away."""
+        """Called with the partitions, at least one, that are about to be revoked."""
 
     @abstractmethod
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        """These partitions, never none, were added to those that the consumer had.
+        """Called with the partitions, at least one, that were added to the consumer's assignment.
 
-        Kafka's Java client also calls this with nothing, for a member that a rebalance gave nothing: what was written
-        for members that are given all they have, as ``seek_to_beginning(*assigned)``, would then mean every partition.
+        Kafka's Java client also calls this with an empty list if a rebalance assigned nothing to the member. Then a
+        listener that calls ``seek_to_beginning(*assigned)`` would seek in all assigned partitions.
         """
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
-        """These partitions belong to somebody else already."""
+        """Called with partitions that another member already owns."""
         self.on_partitions_revoked(lost)

@@ -1,4 +1,4 @@
-"""Lookups of offsets and topics, of partitions assigned or not, beside the fetcher, which goes on meanwhile."""
+"""Lookups of offsets and topics for any partition; the fetcher goes on meanwhile."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class Lookups:
         def find(topic: str) -> dict[int, OffsetAndTimestamp | None]:
             return TopicFollower(self._cluster.topic_log(topic), topic).offsets_for_times(by_topic[topic])
 
-        found = dict(zip(by_topic, parallel_map(find, by_topic), strict=True))
-        return {at: found[at.topic][at.partition] for at in timestamps_ms}
+        offsets = dict(zip(by_topic, parallel_map(find, by_topic), strict=True))
+        return {at: offsets[at.topic][at.partition] for at in timestamps_ms}
 
     def partition_count(self, topic: str) -> int | None:
         """The number of a topic's partitions; None without such a topic."""

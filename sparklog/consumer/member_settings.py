@@ -48,4 +48,4 @@ def _assignors(strategy: object) -> list[Assignor]:
         strategy = [strategy]
     if not strategy:
         raise ValueError(f"expected one of {', '.join(ASSIGNORS)}, or a list")
-    return [assignor_of(one) for one in strategy]
+    return [assignor_of(assignor) for assignor in strategy]

@@ -1,4 +1,4 @@
-"""An observer of a consumer at work. There is none, unless the consumer is instrumented."""
+"""The interface of an observer of a consumer. Only instrumented consumers have one."""
 
 from __future__ import annotations
 

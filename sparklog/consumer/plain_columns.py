@@ -43,4 +43,4 @@ class PlainColumns:
 
     def from_row(self, start: int) -> tuple[tuple[Any, ...], ...]:
         """The columns from a row on."""
-        return tuple((*place[:-1], place[-1] + start) for place in self.places)
+        return tuple((*column[:-1], column[-1] + start) for column in self.places)

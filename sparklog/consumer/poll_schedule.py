@@ -1,4 +1,4 @@
-"""A schedule of looks at topics: soon after news, then ever less often. No I/O.
+"""The schedule by which topics' logs are polled: soon after news, then less and less often. No I/O.
 
 No broker notifies a consumer of news, so it asks the store, and each look at a topic is a request. A topic that
 had news within the last second is looked at after ever longer waits, up to three times as long as a look takes, or 10

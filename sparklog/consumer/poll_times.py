@@ -1,4 +1,4 @@
-"""How often an application polls, for the metrics of consumers and share consumers."""
+"""The times of an application's polls, for the metrics of consumers and share consumers."""
 
 from __future__ import annotations
 

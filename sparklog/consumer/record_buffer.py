@@ -78,14 +78,14 @@ class RecordBuffer:
         Raises:
             RecordDeserializationError: the first record can't be deserialized; those before one are returned first.
         """
-        found: Records = {}
+        polled: Records = {}
         left = max_records
         for state in self._ready(only):
             records, error = self._records(state, left, handover)
             if records:
-                found[state.partition] = records
+                polled[state.partition] = records
                 left -= len(records)
-            if error is not None and not found:
+            if error is not None and not polled:
                 with self._fetch_state.lock:
                     self._fetch_state.assignment.put_last(state)
                 raise error
@@ -94,16 +94,16 @@ class RecordBuffer:
                     self._fetch_state.assignment.put_first(state)
             if error is not None or left <= 0:
                 break
-        found = self._intercepted(found) if found else found
-        if not found and handover is not None:  # offsets without records, or an interceptor has kept all: nothing is
+        polled = self._intercepted(polled) if polled else polled
+        if not polled and handover is not None:  # offsets without records, or an interceptor has kept all: nothing is
             with self._fetch_state.lock:  # on its way to the caller, and the poll goes on
                 handover.hand_out()
-        return found
+        return polled
 
     def batches(self, max_records: int | None, handover: Handover) -> dict[TopicPartition, pa.RecordBatch]:
         """The first chunk of each partition, up to ``max_records`` records together; the positions move on with
         ``handover``."""
-        found: dict[TopicPartition, pa.RecordBatch] = {}
+        polled: dict[TopicPartition, pa.RecordBatch] = {}
         left = max_records
         for state in self._ready():
             if left is not None and left <= 0:
@@ -117,9 +117,9 @@ class RecordBuffer:
                 self._take(state, chunk, count, handover)
                 view = self._fetch_state.views.get(state.partition.topic)
             batch = as_batch(chunk.batch.slice(chunk.taken_count - count, count))
-            found[state.partition] = batch if view is None or view.values is None else view.values.as_structs(batch)
+            polled[state.partition] = batch if view is None or view.values is None else view.values.as_structs(batch)
             left = None if left is None else left - count
-        return found
+        return polled
 
     def skip_empty(self, state: PartitionState) -> None:
         """Move the position over offsets that hold no records any more, if those come next."""
@@ -159,24 +159,24 @@ class RecordBuffer:
     ) -> tuple[list[ConsumerRecord], RecordDeserializationError | None]:
         view = self._fetch_state.views.get(state.partition.topic)
         timestamp_type = view.timestamp_type if view else CREATE_TIME
-        found: list[ConsumerRecord] = []
-        while len(found) < limit and (chunk := self._first(state)) is not None:
+        taken: list[ConsumerRecord] = []
+        while len(taken) < limit and (chunk := self._first(state)) is not None:
             if chunk.left_count == 0:
-                if (found and handover is None) or not self._take(state, chunk, 0, handover or HANDED_OVER):
+                if (taken and handover is None) or not self._take(state, chunk, 0, handover or HANDED_OVER):
                     break
                 continue
             if chunk.columns is not None and (view is None or view.values is None):
-                count, first = min(limit - len(found), chunk.left_count), chunk.taken_count
+                count, first = min(limit - len(taken), chunk.left_count), chunk.taken_count
                 made, error = self._maker.make_part(chunk.columns, first, count, state.partition, timestamp_type)
             else:
-                batch = chunk.next_records(limit - len(found))
+                batch = chunk.next_records(limit - len(taken))
                 made, error = self._maker.make(batch, state.partition, timestamp_type, view.values if view else None)
             if (made or error) and not self._take(state, chunk, len(made), handover):
                 break
-            found = found + made if found else made
+            taken = taken + made if taken else made
             if error is not None:
-                return found, error
-        return found, None
+                return taken, error
+        return taken, None
 
     def _first(self, state: PartitionState) -> Chunk | None:
         with self._fetch_state.lock:
@@ -210,15 +210,15 @@ class RecordBuffer:
         )
         return True
 
-    def _intercepted(self, found: Records) -> Records:
+    def _intercepted(self, records: Records) -> Records:
         if self._metrics.observer is not None:
-            self._metrics.observer.received(found)
+            self._metrics.observer.received(records)
         for interceptor in self._interceptors:
             try:
-                found = interceptor.on_consume(found)
+                records = interceptor.on_consume(records)
             except Exception:  # as Java's ConsumerInterceptors: logged, and the records go on as they are
                 _LOGGER.warning("interceptor %r failed in on_consume", interceptor, exc_info=True)
-        return found
+        return records
 
 
 class RecordIterator:

@@ -1,4 +1,4 @@
-"""The automatic commit before the group takes partitions away: begun by one poll, waited for by those after it."""
+"""The automatic commit before partitions are revoked: started by one poll, and awaited by the polls after it."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class RevocationCommit:
         if committing.done():
             error = committing.exception()
             if error is not None:
-                _LOGGER.warning("automatic commit of partitions that are taken away failed: %s", error)
+                _LOGGER.warning("automatic commit of revoked partitions failed: %s", error)
         elif self._deadline.has_passed:
             _LOGGER.warning(
-                "partitions are given up though their automatic commit wasn't done within %g ms: "
-                "it may still be carried out, unless their next owner takes them first",
+                "revoked partitions are released though their automatic commit wasn't done within %g ms: "
+                "it may still be carried out, unless their next owner claims them first",
                 self._timeout_ms,
             )
         else:

@@ -1,4 +1,4 @@
-"""The parts of a consumer at work together: threads, waits, positions, and changes of what is read."""
+"""The parts of a consumer together: threads, waits, positions, and changes of the subscription."""
 
 from __future__ import annotations
 
@@ -177,12 +177,12 @@ class ConsumerRuntime:
             raise IllegalStateError("poll: subscribe to topics or assign partitions first")
         self.metrics.poll_begins()
         try:
-            found = self.wait(partial(self._poll_once, take, only), timeout_ms)
+            polled = self.wait(partial(self._poll_once, take, only), timeout_ms)
         except BaseException as error:
             self.metrics.poll_ends(error)
             raise
         self.metrics.poll_ends(None)
-        return found
+        return polled
 
     def _poll_once(self, take: Callable[[], T], only: Only) -> T | None:
         if self.coordinator is not None:
@@ -242,12 +242,12 @@ class ConsumerRuntime:
             if self.coordinator is not None and self.coordinator.is_member:
                 unknown = self.fetch_state.unknown_topics()
             waits = records_first and self._has_raised and bool(self.fetch_state.assignment.ready(only))
-            found = None if waits else self.fetch_state.next_error(without=unknown)
+            failure = None if waits else self.fetch_state.next_error(without=unknown)
         if self.coordinator is not None and unknown:
             self.coordinator.report_unknown_topics(unknown)
-        self._has_raised = found is not None
-        if found is not None:
-            topic, error = found
+        self._has_raised = failure is not None
+        if failure is not None:
+            topic, error = failure
             if isinstance(error, UnknownTopicOrPartitionError):
                 self.subscription.missing(topic)
             raise error.with_traceback(None)
@@ -337,7 +337,7 @@ class ConsumerRuntime:
         if self.record_iterator is None:
             self.record_buffer.skip_empty(state)
         if state.position is None:
-            raise IllegalStateError(f"the position of {partition} was lost while it was looked for")
+            raise IllegalStateError(f"the position of {partition} was lost while it was determined")
         return state.position
 
     # The group.

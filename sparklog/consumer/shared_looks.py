@@ -1,4 +1,4 @@
-"""Looks at the ends of topics that the consumers of a process share: what one finds not to be there, no other asks for.
+"""Polls of topics' logs that the consumers of a process share: if one finds no new entry, the others don't ask.
 
 Only absence is shared, never an entry: what is there each consumer reads for itself, with its own store and rights.
 """
@@ -52,9 +52,9 @@ class SharedLooks:
 
     def absence(self, topic: str, path: str, *, after_ticks_ms: float) -> Absence | None:
         """The newest look that found ``path`` not to be there, if it began later than ``after_ticks_ms``."""
-        found = self._absences.get(topic)
-        is_wanted = found is not None and found.path == path and found.began_ticks_ms > after_ticks_ms
-        return found if is_wanted else None
+        newest = self._absences.get(topic)
+        is_wanted = newest is not None and newest.path == path and newest.began_ticks_ms > after_ticks_ms
+        return newest if is_wanted else None
 
     def is_under_way(self, topic: str, path: str, *, now_ticks_ms: float) -> bool:
         """Does a look ask for ``path`` now, which is likely to end soon?"""
@@ -72,7 +72,7 @@ def shared_looks_of(cluster: Cluster) -> SharedLooks:
     ticks of two can't be compared. Two threads that come first at once may get one each, and then don't share.
     """
     key = (os.getpid(), cluster.sharing_key)
-    found = _SHARED.get(key)
-    if found is None:
-        found = _SHARED[key] = SharedLooks()
-    return found
+    looks = _SHARED.get(key)
+    if looks is None:
+        looks = _SHARED[key] = SharedLooks()
+    return looks

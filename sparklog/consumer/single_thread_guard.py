@@ -44,7 +44,8 @@ class SingleThreadGuard:
         """Check as :meth:`check`, for calls that are allowed after closing, too."""
         if self.is_forked:
             raise IllegalStateError(
-                "this consumer was made before the process forked: its thread stayed behind; make one in each process"
+                "this consumer was made before the process forked: its thread isn't in this process; "
+                "create one in each process"
             )
 
     def __enter__(self) -> None:

@@ -52,7 +52,7 @@ class Subscription:
         if isinstance(topics, str) or not isinstance(topics, Collection):
             raise TypeError(f"topics: got {topics!r}, expected a list of names")
         if not topics and pattern is None:
-            raise InvalidArgumentError("subscribe: expected topics or a pattern; unsubscribe() takes all away")
+            raise InvalidArgumentError("subscribe: expected topics or a pattern; unsubscribe() ends a subscription")
         if topics and pattern is not None:
             raise IllegalStateError("subscribe: got topics and a pattern, expected one of them")
         if self.manual or (self.topics is not None and (self.pattern is None) != (pattern is None)):

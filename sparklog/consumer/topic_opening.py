@@ -1,4 +1,4 @@
-"""Opening of topics, side by side, away from the thread that reads those which are open already."""
+"""Opening topics concurrently, in other threads than the one that reads the topics that are open."""
 
 from __future__ import annotations
 

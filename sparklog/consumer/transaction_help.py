@@ -1,5 +1,4 @@
-"""Help for transactions of producers that died: a consumer looks for them now and then (rule T4, open sessions,
-recovery)."""
+"""A consumer finishes transactions of producers that died, from time to time (rule T4, open sessions, recovery)."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Metric(Generic[T]):
     """``gauge`` or ``counter``."""
 
 
-def _one(value: Callable[[T], float | None]) -> Callable[[T], Iterable[Row]]:
+def _single_row(value: Callable[[T], float | None]) -> Callable[[T], Iterable[Row]]:
     def rows(figures: T) -> Iterator[Row]:
         found = value(figures)
         if found is not None:
@@ -154,7 +154,7 @@ _BY_GROUP_PARTITION = ("consumergroup", "topic", "partition")
 _CONSTANT = "Always {}: a store has no brokers and no replicas."
 
 CLUSTER_METRICS: tuple[Metric[ClusterFigures], ...] = (
-    Metric("kafka_brokers", _CONSTANT.format(1), (), _one(lambda _: 1)),
+    Metric("kafka_brokers", _CONSTANT.format(1), (), _single_row(lambda _: 1)),
     Metric("kafka_topic_partitions", "Partitions.", _BY_TOPIC, _topics(lambda topic: len(topic.partitions))),
     Metric(
         "kafka_topic_partition_current_offset",
@@ -226,19 +226,19 @@ CLUSTER_METRICS: tuple[Metric[ClusterFigures], ...] = (
         "sparklog_maintenance_timestamp_seconds",
         "When maintenance last noted what it did, by the store's time; it does so once a day at least.",
         (),
-        _one(lambda figures: _seconds(figures.maintained_ms)),
+        _single_row(lambda figures: _seconds(figures.maintained_ms)),
     ),
     Metric(
         "sparklog_disk_free_bytes",
         "Free space on the disk of a cluster in a local folder.",
         (),
-        _one(lambda figures: figures.disk_free_bytes),
+        _single_row(lambda figures: figures.disk_free_bytes),
     ),
     Metric(
         "sparklog_disk_size_bytes",
         "Size of the disk of a cluster in a local folder.",
         (),
-        _one(lambda figures: figures.disk_size_bytes),
+        _single_row(lambda figures: figures.disk_size_bytes),
     ),
     Metric(
         "sparklog_topic_info",
@@ -373,27 +373,31 @@ CLUSTER_METRICS: tuple[Metric[ClusterFigures], ...] = (
 """Metrics of the newest look that succeeded."""
 
 EXPORTER_METRICS: tuple[Metric[WatchStatus], ...] = (
-    Metric("sparklog_up", "Did the newest look reach the store?", (), _one(lambda status: int(status.is_up))),
+    Metric("sparklog_up", "Did the newest look reach the store?", (), _single_row(lambda status: int(status.is_up))),
     Metric(
         "sparklog_exporter_look_age_seconds",
         "How old all of these figures of the cluster are.",
         (),
-        _one(lambda status: _seconds(status.age_ms)),
+        _single_row(lambda status: _seconds(status.age_ms)),
     ),
     Metric(
         "sparklog_exporter_look_seconds",
         "How long the newest look took that succeeded.",
         (),
-        _one(lambda status: None if status.figures is None else status.figures.took_ms / 1_000),
+        _single_row(lambda status: None if status.figures is None else status.figures.took_ms / 1_000),
     ),
     Metric(
-        "sparklog_exporter_looks_total", "Looks at the cluster.", (), _one(lambda status: status.look_count), "counter"
+        "sparklog_exporter_looks_total",
+        "Looks at the cluster.",
+        (),
+        _single_row(lambda status: status.look_count),
+        "counter",
     ),
     Metric(
         "sparklog_exporter_failed_looks_total",
         "Looks that failed: the store was away, or refused.",
         (),
-        _one(lambda status: status.failed_count),
+        _single_row(lambda status: status.failed_count),
         "counter",
     ),
 )

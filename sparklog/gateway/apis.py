@@ -1,4 +1,4 @@
-"""Which requests are served, in which versions, and by what. A further group of keys is a module, and lines here."""
+"""The requests that are served: their versions and handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SaslHandshake and SaslAuthenticate of one connection, and what it may send before it is known who it is."""
+"""SaslHandshake and SaslAuthenticate of one connection, and what it may send before it is authenticated."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Authentication:
     def handshake(self, mechanism: str) -> dict[str, Any]:
         """Answer SaslHandshake. PLAIN, which shows the password to whoever listens, asks for encryption."""
         is_safe = self._is_encrypted or self._backend.settings.allow_plain_without_tls
-        offered = [one for one in MECHANISMS if is_safe or one != "PLAIN"]
+        offered = [name for name in MECHANISMS if is_safe or name != "PLAIN"]
         users = self._backend.users
         if users is None or mechanism not in offered:
             self.has_failed = True

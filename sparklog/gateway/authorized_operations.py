@@ -40,19 +40,19 @@ _OF_CLUSTERS = (
 
 
 def _bits(*operations: Operation) -> int:
-    return sum(1 << one for one in set(operations))
+    return sum(1 << operation for operation in set(operations))
 
 
 def topic_operations(rules: Rules | None, topic: str) -> int:
     """A bit for each operation on a topic. ``rules`` None: all may do everything."""
     if rules is None:
         return _bits(Operation.READ, Operation.WRITE, *_LOOK, *_CHANGE)
-    found: list[Operation] = []
+    operations: list[Operation] = []
     if rules.may_read(topic):
-        found += [Operation.READ, *_LOOK]
+        operations += [Operation.READ, *_LOOK]
     if rules.may_write(topic):
-        found += [Operation.WRITE, *_LOOK, *(_CHANGE if rules.admin else ())]
-    return _bits(*found)
+        operations += [Operation.WRITE, *_LOOK, *(_CHANGE if rules.admin else ())]
+    return _bits(*operations)
 
 
 def cluster_operations(rules: Rules | None) -> int:

@@ -91,10 +91,10 @@ def _txn_offset_commit(rules: Rules, body: _Body) -> _Body | None:
 def _offset_fetch(rules: Rules, body: _Body) -> _Body | None:
     if "groups" not in body:
         return None if rules.may_use_group(body["group_id"]) else {"error_code": _GROUP, "topics": []}
-    groups = [one["group_id"] for one in body["groups"]]
+    groups = [group["group_id"] for group in body["groups"]]
     if all(map(rules.may_use_group, groups)):
         return None
-    return {"groups": [{"group_id": one, "error_code": _GROUP, "topics": []} for one in groups]}
+    return {"groups": [{"group_id": group_id, "error_code": _GROUP, "topics": []} for group_id in groups]}
 
 
 def _groups(field: str, answers: str) -> _Refuse:
@@ -119,7 +119,7 @@ def _admin(rules: Rules, body: _Body) -> _Body | None:
 def _each_partition(body: _Body, **fields: int) -> _Body:
     topics = committed_partitions(body, _TOPIC)["topics"]
     for topic in topics:
-        topic["partitions"] = [{**one, **fields} for one in topic["partitions"]]
+        topic["partitions"] = [{**partition, **fields} for partition in topic["partitions"]]
     return {"topics": topics}
 
 
@@ -162,23 +162,25 @@ def _alter_configs(rules: Rules, body: _Body) -> _Body | None:
 def _describe_configs(rules: Rules, body: _Body) -> _Body | None:
     if _topics_match(rules.may_see, body):
         return None
-    return {"results": [{**one, "configs": []} for one in _refused_resources(body, of_others=_TOPIC)]}
+    return {"results": [{**resource, "configs": []} for resource in _refused_resources(body, of_others=_TOPIC)]}
 
 
 def _topics_match(may: Callable[[str], bool], body: _Body) -> bool:
-    return all(one["resource_type"] != _TOPIC_RESOURCE or may(one["resource_name"]) for one in body["resources"])
+    return all(
+        resource["resource_type"] != _TOPIC_RESOURCE or may(resource["resource_name"]) for resource in body["resources"]
+    )
 
 
 def _refused_resources(body: _Body, *, of_others: ErrorCode) -> list[_Body]:
     """An answer for each resource; ``of_others``: the code for what is no topic."""
     return [
         {
-            "resource_type": one["resource_type"],
-            "resource_name": one["resource_name"],
-            "error_code": _TOPIC if one["resource_type"] == _TOPIC_RESOURCE else of_others,
+            "resource_type": resource["resource_type"],
+            "resource_name": resource["resource_name"],
+            "error_code": _TOPIC if resource["resource_type"] == _TOPIC_RESOURCE else of_others,
             "error_message": None,
         }
-        for one in body["resources"]
+        for resource in body["resources"]
     ]
 
 
@@ -220,7 +222,7 @@ def _of_admins(rules: Rules, refused: _Body) -> _Body | None:
 
 def _alter_users(rules: Rules, body: _Body) -> _Body | None:
     """Administrators alone; whether a user's rights are within the administrator's own is asked by whoever answers."""
-    names = dict.fromkeys(one["name"] for one in (*body["deletions"], *body["upsertions"]))
+    names = dict.fromkeys(alteration["name"] for alteration in (*body["deletions"], *body["upsertions"]))
     return _of_admins(rules, {"results": [{**_REFUSED, "user": name} for name in names]})
 
 

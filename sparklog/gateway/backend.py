@@ -222,10 +222,10 @@ class Backend:
     def producer(self, acks: int) -> Producer:
         """The producer of an acknowledgement: of -1, or of 0 and 1, which differ in who waits."""
         name = "all" if acks == -1 else "one"
-        found = self._producers.get(name)
-        if found is None:
+        producer = self._producers.get(name)
+        if producer is None:
             timeout_ms = self.settings.delivery_timeout_ms
-            found = self._producers[name] = Producer(
+            producer = self._producers[name] = Producer(
                 self.cluster,
                 acks="all" if acks == -1 else 1,
                 linger_ms=0,
@@ -234,7 +234,7 @@ class Backend:
                 max_block_ms=timeout_ms // 2,
                 max_request_size=self.settings.max_decoded_bytes,
             )
-        return found
+        return producer
 
     def describe(self, name: str) -> TopicDescription:
         """A topic as of now. May block. Raises ``UnknownTopicOrPartitionError``, ``InvalidTopicError``."""
@@ -244,13 +244,17 @@ class Backend:
         return topic
 
     def describe_all(self) -> dict[str, TopicDescription | Exception]:
-        """All topics as of now, or what hinders a look at one. May block."""
+        """All topics as they are now; for one that can't be read, the error. May block."""
         names = self.admin.list_topics()
-        found = dict(
+        described_or_error = dict(
             zip(names, parallel_results(lambda name: self.admin.describe_topics([name])[0], names), strict=True)
         )
-        topics = {name: one for name, one in found.items() if not isinstance(one, UnknownTopicOrPartitionError)}
-        described = [one for one in topics.values() if isinstance(one, TopicDescription)]
+        topics = {
+            name: topic
+            for name, topic in described_or_error.items()
+            if not isinstance(topic, UnknownTopicOrPartitionError)
+        }
+        described = [topic for topic in topics.values() if isinstance(topic, TopicDescription)]
         self.topic_names = {uuid.UUID(topic.topic_id): topic.name for topic in described}
         return topics
 
@@ -309,7 +313,7 @@ class Backend:
         topic = self.describe(self.name_of(topic_id, is_sure=is_sure))
         if uuid.UUID(topic.topic_id) != topic_id:
             self.topic_names.pop(topic_id, None)  # unless another thread has found out, too
-            raise UnknownTopicOrPartitionError(f"no topic has the id {topic_id}: {topic.name!r} was created anew")
+            raise UnknownTopicOrPartitionError(f"no topic has the id {topic_id}: {topic.name!r} was created again")
         return topic
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A queue between one task that puts and one that takes, which sees what comes next."""
+"""A bounded queue between one task that puts and one task that takes and can look at the next item."""
 
 from __future__ import annotations
 

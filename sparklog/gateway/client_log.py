@@ -1,5 +1,5 @@
-"""The log of one client: who it is, what it wasn't allowed, why it was disconnected. Nothing that records hold is in
-it, and no passwords."""
+"""The log entries about one client: its user, requests that were refused, why it was disconnected. They contain neither
+contents of records nor passwords."""
 
 from __future__ import annotations
 

@@ -66,8 +66,14 @@ async def describe_cluster(backend: Backend, request: Request) -> _Answer:
         "cluster_id": backend.cluster.cluster_id,
         "controller_id": route.own.node_id,
         "brokers": [
-            {"broker_id": one.node_id, "host": one.host, "port": one.port, "rack": one.zone, "is_fenced": False}
-            for one in route.brokers
+            {
+                "broker_id": broker.node_id,
+                "host": broker.host,
+                "port": broker.port,
+                "rack": broker.zone,
+                "is_fenced": False,
+            }
+            for broker in route.brokers
         ],
     }
 
@@ -76,12 +82,12 @@ async def describe_topic_partitions(backend: Backend, request: Request) -> _Answ
     """Topics in the order of their names, a bounded number of partitions at a time."""
     body, rules = request.body, request.rules
     route = backend.route(request)
-    names = [one["name"] for one in body["topics"]]
+    names = [topic["name"] for topic in body["topics"]]
 
-    def found() -> list[TopicDescription | tuple[str, ErrorCode]]:
+    def asked_topics() -> list[TopicDescription | tuple[str, ErrorCode]]:
         if not names:
             every = backend.describe_all()
-            return [_or_code(name, one) for name, one in every.items() if rules is None or rules.may_see(name)]
+            return [_or_code(name, topic) for name, topic in every.items() if rules is None or rules.may_see(name)]
         return [described(name) for name in sorted(set(names))]
 
     def described(name: str) -> TopicDescription | tuple[str, ErrorCode]:
@@ -95,17 +101,17 @@ async def describe_topic_partitions(backend: Backend, request: Request) -> _Answ
     limit = max(1, min(body["response_partition_limit"], _MOST_PARTITIONS))
     cursor = body["cursor"]
     start = None if cursor is None else (cursor["topic_name"], cursor["partition_index"])
-    topics = await backend.run_look(found)
+    topics = await backend.run_look(asked_topics)
     answers, following = page_of_partitions(topics, start, limit, route)
-    for one in answers:
-        if not one.get("error_code"):
-            one["topic_authorized_operations"] = topic_operations(rules, one["name"])
+    for answer in answers:
+        if not answer.get("error_code"):
+            answer["topic_authorized_operations"] = topic_operations(rules, answer["name"])
     cursor = None if following is None else {"topic_name": following[0], "partition_index": following[1]}
     return {"topics": answers, "next_cursor": cursor}
 
 
-def _or_code(name: str, found: TopicDescription | Exception) -> TopicDescription | tuple[str, ErrorCode]:
-    return found if isinstance(found, TopicDescription) else (name, code_of(found))
+def _or_code(name: str, described: TopicDescription | Exception) -> TopicDescription | tuple[str, ErrorCode]:
+    return described if isinstance(described, TopicDescription) else (name, code_of(described))
 
 
 def page_of_partitions(
@@ -118,11 +124,11 @@ def page_of_partitions(
         start: the name of a topic, and the partition of it that the page begins with; None: the first of all.
         limit: partitions of a page, at least one.
     Source: Kafka ``DescribeTopicPartitionsRequestHandler``: topics are in the order of their names; those before the
-    one of the cursor are left out.
+    topic of the cursor are left out.
     """
     answers: list[_Answer] = []
     left = limit
-    by_name = sorted((one[0] if isinstance(one, tuple) else one.name, one) for one in topics)
+    by_name = sorted((topic[0] if isinstance(topic, tuple) else topic.name, topic) for topic in topics)
     for name, topic in by_name:
         if start is not None and name < start[0]:
             continue
@@ -134,7 +140,7 @@ def page_of_partitions(
         first = start[1] if start is not None and name == start[0] else 0
         # Java's Admin can't do with null for these, which the definition allows.
         none_eligible: _Answer = {"eligible_leader_replicas": [], "last_known_elr": []}
-        partitions = [{**one, **none_eligible} for one in described_partitions(topic, route)[max(0, first) :]]
+        partitions = [{**each, **none_eligible} for each in described_partitions(topic, route)[max(0, first) :]]
         answers.append({"name": name, "topic_id": uuid.UUID(topic.topic_id), "partitions": partitions[:left]})
         if len(partitions) > left:
             return answers, (name, max(0, first) + left)
@@ -162,23 +168,23 @@ async def describe_log_dirs(backend: Backend, request: Request) -> _Answer:
         if wanted is None:
             asked: list[tuple[str, Sequence[int] | None]] = [(name, None) for name in backend.admin.list_topics()]
         else:
-            asked = [(one["topic"], one["partitions"]) for one in wanted]
-        visible = [one for one in asked if rules is None or rules.may_see(one[0])]
+            asked = [(topic["topic"], topic["partitions"]) for topic in wanted]
+        visible = [topic for topic in asked if rules is None or rules.may_see(topic[0])]
         answers = []
-        for (name, _), found in zip(visible, parallel_results(sizes, visible), strict=True):
-            if not isinstance(found, Exception):
-                answers.append(found)
-            elif isinstance(found, StoreUnavailableError):  # which is true of all topics
-                raise found
-            elif not isinstance(found, UnknownTopicOrPartitionError):
-                _LOGGER.warning("topic %r can't be measured: %s", name, found)
+        for (name, _), result in zip(visible, parallel_results(sizes, visible), strict=True):
+            if not isinstance(result, Exception):
+                answers.append(result)
+            elif isinstance(result, StoreUnavailableError):  # which is true of all topics
+                raise result
+            elif not isinstance(result, UnknownTopicOrPartitionError):
+                _LOGGER.warning("topic %r can't be measured: %s", name, result)
         return answers
 
     try:
-        found = await backend.run_look(topics)
+        measured = await backend.run_look(topics)
     except SparklogError as error:
         return {"error_code": code_of(error), "results": []}
-    return {"results": [{"log_dir": backend.cluster.store.uri, "topics": found}]}
+    return {"results": [{"log_dir": backend.cluster.store.uri, "topics": measured}]}
 
 
 async def elect_leaders(backend: Backend, request: Request) -> _Answer:
@@ -191,7 +197,8 @@ async def elect_leaders(backend: Backend, request: Request) -> _Answer:
         except SparklogError as error:
             code, message = code_of(error), str(error)
             results = [
-                {"partition_id": one, "error_code": code, "error_message": message} for one in topic["partitions"]
+                {"partition_id": partition_id, "error_code": code, "error_message": message}
+                for partition_id in topic["partitions"]
             ]
             return {"topic": topic["topic"], "partition_result": results}
         results = []
@@ -201,7 +208,7 @@ async def elect_leaders(backend: Backend, request: Request) -> _Answer:
             results.append({"partition_id": number, "error_code": code, "error_message": None})
         return {"topic": topic["topic"], "partition_result": results}
 
-    return {"replica_election_results": await backend.run_look(lambda: [answer(one) for one in wanted or ()])}
+    return {"replica_election_results": await backend.run_look(lambda: [answer(asked) for asked in wanted or ()])}
 
 
 async def alter_partition_reassignments(backend: Backend, request: Request) -> _Answer:
@@ -210,16 +217,17 @@ async def alter_partition_reassignments(backend: Backend, request: Request) -> _
 
     def answer(topic: _Answer) -> _Answer:
         try:
-            found, failure = described_partitions(backend.describe(topic["name"]), route), None
+            described, failure = described_partitions(backend.describe(topic["name"]), route), None
         except SparklogError as error:
-            found, failure = [], (code_of(error), str(error))
+            described, failure = [], (code_of(error), str(error))
         partitions = []
-        for one in topic["partitions"]:
-            code, message = failure or _reassigned(one["partition_index"], one["replicas"], found)
-            partitions.append({"partition_index": one["partition_index"], "error_code": code, "error_message": message})
+        for asked in topic["partitions"]:
+            number = asked["partition_index"]
+            code, message = failure or _reassigned(number, asked["replicas"], described)
+            partitions.append({"partition_index": number, "error_code": code, "error_message": message})
         return {"name": topic["name"], "partitions": partitions}
 
-    responses = await backend.run_look(lambda: [answer(one) for one in wanted])
+    responses = await backend.run_look(lambda: [answer(topic) for topic in wanted])
     return {"error_message": None, "responses": responses}
 
 

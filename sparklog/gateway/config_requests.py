@@ -44,28 +44,28 @@ async def describe_configs(backend: Backend, request: Request) -> dict[str, Any]
     body = request.body
 
     def describe(wanted: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {"resource_type": wanted["resource_type"], "resource_name": wanted["resource_name"]}
+        resource: dict[str, Any] = {"resource_type": wanted["resource_type"], "resource_name": wanted["resource_name"]}
         if wanted["resource_type"] == _BROKER:
-            return {**found, "configs": []}
+            return {**resource, "configs": []}
         if wanted["resource_type"] == _GROUP:
-            return {**found, "configs": _of_groups(backend, wanted["configuration_keys"])}
+            return {**resource, "configs": _of_groups(backend, wanted["configuration_keys"])}
         if wanted["resource_type"] != _TOPIC:
             message = f"resources of type {wanted['resource_type']} have no settings here"
-            return {**found, "error_code": ErrorCode.INVALID_REQUEST, "error_message": message, "configs": []}
+            return {**resource, "error_code": ErrorCode.INVALID_REQUEST, "error_message": message, "configs": []}
         names = wanted["configuration_keys"]
         try:
             entries = config_entries(backend.describe(wanted["resource_name"]).config)
         except SparklogError as error:
-            return {**found, "error_code": code_of(error), "error_message": str(error), "configs": []}
+            return {**resource, "error_code": code_of(error), "error_message": str(error), "configs": []}
         has_synonyms = body.get("include_synonyms", False)
         configs = [
             config_of(name, entry, has_synonyms=has_synonyms)
             for name, entry in entries.items()
             if names is None or name in names
         ]
-        return {**found, "configs": configs}
+        return {**resource, "configs": configs}
 
-    return {"results": await backend.run(lambda: [describe(one) for one in body["resources"]])}
+    return {"results": await backend.run(lambda: [describe(asked) for asked in body["resources"]])}
 
 
 def _of_groups(backend: Backend, names: list[str] | None) -> list[dict[str, Any]]:
@@ -115,7 +115,7 @@ async def alter_configs(backend: Backend, request: Request) -> dict[str, Any]:
     """Replace the settings of each topic: one that isn't named gets its default. Deprecated by Kafka."""
 
     def change_of(resource: dict[str, Any]) -> _Change:
-        wanted = setting_names({one["name"]: one["value"] for one in resource["configs"]})
+        wanted = setting_names({setting["name"]: setting["value"] for setting in resource["configs"]})
         return partial(_replacement, wanted)
 
     return await _altered(backend, request, change_of)
@@ -130,12 +130,14 @@ async def incremental_alter_configs(backend: Backend, request: Request) -> dict[
     """Set, delete, append to or subtract from settings of each topic; what isn't named stays as it is."""
 
     def change_of(resource: dict[str, Any]) -> _Change:
-        for one in resource["configs"]:
-            operation = one["config_operation"]
+        for change in resource["configs"]:
+            operation = change["config_operation"]
             if operation not in (_SET, _DELETE, _APPEND, _SUBTRACT):
-                raise _RefusedError(ErrorCode.INVALID_REQUEST, f"{one['name']}: operation {operation}: expected 0 to 3")
-            if operation in (_APPEND, _SUBTRACT) and one["name"] not in _LISTS:
-                message = f"{one['name']} is no list: it can be set or deleted"
+                raise _RefusedError(
+                    ErrorCode.INVALID_REQUEST, f"{change['name']}: operation {operation}: expected 0 to 3"
+                )
+            if operation in (_APPEND, _SUBTRACT) and change["name"] not in _LISTS:
+                message = f"{change['name']} is no list: it can be set or deleted"
                 raise _RefusedError(ErrorCode.INVALID_CONFIG, message)
         return partial(_changes, resource["configs"])
 
@@ -144,19 +146,19 @@ async def incremental_alter_configs(backend: Backend, request: Request) -> dict[
 
 def _changes(configs: list[dict[str, Any]], known: TopicConfig) -> Mapping[str, str | None]:
     """The changes that IncrementalAlterConfigs asks for, of a topic's settings as they are."""
-    found: dict[str, str | None] = {}
-    for one in configs:
-        name, value, operation = one["name"], one["value"], one["config_operation"]
+    changes: dict[str, str | None] = {}
+    for change in configs:
+        name, value, operation = change["name"], change["value"], change["config_operation"]
         if operation in (_APPEND, _SUBTRACT):
             parts = [part for part in to_text(known[name]).split(",") if part]
-            given = [part.strip() for part in value.split(",")]
+            items = [part.strip() for part in value.split(",")]
             if operation == _APPEND:
-                parts += [part for part in given if part not in parts]
+                parts += [part for part in items if part not in parts]
             else:
-                parts = [part for part in parts if part not in given]
+                parts = [part for part in parts if part not in items]
             value = ",".join(parts)
-        found[name] = None if operation == _DELETE else value
-    return found
+        changes[name] = None if operation == _DELETE else value
+    return changes
 
 
 async def _altered(
@@ -164,23 +166,23 @@ async def _altered(
 ) -> dict[str, Any]:
     """Change each topic's settings in one commit, whatever becomes of the others."""
     body = request.body
-    times = Counter((one["resource_type"], one["resource_name"]) for one in body["resources"])
+    times = Counter((asked["resource_type"], asked["resource_name"]) for asked in body["resources"])
 
     def alter(resource: dict[str, Any]) -> dict[str, Any]:
         kind, name = resource["resource_type"], resource["resource_name"]
-        found: dict[str, Any] = {"resource_type": kind, "resource_name": name}
+        answer: dict[str, Any] = {"resource_type": kind, "resource_name": name}
         try:
             if times[kind, name] > 1:
                 raise _RefusedError(ErrorCode.INVALID_REQUEST, f"{name} is there {times[kind, name]} times")
             _check(resource)
             _alter(backend, request, name, change_of(resource))
         except _RefusedError as error:
-            return {**found, "error_code": error.code, "error_message": str(error)}
+            return {**answer, "error_code": error.code, "error_message": str(error)}
         except SparklogError as error:
-            return {**found, "error_code": code_of(error), "error_message": str(error)}
-        return {**found, "error_code": ErrorCode.NONE, "error_message": None}
+            return {**answer, "error_code": code_of(error), "error_message": str(error)}
+        return {**answer, "error_code": ErrorCode.NONE, "error_message": None}
 
-    return {"responses": await backend.run(lambda: [alter(one) for one in body["resources"]])}
+    return {"responses": await backend.run(lambda: [alter(asked) for asked in body["resources"]])}
 
 
 def _check(resource: dict[str, Any]) -> None:
@@ -190,14 +192,14 @@ def _check(resource: dict[str, Any]) -> None:
     if kind != _TOPIC:
         message = f"resources of type {kind} have no settings here: expected {_TOPIC}, a topic"
         raise _RefusedError(ErrorCode.INVALID_REQUEST, message)
-    names = Counter(one["name"] for one in resource["configs"])
-    twice = sorted(one for one, count in names.items() if count > 1)
+    names = Counter(setting["name"] for setting in resource["configs"])
+    twice = sorted(name for name, count in names.items() if count > 1)
     if twice:
         raise _RefusedError(ErrorCode.INVALID_REQUEST, f"given more than once: {', '.join(twice)}")
     null = sorted(
-        one["name"]
-        for one in resource["configs"]
-        if one["value"] is None and one.get("config_operation", _SET) != _DELETE
+        setting["name"]
+        for setting in resource["configs"]
+        if setting["value"] is None and setting.get("config_operation", _SET) != _DELETE
     )
     if null:
         raise _RefusedError(ErrorCode.INVALID_REQUEST, f"without a value: {', '.join(null)}")
@@ -219,8 +221,8 @@ async def list_config_resources(backend: Backend, request: Request) -> dict[str,
     if not set(wanted) <= {*every}:
         return {"error_code": ErrorCode.UNSUPPORTED_VERSION, "config_resources": []}
     rules, node_id = request.rules, str(node_id_of(*backend.address(request)))
-    found = [(_BROKER, node_id)] if _BROKER in wanted else []
+    resources = [(_BROKER, node_id)] if _BROKER in wanted else []
     if _TOPIC in wanted:
         names = await backend.run_look(backend.admin.list_topics)
-        found += [(_TOPIC, name) for name in names if rules is None or rules.may_see(name)]
-    return {"config_resources": [{"resource_type": kind, "resource_name": name} for kind, name in found]}
+        resources += [(_TOPIC, name) for name in names if rules is None or rules.may_see(name)]
+    return {"config_resources": [{"resource_type": kind, "resource_name": name} for kind, name in resources]}

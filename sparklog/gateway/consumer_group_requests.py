@@ -45,17 +45,21 @@ async def consumer_group_heartbeat(backend: Backend, request: Request) -> dict[s
         code = await served.absent(group)
     if code is not ErrorCode.NONE:
         return _refused(code, f"group {group}: {code.name}")
-    found = served.groups[group]
-    if not found.classic.is_unused:
+    coordinated = served.groups[group]
+    if not coordinated.classic.is_unused:
         _LOGGER.warning("a client was refused: group %s has members of the classic protocol", group)
         return _refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group} has members of the classic protocol")
     topics = None if body["subscribed_topic_names"] is None else frozenset(body["subscribed_topic_names"])
     if epoch not in _NOT_FOR_A_MEMBER:
-        code = await found.look(topics or frozenset(), body.get("subscribed_topic_regex") or "")
-        if code is not ErrorCode.NONE or served.groups.get(group) is not found or not found.classic.is_unused:
+        code = await coordinated.look(topics or frozenset(), body.get("subscribed_topic_regex") or "")
+        if (
+            code is not ErrorCode.NONE
+            or served.groups.get(group) is not coordinated
+            or not coordinated.classic.is_unused
+        ):
             code = code if code is not ErrorCode.NONE else ErrorCode.NOT_COORDINATOR
             return _refused(code, f"group {group}: {code.name}")
-    heard = found.consumer.heartbeat(_said(request, topics, found.consumer.facts))
+    heard = coordinated.consumer.heartbeat(_said(request, topics, coordinated.consumer.facts))
     await served.end_unused(group)
     if heard.code is not ErrorCode.NONE:
         return _refused(heard.code, heard.message or heard.code.name)
@@ -65,7 +69,7 @@ async def consumer_group_heartbeat(backend: Backend, request: Request) -> dict[s
         "heartbeat_interval_ms": backend.settings.group_consumer_heartbeat_interval_ms,
         "assignment": None
         if heard.assigned is None
-        else {"topic_partitions": _by_topic(heard.assigned, found.consumer.facts)},
+        else {"topic_partitions": _by_topic(heard.assigned, coordinated.consumer.facts)},
     }
 
 
@@ -79,10 +83,10 @@ def _said(request: Request, topics: frozenset[str] | None, facts: Mapping[str, T
     owned: Partitions | None = None
     if body["topic_partitions"] is not None:
         owned = frozenset(
-            TopicPartition(names[one["topic_id"]], number)
-            for one in body["topic_partitions"]
-            if one["topic_id"] in names
-            for number in one["partitions"]
+            TopicPartition(names[of_topic["topic_id"]], number)
+            for of_topic in body["topic_partitions"]
+            if of_topic["topic_id"] in names
+            for number in of_topic["partitions"]
         )
     return ConsumerHeartbeat(
         member_id=body["member_id"],
@@ -114,21 +118,21 @@ async def consumer_group_describe(backend: Backend, request: Request) -> dict[st
     served = coordinators(backend)
     groups = []
     for group in request.body["group_ids"]:
-        code, found = check_group_id(group), served.groups.get(group)
-        if code is ErrorCode.NONE and found is None:
+        code, coordinated = check_group_id(group), served.groups.get(group)
+        if code is ErrorCode.NONE and coordinated is None:
             code = await _elsewhere(backend, group)
-        elif code is ErrorCode.NONE and found is not None and found.consumer.is_unused:
+        elif code is ErrorCode.NONE and coordinated is not None and coordinated.consumer.is_unused:
             code = ErrorCode.GROUP_ID_NOT_FOUND
-        if code is not ErrorCode.NONE or found is None:
+        if code is not ErrorCode.NONE or coordinated is None:
             message = f"group {group} isn't of the protocol consumer, or isn't here"
             described = {"error_code": code, "error_message": message, "group_state": "", "assignor_name": ""}
             groups.append({"group_id": group, "members": [], **described})
         else:
-            groups.append(_described(found))
+            groups.append(_described(coordinated))
     if request.body["include_authorized_operations"]:
-        for one in groups:
-            if not one.get("error_code"):
-                one["authorized_operations"] = group_operations(request.rules, one["group_id"])
+        for answer in groups:
+            if not answer.get("error_code"):
+                answer["authorized_operations"] = group_operations(request.rules, answer["group_id"])
     return {"groups": groups}
 
 
@@ -140,10 +144,10 @@ async def _elsewhere(backend: Backend, group: str) -> ErrorCode:
     return code if code is ErrorCode.NOT_COORDINATOR else ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def _described(found: Coordinated) -> dict[str, Any]:
-    group: ConsumerGroup = found.consumer
+def _described(coordinated: Coordinated) -> dict[str, Any]:
+    group: ConsumerGroup = coordinated.consumer
     return {
-        "group_id": found.group_id,
+        "group_id": coordinated.group_id,
         "group_state": group.state,
         "group_epoch": group.epoch,
         "assignment_epoch": group.target_epoch,

@@ -1,4 +1,4 @@
-"""The counts of a gateway, apart from its exposition, whose imports take an eighth of a gateway's start."""
+"""The counters of a gateway. Their exposition is another module, whose imports take an eighth of a gateway's start."""
 
 from __future__ import annotations
 

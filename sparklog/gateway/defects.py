@@ -1,5 +1,4 @@
-"""Unexpected failures: logged; where one concerns a topic, its part of the answer is the error, and the parts of
-other topics are answered."""
+"""Unexpected errors: they are logged; if one concerns a topic, only this topic's part of the answer is an error."""
 
 from __future__ import annotations
 
@@ -32,10 +31,10 @@ def log_defect(
         names: what stands in the text.
         error: None: the exception that is being handled.
     """
-    found = sys.exc_info()[1] if error is None else error
-    left_out = repeats.left_out(text if found is None else f"{text} {type(found).__name__}")
+    failure = sys.exc_info()[1] if error is None else error
+    left_out = repeats.left_out(text if failure is None else f"{text} {type(failure).__name__}")
     if left_out is not None:
-        _LOGGER.error("%s%s", text % names if names else text, left_out, exc_info=found, extra=extra)
+        _LOGGER.error("%s%s", text % names if names else text, left_out, exc_info=failure, extra=extra)
 
 
 @contextmanager

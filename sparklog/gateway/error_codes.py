@@ -1,4 +1,4 @@
-"""Kafka's error codes, and which of them a sparklog error is. Source: Kafka ``Errors``."""
+"""Kafka's error codes, and the code of each sparklog error. Source: Kafka ``Errors``."""
 
 from __future__ import annotations
 

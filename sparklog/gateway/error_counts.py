@@ -1,4 +1,4 @@
-"""The error codes that an answer holds, wherever its message has a field for one. Pure."""
+"""The error codes in an answer, in all fields for error codes that its message has. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _Walk = Callable[[Mapping[str, Any], list[int]], None]
 
 def errors_in(response: Message, answer: Mapping[str, Any]) -> list[int]:
     """The codes of an answer that aren't ``NONE``, in any order; of partitions each its own."""
-    found: list[int] = []
-    _walk_of(response.name)(answer, found)
-    return found
+    codes: list[int] = []
+    _walk_of(response.name)(answer, codes)
+    return codes
 
 
 def error_name(code: int) -> str:
@@ -37,20 +37,22 @@ def _walk_of(name: str) -> _Walk:
 
 def _walk(fields: tuple[Field, ...]) -> _Walk | None:
     """A call that collects the codes of a struct; None: it has none."""
-    own = tuple(one.name for one in fields if one.kind == "int16" and one.name.endswith("error_code"))
+    own = tuple(field.name for field in fields if field.kind == "int16" and field.name.endswith("error_code"))
     inner = tuple(
-        (one.name, walk) for one in fields if one.kind.startswith("[]") and (walk := _walk(one.fields)) is not None
+        (field.name, walk)
+        for field in fields
+        if field.kind.startswith("[]") and (walk := _walk(field.fields)) is not None
     )
     if not own and not inner:
         return None
 
-    def collect(value: Mapping[str, Any], found: list[int]) -> None:
+    def collect(value: Mapping[str, Any], codes: list[int]) -> None:
         for name in own:
             code = value.get(name)
             if code:
-                found.append(code)
+                codes.append(code)
         for name, walk in inner:
-            for one in value.get(name) or ():
-                walk(one, found)
+            for element in value.get(name) or ():
+                walk(element, codes)
 
     return collect

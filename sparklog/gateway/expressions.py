@@ -1,4 +1,4 @@
-"""Expressions of RE2 that clients send, as Kafka's brokers take them."""
+"""Regular expressions of RE2 that clients send, with the rules of Kafka's brokers."""
 
 from __future__ import annotations
 

@@ -88,8 +88,12 @@ class _Session:
             {
                 name: key,
                 "partitions": [
-                    {"partition": number, "fetch_offset": one.fetch_offset, "partition_max_bytes": one.max_bytes}
-                    for number, one in partitions.items()
+                    {
+                        "partition": number,
+                        "fetch_offset": partition.fetch_offset,
+                        "partition_max_bytes": partition.max_bytes,
+                    }
+                    for number, partition in partitions.items()
                 ],
             }
             for key, partitions in self.topics.items()
@@ -273,8 +277,8 @@ class FetchSessions:
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.used_ms > _EVICTION_MS:
             return oldest
-        grown = [one for one in self._sessions.values() if now_ms - one.created_ms > _EVICTION_MS]
-        smallest = min(grown, key=lambda one: one.size, default=None)
+        grown = [session for session in self._sessions.values() if now_ms - session.created_ms > _EVICTION_MS]
+        smallest = min(grown, key=lambda session: session.size, default=None)
         return smallest if smallest is not None and smallest.size < size else None
 
     def _remove(self, session: _Session) -> None:
@@ -283,21 +287,21 @@ class FetchSessions:
 
     def _new_id(self) -> int:
         while True:
-            found = 1 + secrets.randbelow(_GREATEST_EPOCH)
-            if found not in self._sessions:
-                return found
+            session_id = 1 + secrets.randbelow(_GREATEST_EPOCH)
+            if session_id not in self._sessions:
+                return session_id
 
 
 def _change(session: _Session, body: Mapping[str, Any]) -> None:
     """Carry out what a request says: partitions that came or have another offset, then those that go."""
     name = "topic_id" if session.by_id else "topic"
-    for key, one in _each(body["topics"], name):
-        session.put(key, one["partition"], one["fetch_offset"], one["partition_max_bytes"])
+    for key, partition in _each(body["topics"], name):
+        session.put(key, partition["partition"], partition["fetch_offset"], partition["partition_max_bytes"])
     for key, number in _each(body.get("forgotten_topics_data", ()), name):
         session.forget(key, number)
 
 
 def _each(topics: Iterable[Mapping[str, Any]], name: str) -> Iterator[tuple[_TopicKey, Any]]:
     for topic in topics:
-        for one in topic["partitions"]:
-            yield topic[name], one
+        for partition in topic["partitions"]:
+            yield topic[name], partition

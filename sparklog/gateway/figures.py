@@ -1,4 +1,4 @@
-"""Figures of a gateway for Prometheus, and whether it lives and is ready."""
+"""Metrics of a gateway for Prometheus, and its health and readiness."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STALLED_S = 10.0
 """A loop that hasn't turned for so long is stalled."""
 
 
-def _one(value: Callable[[GatewayFigures], float]) -> Callable[[GatewayFigures], Iterator[Row]]:
+def _single_row(value: Callable[[GatewayFigures], float]) -> Callable[[GatewayFigures], Iterator[Row]]:
     def rows(figures: GatewayFigures) -> Iterator[Row]:
         yield (), value(figures)
 
@@ -46,25 +46,30 @@ def _each(value: Callable[[GatewayFigures], Mapping[str, float]]) -> Callable[[G
 
 GATEWAY_METRICS = (
     Metric("sparklog_gateway_info", "This gateway.", ("version",), _info),
-    Metric("sparklog_gateway_connections", "Connections that are open.", (), _one(lambda one: one.connections)),
+    Metric(
+        "sparklog_gateway_connections",
+        "Connections that are open.",
+        (),
+        _single_row(lambda figures: figures.connections),
+    ),
     Metric(
         "sparklog_gateway_connections_max",
         "Connections beyond which further ones are refused.",
         (),
-        _one(lambda one: one.connections_max),
+        _single_row(lambda figures: figures.connections_max),
     ),
     Metric(
         "sparklog_gateway_connections_accepted_total",
         "Connections that were accepted.",
         (),
-        _one(lambda one: one.accepted),
+        _single_row(lambda figures: figures.accepted),
         "counter",
     ),
     Metric(
         "sparklog_gateway_connections_refused_total",
         "Connections that were closed at once: too many are open.",
         (),
-        _one(lambda one: one.refused),
+        _single_row(lambda figures: figures.refused),
         "counter",
     ),
     Metric(
@@ -72,21 +77,21 @@ GATEWAY_METRICS = (
         "Connections that the gateway ended; invalid: a request that can't be served, or of a client without rights; "
         "unavailable: one that can't be answered while the store is away.",
         ("reason",),
-        _each(lambda one: one.disconnected),
+        _each(lambda figures: figures.disconnected),
         "counter",
     ),
     Metric(
         "sparklog_gateway_requests_total",
         "Requests that were answered, or needed no answer.",
         ("api",),
-        _each(lambda one: one.requests),
+        _each(lambda figures: figures.requests),
         "counter",
     ),
     Metric(
         "sparklog_gateway_request_seconds_total",
         "Time from reading these requests to their answers; a Fetch may wait for records.",
         ("api",),
-        _each(lambda one: one.request_seconds),
+        _each(lambda figures: figures.request_seconds),
         "counter",
     ),
     Metric(
@@ -100,47 +105,53 @@ GATEWAY_METRICS = (
         "sparklog_gateway_received_bytes_total",
         "Bytes of requests.",
         (),
-        _one(lambda one: one.received_bytes),
+        _single_row(lambda figures: figures.received_bytes),
         "counter",
     ),
-    Metric("sparklog_gateway_sent_bytes_total", "Bytes of answers.", (), _one(lambda one: one.sent_bytes), "counter"),
+    Metric(
+        "sparklog_gateway_sent_bytes_total",
+        "Bytes of answers.",
+        (),
+        _single_row(lambda figures: figures.sent_bytes),
+        "counter",
+    ),
     Metric(
         "sparklog_gateway_queued_bytes",
         "Requests that are read and not answered.",
         (),
-        _one(lambda one: one.queued_bytes),
+        _single_row(lambda figures: figures.queued_bytes),
     ),
     Metric(
         "sparklog_gateway_connections_waiting",
         "Connections whose next request isn't read, as those that are read and not answered have all the memory that "
         "there is for them.",
         (),
-        _one(lambda one: one.connections_waiting),
+        _single_row(lambda figures: figures.connections_waiting),
     ),
     Metric(
         "sparklog_gateway_fetch_sessions",
         "Sessions of Fetch that are kept.",
         (),
-        _one(lambda one: one.fetch_sessions),
+        _single_row(lambda figures: figures.fetch_sessions),
     ),
     Metric(
         "sparklog_gateway_fetch_sessions_evicted_total",
         "Sessions of Fetch that made room for others, whose clients name all their partitions again.",
         (),
-        _one(lambda one: one.fetch_sessions_evicted),
+        _single_row(lambda figures: figures.fetch_sessions_evicted),
         "counter",
     ),
     Metric(
         "sparklog_gateway_cluster_open",
         "1: it serves its cluster; 0: the store has been away since the start, and clients get retriable errors.",
         (),
-        _one(lambda one: int(one.why_unopened() is None)),
+        _single_row(lambda figures: int(figures.why_unopened() is None)),
     ),
     Metric(
         "sparklog_gateway_draining",
         "1: it takes no more connections, and is about to end.",
         (),
-        _one(lambda one: int(one.is_draining)),
+        _single_row(lambda figures: int(figures.is_draining)),
     ),
 )
 

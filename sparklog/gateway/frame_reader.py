@@ -141,14 +141,14 @@ class FrameReader(asyncio.StreamReader):
 
     async def read_frame(self, start: bytes, size: int) -> memoryview:
         """Read what is left of a frame of ``size`` bytes that begins with ``start``. Raises as :meth:`readexactly`."""
-        here = len(self._ahead) - self._at
-        if size - len(start) <= here or size > _DIRECT_BYTES:
+        received = len(self._ahead) - self._at
+        if size - len(start) <= received or size > _DIRECT_BYTES:
             return memoryview(start + await self.readexactly(size - len(start)))
         if (error := self.exception()) is not None:
             raise error
-        frame, have = bytearray(size), len(start) + here
+        frame, have = bytearray(size), len(start) + received
         frame[: len(start)] = start
-        frame[len(start) : have] = self._take(here)
+        frame[len(start) : have] = self._take(received)
         if self._is_over:
             raise asyncio.IncompleteReadError(bytes(frame[:have]), size)
         self._left = memoryview(frame)[have:]

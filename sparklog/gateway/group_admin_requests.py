@@ -30,16 +30,16 @@ async def describe_groups(backend: Backend, request: Request) -> dict[str, Any]:
     for group in request.body["groups"]:
         code = check_group_id(group)
         if code is not ErrorCode.NONE:
-            found = {"error_code": code, "group_state": ""}
+            described = {"error_code": code, "group_state": ""}
         elif group in served.groups and served.groups[group].consumer.is_unused:
-            found = _described_here(served.groups[group].classic)
+            described = _described_here(served.groups[group].classic)
         elif group in served.groups:
             message = f"group {group} is of the protocol consumer"
-            found = {"error_code": ErrorCode.GROUP_ID_NOT_FOUND, "error_message": message, "group_state": ""}
+            described = {"error_code": ErrorCode.GROUP_ID_NOT_FOUND, "error_message": message, "group_state": ""}
         else:
-            found = await backend.run_for_group(partial(_described_elsewhere, backend, group, request.api_version))
-        groups.append({"group_id": group, "protocol_type": "", "protocol_data": "", "members": [], **found})
-        if request.body.get("include_authorized_operations", False) and not found.get("error_code"):
+            described = await backend.run_for_group(partial(_described_elsewhere, backend, group, request.api_version))
+        groups.append({"group_id": group, "protocol_type": "", "protocol_data": "", "members": [], **described})
+        if request.body.get("include_authorized_operations", False) and not described.get("error_code"):
             groups[-1]["authorized_operations"] = group_operations(request.rules, group)
     return {"groups": groups}
 
@@ -66,26 +66,26 @@ def _described_here(group: ClassicGroup) -> dict[str, Any]:
 
 def _described_elsewhere(backend: Backend, group: str, version: int) -> dict[str, Any]:
     try:
-        (found,) = backend.admin.describe_groups([group])
+        (described,) = backend.admin.describe_groups([group])
     except SparklogError as error:
         return {"error_code": coordinator_code_of(error), "group_state": ""}
-    if found.error is not None:
-        return {"error_code": code_of(found.error), "group_state": ""}
-    if found.state is GroupState.DEAD:
+    if described.error is not None:
+        return {"error_code": code_of(described.error), "group_state": ""}
+    if described.state is GroupState.DEAD:
         code = ErrorCode.GROUP_ID_NOT_FOUND if version >= _TELLS_OF_MISSING else ErrorCode.NONE
         message = f"group {group} isn't there"
-        return {"error_code": code, "error_message": message, "group_state": found.state.value}
-    if found.assignor == ASSIGNOR:
+        return {"error_code": code, "error_message": message, "group_state": described.state.value}
+    if described.assignor == ASSIGNOR:
         return {"error_code": ErrorCode.NOT_COORDINATOR, "group_state": ""}
-    return _of_consumers(found)
+    return _of_consumers(described)
 
 
-def _of_consumers(found: GroupDescription) -> dict[str, Any]:
+def _of_consumers(group: GroupDescription) -> dict[str, Any]:
     """A group of sparklog's own consumers, as Kafka's tools read it."""
     return {
-        "group_state": found.state.value,
-        "protocol_type": found.protocol_type,
-        "protocol_data": found.assignor,
+        "group_state": group.state.value,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.assignor,
         "members": [
             {
                 "member_id": member.member_id,
@@ -95,7 +95,7 @@ def _of_consumers(found: GroupDescription) -> dict[str, Any]:
                 "member_metadata": encode_subscription(member.topics),
                 "member_assignment": encode_assignment(member.assignment),
             }
-            for member in found.members
+            for member in group.members
         ],
     }
 
@@ -109,16 +109,16 @@ async def list_groups(backend: Backend, request: Request) -> dict[str, Any]:
         listed = await backend.run_for_group(backend.admin.list_group_states)
     except SparklogError as error:
         return {"error_code": coordinator_code_of(error), "groups": []}
-    found = {one.group_id: (one.protocol_type, one.state.value, _CLASSIC) for one in listed}
+    groups = {listing.group_id: (listing.protocol_type, listing.state.value, _CLASSIC) for listing in listed}
     for group, coordinated in served.groups.items():
         classic = coordinated.classic
-        found[group] = (classic.protocol_type or CONSUMER, classic.state.value, _CLASSIC)
+        groups[group] = (classic.protocol_type or CONSUMER, classic.state.value, _CLASSIC)
         if not coordinated.consumer.is_unused:
-            found[group] = (CONSUMER, coordinated.consumer.state, CONSUMER)
+            groups[group] = (CONSUMER, coordinated.consumer.state, CONSUMER)
     return {
         "groups": [
             {"group_id": group, "protocol_type": kind, "group_state": state, "group_type": of_type}
-            for group, (kind, state, of_type) in sorted(found.items())
+            for group, (kind, state, of_type) in sorted(groups.items())
             if (not states or state.lower() in states) and (not types or of_type in types)
         ]
     }

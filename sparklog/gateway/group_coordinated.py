@@ -99,7 +99,8 @@ class Coordinated:
             try:
                 patterns = self.consumer.patterns() | ({pattern} - {""})
                 matches = {
-                    one: await self._backend.run_for_group(partial(self._topics.matching, one)) for one in patterns
+                    expression: await self._backend.run_for_group(partial(self._topics.matching, expression))
+                    for expression in patterns
                 }
                 asked = topics.union(self.consumer.topics(), *matches.values())
                 facts = await self._own(asked)
@@ -109,8 +110,8 @@ class Coordinated:
             except SparklogError as error:
                 self.note(error)
                 return coordinator_code_of(error)
-            existing = {one: matched & facts.keys() for one, matched in matches.items()}
-            self.consumer.look(asked, {topic: TopicFacts(*found) for topic, found in facts.items()}, existing)
+            existing = {expression: matched & facts.keys() for expression, matched in matches.items()}
+            self.consumer.look(asked, {topic: TopicFacts(*known) for topic, known in facts.items()}, existing)
             self._looked, self._looked_ticks_ms = asked, now
             return ErrorCode.NONE
 
@@ -146,7 +147,7 @@ class Coordinated:
     def note(self, error: SparklogError) -> None:
         """Note why partitions or offsets weren't written."""
         if isinstance(error, (IllegalGenerationError, CommitFailedError)):
-            _LOGGER.warning("group %s isn't coordinated here any more: %s", self.group_id, error)
+            _LOGGER.warning("this gateway no longer coordinates group %s: %s", self.group_id, error)
             self.is_superseded = True
 
     async def commit(

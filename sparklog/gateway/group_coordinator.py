@@ -1,4 +1,4 @@
-"""The groups that a gateway coordinates, and who coordinates the others.
+"""The groups that a gateway coordinates, and the coordinators of the other groups.
 
 A group is coordinated by the gateway that is in it by sparklog's own protocol (:mod:`sparklog.gateway.group_stay`): it
 joins as the first client does, and leaves after the last. Its clients' membership is in its memory alone; offsets are
@@ -86,7 +86,7 @@ class Coordinators:
             return ErrorCode.NONE
         task = self._starting.get(group)
         if task is None and len(self.groups) + len(self._starting) >= self._backend.settings.max_groups:
-            _LOGGER.warning("group %s isn't coordinated: %d others are", group, len(self.groups))
+            _LOGGER.warning("group %s was refused: this gateway already coordinates %d groups", group, len(self.groups))
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if task is None:
             task = self._starting[group] = asyncio.ensure_future(self._start(group, address))
@@ -163,13 +163,13 @@ class Coordinators:
     # Offsets.
 
     def _offsets_of(self, group: str) -> GroupOffsets:
-        found = self._offsets.get(group)
-        if found is None:
+        offsets = self._offsets.get(group)
+        if offsets is None:
             self._make_room()
             timeout_ms = float(self._backend.settings.offset_commit_timeout_ms)
-            found = self._offsets[group] = GroupOffsets(self._backend.cluster, group, timeout_ms=timeout_ms)
-        found.used_ticks_ms = self._backend.cluster.clock.ticks_ms()
-        return found
+            offsets = self._offsets[group] = GroupOffsets(self._backend.cluster, group, timeout_ms=timeout_ms)
+        offsets.used_ticks_ms = self._backend.cluster.clock.ticks_ms()
+        return offsets
 
     def _make_room(self) -> None:
         """Let go of the offsets that weren't used for longest, where there are too many: each has a thread."""
@@ -181,12 +181,12 @@ class Coordinators:
     @asynccontextmanager
     async def offsets(self, group: str) -> AsyncIterator[GroupOffsets]:
         """A group's offsets, kept while they are used."""
-        found = self._offsets_of(group)
-        found.users += 1
+        offsets = self._offsets_of(group)
+        offsets.users += 1
         try:
-            yield found
+            yield offsets
         finally:
-            found.users -= 1
+            offsets.users -= 1
 
     async def transaction_owner(
         self,
@@ -234,7 +234,7 @@ class Coordinators:
 
     def _tick(self, group: str, coordinated: Coordinated, elapsed_ms: float) -> None:
         if coordinated.is_superseded or coordinated.stay.standing() is not Standing.COORDINATES:
-            _LOGGER.warning("group %s isn't coordinated here any more", group)
+            _LOGGER.warning("this gateway no longer coordinates group %s", group)
             self._end_aside(group)
             return
         coordinated.tick(elapsed_ms)
@@ -297,7 +297,7 @@ async def _settled(stay: GroupStay, changed: asyncio.Event, timeout_s: float) ->
 
 def coordinators(backend: Backend) -> Coordinators:
     """The gateway's."""
-    found: Coordinators | None = backend.extras.get("groups")
-    if found is None:
-        found = backend.extras["groups"] = Coordinators(backend)
-    return found
+    known: Coordinators | None = backend.extras.get("groups")
+    if known is None:
+        known = backend.extras["groups"] = Coordinators(backend)
+    return known

@@ -1,4 +1,4 @@
-"""A look at a group in the store: who is in it, by the store's own times (rule G5, administrators)."""
+"""Reading a group in the store: its members, by the store's own times (rule G5, administrators)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def look_at_group(cluster: Cluster, group: str) -> GroupLook:
     if not listed:
         return GroupLook()
     folder = group_members(group)
-    ids = {decode_id(found.path[len(folder) :].partition("/")[0]) for found in listed}
+    ids = {decode_id(file.path[len(folder) :].partition("/")[0]) for file in listed}
     living = living_of(cluster, group, listed, StoreNow(cluster))
     newest, _ = generation_log(cluster, group).open_newest()
     members = actual_members(newest, living)

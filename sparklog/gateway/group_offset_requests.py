@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete: offsets in sparklog's own table of a group, where all see the same."""
+"""OffsetCommit, OffsetFetch, OffsetDelete: offsets in sparklog's own table of a group, which all gateways share."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ async def offset_commit(backend: Backend, request: Request) -> dict[str, Any]:
     members."""
     body, served = request.body, coordinators(backend)
     offsets = {
-        TopicPartition(topic["name"], one["partition_index"]): OffsetAndMetadata(
-            one["committed_offset"], one["committed_metadata"] or "", one.get("committed_leader_epoch", -1)
+        TopicPartition(topic["name"], partition["partition_index"]): OffsetAndMetadata(
+            partition["committed_offset"],
+            partition["committed_metadata"] or "",
+            partition.get("committed_leader_epoch", -1),
         )
         for topic in body["topics"]
-        for one in topic["partitions"]
+        for partition in topic["partitions"]
     }
     code = check_group_id(body["group_id"])
     codes: dict[TopicPartition, ErrorCode] = dict.fromkeys(offsets, code)
@@ -47,10 +49,10 @@ async def offset_commit(backend: Backend, request: Request) -> dict[str, Any]:
                 "name": topic["name"],
                 "partitions": [
                     {
-                        "partition_index": one["partition_index"],
-                        "error_code": codes[TopicPartition(topic["name"], one["partition_index"])],
+                        "partition_index": partition["partition_index"],
+                        "error_code": codes[TopicPartition(topic["name"], partition["partition_index"])],
                     }
-                    for one in topic["partitions"]
+                    for partition in topic["partitions"]
                 ],
             }
             for topic in body["topics"]
@@ -87,9 +89,9 @@ async def _commit(
     accepted = {p: offset for p, offset in offsets.items() if codes[p] is ErrorCode.NONE}
     topic_ids = {partition: facts[partition.topic][0] for partition in accepted}
     if accepted and not is_member:
-        async with served.offsets(group) as found:
+        async with served.offsets(group) as group_offsets:
             try:
-                await found.commit_unowned(accepted, topic_ids)
+                await group_offsets.commit_unowned(accepted, topic_ids)
             except CommitFailedError:
                 code = await served.absent(group) if is_told else ErrorCode.UNKNOWN_MEMBER_ID
                 return {**codes, **dict.fromkeys(accepted, code)}
@@ -108,7 +110,10 @@ async def _refused(
     (source: ``KafkaApis.handleOffsetCommitRequest``)."""
     topics = frozenset(topic for topic, _ in offsets)
     facts = await backend.run_for_group(lambda: served.topics.facts(topics, is_fresh=False))
-    return {one: code if _is_there(one, facts) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for one in offsets}
+    return {
+        partition: code if _is_there(partition, facts) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for partition in offsets
+    }
 
 
 def _is_there(partition: TopicPartition, facts: Mapping[str, tuple[str, int]]) -> bool:
@@ -132,15 +137,15 @@ async def offset_fetch(backend: Backend, request: Request) -> dict[str, Any]:
     if "groups" not in body:
         return await _fetched(backend, body["group_id"], body["topics"], is_stable=is_stable)
     groups = []
-    for one in body["groups"]:
-        group, member_id, epoch = one["group_id"], one.get("member_id"), one.get("member_epoch", -1)
+    for asked in body["groups"]:
+        group, member_id, epoch = asked["group_id"], asked.get("member_id"), asked.get("member_epoch", -1)
         code = ErrorCode.NONE
         if epoch >= 0 and group in coordinators(backend).groups:
             code = coordinators(backend).groups[group].may_fetch(member_id or "", epoch)
         if code is not ErrorCode.NONE:
             groups.append({"group_id": group, "error_code": code, "topics": []})
             continue
-        groups.append({"group_id": group, **await _fetched(backend, group, one["topics"], is_stable=is_stable)})
+        groups.append({"group_id": group, **await _fetched(backend, group, asked["topics"], is_stable=is_stable)})
     return {"groups": groups}
 
 
@@ -169,11 +174,11 @@ async def _fetched(
                 named.setdefault(partition.topic, []).append(partition)
     topics = []
     for name, partitions in named.items():
-        found = [_fetched_partition(one, _committed(rows, one, facts)) for one in partitions]
+        answers = [_fetched_partition(at, _committed(rows, at, facts)) for at in partitions]
         if unstable or code is not ErrorCode.NONE:
             of_each = ErrorCode.UNSTABLE_OFFSET_COMMIT if unstable else code
-            found = [{**one, "error_code": of_each} for one in found]
-        topics.append({"name": name, "partitions": found})
+            answers = [{**answer, "error_code": of_each} for answer in answers]
+        topics.append({"name": name, "partitions": answers})
     is_all_unstable = unstable and wanted is None
     return {"error_code": ErrorCode.UNSTABLE_OFFSET_COMMIT if is_all_unstable else code, "topics": topics}
 
@@ -182,12 +187,12 @@ async def _rows(
     backend: Backend, group: str, named: Mapping[str, list[TopicPartition]] | None, *, is_stable: bool
 ) -> tuple[Rows, dict[str, tuple[str, int]]]:
     served = coordinators(backend)
-    async with served.offsets(group) as found:
-        partitions = [one for of_topic in (named or {}).values() for one in of_topic]
-        rows = await found.rows(partitions, is_stable=is_stable)
+    async with served.offsets(group) as offsets:
+        partitions = [at for of_topic in (named or {}).values() for at in of_topic]
+        rows = await offsets.rows(partitions, is_stable=is_stable)
         if named is None:  # all: once they are known, those that a transaction may change can be named
             partitions = [partition for partition in rows if partition.topic]
-            rows = await found.rows(partitions, is_stable=is_stable)
+            rows = await offsets.rows(partitions, is_stable=is_stable)
     topics = {partition.topic for partition in partitions if partition in rows}
     return rows, await backend.run_for_group(lambda: served.topics.facts(topics))
 
@@ -216,16 +221,18 @@ async def offset_delete(backend: Backend, request: Request) -> dict[str, Any]:
         return {"error_code": code, "topics": []}
     topics = []
     for topic in body["topics"]:
-        partitions = [TopicPartition(topic["name"], one["partition_index"]) for one in topic["partitions"]]
-        found = await backend.run_for_group(partial(_deleted, backend, group, partitions))
-        if found is ErrorCode.GROUP_ID_NOT_FOUND:
-            return {"error_code": found, "topics": []}
+        partitions = [TopicPartition(topic["name"], partition["partition_index"]) for partition in topic["partitions"]]
+        outcome = await backend.run_for_group(partial(_deleted, backend, group, partitions))
+        if outcome is ErrorCode.GROUP_ID_NOT_FOUND:
+            return {"error_code": outcome, "topics": []}
         if group in served.groups:
             served.groups[group].stay.forget(partitions)
         topics.append(
             {
                 "name": topic["name"],
-                "partitions": [{"partition_index": one.partition, "error_code": found} for one in partitions],
+                "partitions": [
+                    {"partition_index": partition.partition, "error_code": outcome} for partition in partitions
+                ],
             }
         )
     return {"topics": topics}

@@ -40,14 +40,14 @@ class KnownTopics:
         with self._lock:
             known = {topic: self._known[topic] for topic in topics if topic in self._known and not is_fresh}
         wanted = {topic for topic in topics if topic not in known or now - known[topic][0] > _TOPICS_KNOWN_MS}
-        found = {topic: facts for topic, (_, facts) in known.items() if topic not in wanted}
+        facts_by_topic = {topic: facts for topic, (_, facts) in known.items() if topic not in wanted}
         if wanted:
             catalog = TopicCatalog(self._cluster)
             catalog.refresh(wanted)
             with self._lock:
                 self._known |= {topic: (now, facts) for topic, facts in catalog.seen.items()}
-            found |= catalog.seen
-        return found
+            facts_by_topic |= catalog.seen
+        return facts_by_topic
 
     def matching(self, pattern: str) -> frozenset[str]:
         """The names of topics that match an expression of RE2. May block: a LIST. Raises as :func:`matching`."""

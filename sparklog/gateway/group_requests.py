@@ -43,12 +43,12 @@ async def find_coordinator(backend: Backend, request: Request) -> dict[str, Any]
         message = f"a client with transactions tells no zone by its client.id, but {short(request.client_id)!r} has one"
         _LOGGER.warning("transactional id %r: %s", short(asked[0]), message)  # of many, which a client chooses, one
         refused = {"error_code": ErrorCode.INVALID_REQUEST, "error_message": message, **_NOWHERE}
-        found = [refused for _ in asked]
+        answers = [refused for _ in asked]
     else:
-        found = [await _coordinator(backend, request, key, kind) for key in asked]
+        answers = [await _coordinator(backend, request, key, kind) for key in asked]
     if keys is None:
-        return found[0]
-    return {"coordinators": [{"key": key, **one} for key, one in zip(keys, found, strict=True)]}
+        return answers[0]
+    return {"coordinators": [{"key": key, **answer} for key, answer in zip(keys, answers, strict=True)]}
 
 
 async def _coordinator(backend: Backend, request: Request, key: str, kind: int) -> dict[str, Any]:
@@ -62,7 +62,7 @@ async def _coordinator(backend: Backend, request: Request, key: str, kind: int) 
             host, _, text = address.rpartition(":")
             port = int(text)
         except (SparklogError, ValueError) as error:
-            _LOGGER.warning("the coordinator of group %s wasn't found: %s", key, error)
+            _LOGGER.warning("the coordinator of group %s could not be determined: %s", key, error)
             code = coordinator_code_of(error)
     if code is not ErrorCode.NONE:
         return {"error_code": code, "error_message": code.name, **_NOWHERE}
@@ -96,7 +96,7 @@ async def join_group(backend: Backend, request: Request) -> dict[str, Any]:
         session_timeout_ms=session_ms,
         rebalance_timeout_ms=rebalance_ms if rebalance_ms >= 0 else session_ms,
         protocol_type=body["protocol_type"],
-        protocols=tuple((one["name"], one["metadata"]) for one in body["protocols"]),
+        protocols=tuple((protocol["name"], protocol["metadata"]) for protocol in body["protocols"]),
         needs_member_id=request.api_version >= _ASKS_FOR_MEMBER_ID,
         may_skip_assignment=request.api_version >= _MAY_SKIP_ASSIGNMENT,
     )
@@ -114,7 +114,7 @@ async def sync_group(backend: Backend, request: Request) -> dict[str, Any]:
         generation=body["generation_id"],
         protocol_type=body.get("protocol_type"),
         protocol=body.get("protocol_name"),
-        assignments={one["member_id"]: one["assignment"] for one in body["assignments"]},
+        assignments={assignment["member_id"]: assignment["assignment"] for assignment in body["assignments"]},
     )
 
 
@@ -140,11 +140,11 @@ async def leave_group(backend: Backend, request: Request) -> dict[str, Any]:
         return {"error_code": code}
     members = [
         {
-            "member_id": one["member_id"],
-            "group_instance_id": one["group_instance_id"],
-            "error_code": classic.leave(one["member_id"], one["group_instance_id"]),
+            "member_id": member["member_id"],
+            "group_instance_id": member["group_instance_id"],
+            "error_code": classic.leave(member["member_id"], member["group_instance_id"]),
         }
-        for one in body["members"]
+        for member in body["members"]
     ]
     await served.end_unused(group)
     return {"members": members}

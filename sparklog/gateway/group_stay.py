@@ -1,4 +1,4 @@
-"""A gateway's stay in a group, as a member by sparklog's own protocol: the one that coordinates Kafka's clients in it.
+"""A gateway's membership in a group by sparklog's own protocol, as the coordinator of Kafka's clients.
 
 A gateway that coordinates a group's clients is a member of the group like others are: it shows that it lives, is taken
 for dead by the others' rules, and owns partitions by its stamps (rule G1, stamps). Its assignor gives everything to one
@@ -46,12 +46,12 @@ class _OneForAll(Assignor):
     def assign(
         self, partition_counts: Mapping[str, int], members: Mapping[str, MemberSubscription]
     ) -> dict[str, list[TopicPartition]]:
-        given: dict[str, list[TopicPartition]] = {member: [] for member in members}
+        assigned: dict[str, list[TopicPartition]] = {member: [] for member in members}
         ranked = ranked_members(members)
         for topic, count in wanted_topics(partition_counts, members).items():
             first = next(member for member in ranked if topic in members[member].topics)
-            given[first] += partitions_of({topic: count})
-        return given
+            assigned[first] += partitions_of({topic: count})
+        return assigned
 
 
 class Standing(Enum):
@@ -129,7 +129,7 @@ class GroupStay:
         try:
             membership.raise_error()
         except InconsistentGroupProtocolError as error:
-            _LOGGER.warning("%s: clients of Kafka are refused while these are members", error)
+            _LOGGER.warning("%s: Kafka's clients are refused while sparklog's consumers are members", error)
             return Standing.BESIDE_CONSUMERS
         except SparklogError as error:
             _LOGGER.warning("group %s: %s", self._group, error)
@@ -165,13 +165,15 @@ class GroupStay:
         self._membership.unsubscribe()
         self._heartbeat.stop()
         if not self._heartbeat.join(deadline.left_ms / 1_000):
-            _LOGGER.warning("group %s: not left, the session ends by itself", self._group)
+            _LOGGER.warning("group %s: the gateway could not leave it; its session ends by itself", self._group)
             return
         try:
             with self._cluster.store.patience(Patience(deadline=deadline)):
                 self._rounds.leave()
         except SparklogError as error:
-            _LOGGER.warning("group %s: not left, the session ends by itself: %s", self._group, error)
+            _LOGGER.warning(
+                "group %s: the gateway could not leave it; its session ends by itself: %s", self._group, error
+            )
 
     # Partitions and offsets.
 
@@ -204,7 +206,7 @@ class GroupStay:
         with membership.lock:
             stamp = Stamp(membership.reconciliation.generation, membership.member_id)
         if not stamp.generation or stamp.member != self._member_id:
-            raise IllegalGenerationError(f"group {self._group!r} has gone on without this gateway")
+            raise IllegalGenerationError(f"group {self._group!r} has another coordinator by now")
         return stamp
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:

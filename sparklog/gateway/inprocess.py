@@ -1,4 +1,4 @@
-"""A gateway in a thread of this process: a Kafka for tests, without Docker and without Java."""
+"""A gateway in a thread of this process: a Kafka broker for tests, without Docker and without Java."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ def serve(
     tls: ssl.SSLContext | None = None,
     **settings: Any,
 ) -> Iterator[str]:
-    """Serve a cluster to Kafka's clients as long as the block lasts; makes the cluster where there is none.
+    """Serve a cluster to Kafka's clients within a ``with`` block; creates the cluster if there is none.
 
     Args:
-        cluster: root URI, such as ``memory://tests``, or an opened cluster.
-        listen: host and port; port 0 is a free one.
-        users: a file of users, or ``store``, as ``sparklog gateway --users`` takes it; None: whoever reaches the port
-            may do everything, so listen on localhost.
+        cluster: root URI, such as ``memory://tests``, or an open cluster.
+        listen: host and port; port 0 means a free port.
+        users: a file of users, or ``store``, as ``sparklog gateway --users`` takes it; None: every
+            client that reaches the port may do everything, so listen on localhost.
         tls: see :func:`~sparklog.gateway.server.tls_context`; None: nothing is encrypted.
-        settings: fields of :class:`~sparklog.gateway.settings.GatewaySettings`; topics are created as clients ask for
-            them unless ``auto_create_topics=False``.
+        settings: fields of :class:`~sparklog.gateway.settings.GatewaySettings`; topics are created when clients
+            request them unless ``auto_create_topics=False``.
     Yields:
-        ``bootstrap_servers``, as clients take it.
+        the value for ``bootstrap_servers`` of clients.
     Raises:
-        OSError: the address can't be listened on.
-        InvalidConfigurationError: a user's line can't be understood, or no users are in the store.
+        OSError: listening on the address isn't possible.
+        InvalidConfigurationError: a line of the file of users can't be parsed, or there are no users in the store.
         InvalidArgumentError, StoreError.
     """
     chosen = GatewaySettings(**{"auto_create_topics": True, **settings})

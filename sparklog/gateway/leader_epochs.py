@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where the epoch of a leader ends. A partition has one here, 0: no record is taken back."""
+"""OffsetForLeaderEpoch: the end of a leader's epoch. A partition has only one epoch here, 0."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ async def offset_for_leader_epoch(backend: Backend, request: Request) -> dict[st
             ends = backend.describe(name).log_end_offsets
         except SparklogError as error:
             return _refused(wanted, code_of(error))
-        return {"topic": name, "partitions": [_partition(one, ends) for one in partitions]}
+        return {"topic": name, "partitions": [_partition(partition, ends) for partition in partitions]}
 
-    return {"topics": await backend.run_look(lambda: [topic(one) for one in request.body["topics"]])}
+    return {"topics": await backend.run_look(lambda: [topic(topic_body) for topic_body in request.body["topics"]])}
 
 
 def _partition(wanted: dict[str, Any], ends: tuple[int, ...]) -> dict[str, Any]:
@@ -43,5 +43,7 @@ def _partition(wanted: dict[str, Any], ends: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _refused(topic: dict[str, Any], code: ErrorCode) -> dict[str, Any]:
-    answers = [{"partition": one["partition"], "error_code": code, **_UNDEFINED} for one in topic["partitions"]]
+    answers = [
+        {"partition": partition["partition"], "error_code": code, **_UNDEFINED} for partition in topic["partitions"]
+    ]
     return {"topic": topic["topic"], "partitions": answers}

@@ -1,4 +1,4 @@
-"""The gateways of a cluster as one of them knows them: each writes an object anew from time to time, and lists all.
+"""The other gateways of a cluster: each gateway writes its object again from time to time, and lists all objects.
 
 Nothing that is served waits for this, and nothing but who is named to clients depends on it.
 """
@@ -128,13 +128,13 @@ class Neighbours:
             listing = read_listing(listed, settings.zone_session_timeout_ms)
             if len(listed) == _MOST_LISTED:
                 _LOGGER.warning(
-                    "%s/%s: objects behind the first %d are left out", store.uri, GATEWAYS_FOLDER, _MOST_LISTED
+                    "%s/%s: objects after the first %d are left out", store.uri, GATEWAYS_FOLDER, _MOST_LISTED
                 )
             try:
                 if listing.gone:
                     store.delete(listing.gone)
             except StoreError as error:  # they count for nothing, and the next beat tries again
-                _LOGGER.info("gateways that are gone are left over: %s", error)
+                _LOGGER.info("objects of gateways that have ended could not be deleted: %s", error)
         return listing
 
     def _warn(self, listing: Listing) -> None:
@@ -153,14 +153,14 @@ class Neighbours:
         self._ending.set()
         if self._beating is None:
             return
-        self._nodes = tuple(one for one in self._nodes if one != self._own)
+        self._nodes = tuple(node for node in self._nodes if node != self._own)
         _, under_way = await asyncio.wait([self._beating], timeout=_WITHDRAW_MS / 1_000)
         if under_way:  # the store is away; and a PUT could come after the delete
             self._beating.cancel()
-            _LOGGER.warning("others name this gateway until its object is too old")
+            _LOGGER.warning("other gateways name this gateway until its object is too old")
             return
         self._beating = None
-        self._nodes = tuple(one for one in self._nodes if one != self._own)
+        self._nodes = tuple(node for node in self._nodes if node != self._own)
 
         def delete() -> None:
             deadline = self._backend.cluster.clock.deadline_in(_WITHDRAW_MS)
@@ -170,4 +170,4 @@ class Neighbours:
         try:
             await self._backend.run(delete)
         except StoreError as error:
-            _LOGGER.warning("others name this gateway until its object is too old: %s", error)
+            _LOGGER.warning("other gateways name this gateway until its object is too old: %s", error)

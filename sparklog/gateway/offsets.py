@@ -1,4 +1,4 @@
-"""ListOffsets: where partitions begin and end, and offsets by time."""
+"""ListOffsets: start and end offsets of partitions, and offsets by time."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ async def list_offsets(backend: Backend, request: Request) -> dict[str, Any]:
         try:
             spec = _EARLIEST if spec == _EARLIEST_LOCAL else spec
             with topic_defects(backend.log_repeats, topic):
-                found = backend.admin.list_offsets({at: spec})[at]
+                offset = backend.admin.list_offsets({at: spec})[at]
         except SparklogError as error:
             return {"partition_index": at.partition, "error_code": code_of(error), "timestamp": -1, "offset": -1}
-        epoch = 0 if found.offset >= 0 else -1
+        epoch = 0 if offset.offset >= 0 else -1
         return {
             "partition_index": at.partition,
-            "timestamp": found.timestamp,
-            "offset": found.offset,
+            "timestamp": offset.timestamp,
+            "offset": offset.offset,
             "leader_epoch": epoch,
         }
 
     def topics() -> list[dict[str, Any]]:
         return [
-            {"name": topic["name"], "partitions": [look(topic["name"], one) for one in topic["partitions"]]}
+            {"name": topic["name"], "partitions": [look(topic["name"], asked) for asked in topic["partitions"]]}
             for topic in request.body["topics"]
         ]
 

@@ -1,4 +1,4 @@
-"""Opens the cluster of a gateway that serves already: again and again while the store is away.
+"""Opening the cluster of a gateway that serves already: repeated while the store is unavailable.
 
 Until then the gateway's own store is a gate that refuses each call for now, so its clients are answered as where the
 store goes away later: by errors upon which they ask again.
@@ -127,9 +127,12 @@ class Opening:
         """One attempt. Raises ``SparklogError``."""
         cluster = self.cluster
         if not self._gate.is_open:
-            found = open_cluster(self._store, clock=cluster.clock, retry_ms=_TRY_MS)
+            opened = open_cluster(self._store, clock=cluster.clock, retry_ms=_TRY_MS)
             self.cluster = cluster = Cluster(
-                cluster_id=found.cluster_id, store=cluster.store, clock=cluster.clock, tail_trust_ms=found.tail_trust_ms
+                cluster_id=opened.cluster_id,
+                store=cluster.store,
+                clock=cluster.clock,
+                tail_trust_ms=opened.tail_trust_ms,
             )
             self._gate.open()
         return Opened(cluster=cluster, users=StoredUsers(cluster) if self._has_stored_users else self.users)

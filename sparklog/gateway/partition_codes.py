@@ -17,7 +17,8 @@ def committed_partitions(body: dict[str, Any], code: ErrorCode) -> dict[str, Any
             {
                 "name": topic["name"],
                 "partitions": [
-                    {"partition_index": one["partition_index"], "error_code": code} for one in topic["partitions"]
+                    {"partition_index": partition["partition_index"], "error_code": code}
+                    for partition in topic["partitions"]
                 ],
             }
             for topic in body["topics"]

@@ -1,4 +1,4 @@
-"""Settings of a process that does nothing but serve a gateway."""
+"""Settings of a process that only serves a gateway."""
 
 from __future__ import annotations
 

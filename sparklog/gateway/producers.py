@@ -63,7 +63,7 @@ async def describe_producers(backend: Backend, request: Request) -> _Answer:
         for number in numbers:
             is_there = 0 <= number < count
             code = ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            producers = [_described(one) for one in known.get(number, ())] if is_there else []
+            producers = [_described(producer) for producer in known.get(number, ())] if is_there else []
             partitions.append({"partition_index": number, "error_code": code, "active_producers": producers})
         return {"name": name, "partitions": partitions}
 

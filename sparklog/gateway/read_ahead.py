@@ -1,4 +1,4 @@
-"""Reading ahead: while a client digests an answer to Fetch, what it will ask for next is read and encoded."""
+"""Reading ahead: while a client processes an answer to Fetch, the gateway reads and encodes what it will fetch next."""
 
 from __future__ import annotations
 

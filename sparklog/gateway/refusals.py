@@ -1,4 +1,4 @@
-"""Things that clients aren't allowed, for the log: read from the answers that say so. Pure."""
+"""Refusals for lack of rights, for the log: found in the answers. Pure."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def refused_in(answer: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[
     yield from _walk(answer, _name_in(asked, ""))
 
 
-def _walk(found: object, name: str) -> Iterator[tuple[int, str]]:
-    if isinstance(found, Mapping):
-        name = _name_in(found, name)
-        if found.get("error_code") in KINDS:
-            yield found["error_code"], name
-        for one in found.values():
-            yield from _walk(one, name)
-    elif isinstance(found, list):
-        for one in found:
-            yield from _walk(one, name)
+def _walk(answer: object, name: str) -> Iterator[tuple[int, str]]:
+    if isinstance(answer, Mapping):
+        name = _name_in(answer, name)
+        if answer.get("error_code") in KINDS:
+            yield answer["error_code"], name
+        for part in answer.values():
+            yield from _walk(part, name)
+    elif isinstance(answer, list):
+        for part in answer:
+            yield from _walk(part, name)
 
 
-def _name_in(found: Mapping[str, Any], known: str) -> str:
-    return next((found[name] for name in _NAMES if isinstance(found.get(name), str) and found[name]), known)
+def _name_in(answer: Mapping[str, Any], known: str) -> str:
+    return next((answer[name] for name in _NAMES if isinstance(answer.get(name), str) and answer[name]), known)

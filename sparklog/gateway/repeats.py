@@ -1,4 +1,4 @@
-"""A bound of what the log has of the same reason again and again."""
+"""Limits how often the log repeats entries with the same reason."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class _Scram(Exchange):
             raise AuthenticationError("expected a name and a nonce")
         name = _decoded(fields[0][2:]).replace("=2C", ",").replace("=3D", "=")
         if parts[1] not in (b"", b"a=" + fields[0][2:]):
-            raise AuthenticationError("nobody acts for another")
+            raise AuthenticationError("expected no authorization identity other than the user")
         if len(fields[1]) < 10 or any(field.startswith(b"m=") for field in fields):
             raise AuthenticationError("a nonce that is too short, or an extension that isn't known")
         self.name = name
@@ -108,12 +108,12 @@ class _Scram(Exchange):
         keys, signed = user.keys[self._hash_name], self._messages + b"," + without_proof
         signature = hmac.digest(keys.stored_key, signed, self._algorithm)
         try:
-            given = base64.b64decode(proof, validate=True)
+            client_proof = base64.b64decode(proof, validate=True)
         except binascii.Error as error:
             raise AuthenticationError("a proof that isn't base64") from error
-        client_key = bytes(a ^ b for a, b in zip(given, signature, strict=False))
-        found = hashlib.new(self._algorithm, client_key).digest()
-        if len(given) != len(signature) or not hmac.compare_digest(found, keys.stored_key):
+        client_key = bytes(a ^ b for a, b in zip(client_proof, signature, strict=False))
+        stored_key = hashlib.new(self._algorithm, client_key).digest()
+        if len(client_proof) != len(signature) or not hmac.compare_digest(stored_key, keys.stored_key):
             raise AuthenticationError("the name or the password is wrong")
         verifier = hmac.digest(keys.server_key, signed, self._algorithm)
         return Step(b"v=" + base64.b64encode(verifier), user)
@@ -122,10 +122,12 @@ class _Scram(Exchange):
 def _with_keys(users: KnownUsers, name: str, *hash_names: str) -> tuple[User, str]:
     """The user of a name, and the first of some hashes that it has keys for; where there is none, one who looks so."""
     user = users.find(name)
-    found = next((one for one in hash_names if user is not None and one in user.keys), None)
-    if user is None or found is None:
+    hash_name = next(
+        (name_of_hash for name_of_hash in hash_names if user is not None and name_of_hash in user.keys), None
+    )
+    if user is None or hash_name is None:
         return users.nobody(name, hash_names[0]), hash_names[0]
-    return user, found
+    return user, hash_name
 
 
 def _decoded(name: bytes) -> str:

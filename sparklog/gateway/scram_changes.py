@@ -1,4 +1,4 @@
-"""The judgement of AlterUserScramCredentials: which users it changes, and why not the others. Pure.
+"""The decision about AlterUserScramCredentials: which users it changes, and why others are refused. Pure.
 
 Source of the errors and their order: Kafka ``ScramControlManager``. Of our own: an administrator changes only users
 whose rights are within its own, as whoever gives a user a password can come in as that user.
@@ -36,21 +36,23 @@ class Alteration:
 
     def names(self) -> list[str]:
         """The users that the request names."""
-        return list(dict.fromkeys(one["name"] for one in (*self.body["deletions"], *self.body["upsertions"])))
+        return list(
+            dict.fromkeys(alteration["name"] for alteration in (*self.body["deletions"], *self.body["upsertions"]))
+        )
 
     def apply(self, users: Mapping[str, User]) -> Mapping[str, User]:
         """The users after the changes that aren't refused; the same mapping where all are."""
         self.refusals = {}
         wanted: dict[str, tuple[str, Keys | None]] = {}
         by_name: dict[str, list[dict[str, Any]]] = {}
-        for one in (*self.body["deletions"], *self.body["upsertions"]):
-            by_name.setdefault(one["name"], []).append(one)
+        for alteration in (*self.body["deletions"], *self.body["upsertions"]):
+            by_name.setdefault(alteration["name"], []).append(alteration)
         for name, asked in by_name.items():
-            found = self._judged(users.get(name), name, asked)
-            if isinstance(found[0], ErrorCode):
-                self.refusals[name] = found
+            judged = self._judged(users.get(name), name, asked)
+            if isinstance(judged[0], ErrorCode):
+                self.refusals[name] = judged
             else:
-                wanted[name] = found
+                wanted[name] = judged
         after = dict(users)
         for name, (hash_name, keys) in wanted.items():
             user = users.get(name) or User(name, {}, Rules())

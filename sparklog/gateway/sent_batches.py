@@ -1,4 +1,4 @@
-"""Record batches that were produced here are kept for readers as they were sent, as a broker has them in memory.
+"""A cache of record batches that were produced through this gateway, as they were sent, for its readers.
 
 A reader at the end of a topic gets them without a request of the store, and without a thread.
 """

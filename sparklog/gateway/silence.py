@@ -1,4 +1,4 @@
-"""The end of waits for a client that sends nothing."""
+"""Time-outs of waits for a client that sends nothing."""
 
 from __future__ import annotations
 

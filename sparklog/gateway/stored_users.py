@@ -1,4 +1,4 @@
-"""The users in a cluster's store, as a gateway knows them: read again each few seconds while somebody asks."""
+"""The users in a cluster's store, as a gateway knows them: read again every few seconds while clients send requests."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ __all__ = ["IN_STORE", "KEPT_MS", "REREAD_MS", "StoredUsers"]
 IN_STORE = "store"
 """The value of ``--users`` that means the users in the cluster's store; a file of that name is ``./store``."""
 REREAD_MS = 5_000.0
-"""Source: decision 0054: with :data:`_PATIENCE_MS`, a change counts after ten seconds."""
+"""Source: decision 0054: with :data:`_PATIENCE_MS`, a change takes effect within ten seconds."""
 _PATIENCE_MS = 5_000.0
 KEPT_MS = 600_000.0
-"""How long the users that were read last may come in while the store is away."""
+"""How long the users that were read last may connect while the store is unavailable."""
 _LOGGER = logging.getLogger("sparklog.gateway")
 
 
 class StoredUsers(KnownUsers):
-    """The users of a cluster's store. While it is away, those that were read last may come in for ten minutes."""
+    """The users of a cluster's store. While it is unavailable, those read last may connect for ten minutes."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """Read the list. Raises ``InvalidConfigurationError``: nobody is in it; ``CorruptLogError``, ``StoreError``."""
+        """Read the list. Raises ``InvalidConfigurationError``: it has no users; ``CorruptLogError``, ``StoreError``."""
         self._cluster = cluster
         self._log = open_user_log(cluster)
         self._reading = threading.Lock()
@@ -61,12 +61,12 @@ class StoredUsers(KnownUsers):
         return entry, position
 
     def all(self) -> Mapping[str, User]:
-        """All users by name, by a list not older than a few seconds; while the store is away, by the last one.
+        """All users by name, from a list that is a few seconds old at most, or the last one while there is no store.
 
         Raises:
             CorruptLogError, UnsupportedVersionError, InvalidConfigurationError: the newest list can't be read, or all
                 lists are gone.
-            StoreUnavailableError: the store has been away for too long.
+            StoreUnavailableError: the store has been unavailable for too long.
         """
         if self.age_ms() >= REREAD_MS:
             self.read_again()
@@ -120,8 +120,8 @@ class StoredUsers(KnownUsers):
             return self._newest()
 
     def change(self, change: Change) -> None:
-        """Change the list, which counts here at once. May block. Raises as ``change_users``; and
-        ``InvalidConfigurationError``: there is none any more."""
+        """Change the list; the change takes effect here at once. May block. Raises as ``change_users``; and
+        ``InvalidConfigurationError``: the list doesn't exist any more."""
 
         def of_some(users: Mapping[str, User]) -> Mapping[str, User]:
             if not users:  # a list that was lost is no reason to begin another one

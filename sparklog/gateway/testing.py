@@ -1,4 +1,4 @@
-"""Fixtures of pytest: a Kafka of its own for each test, in this process (``docs/gateway.md``).
+"""Fixtures of pytest: a separate Kafka broker for each test, in this process (``docs/gateway.md``).
 
 In ``conftest.py``: ``pytest_plugins = ["sparklog.gateway.testing"]``.
 """

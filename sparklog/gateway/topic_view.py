@@ -82,10 +82,10 @@ class BatchCache:
         """The batch that was kept for an offset."""
         key = (topic_id, partition, offset)
         with self._lock:
-            found = self._batches.get(key)
-            if found is not None:
+            batch = self._batches.get(key)
+            if batch is not None:
                 self._batches.move_to_end(key)
-            return found
+            return batch
 
     def keep(self, topic_id: str, partition: int, offset: int, batch: _Batch) -> None:
         """Keep the batch that a reader gets who asks for an offset; forget those used longest ago where they are too
@@ -141,16 +141,16 @@ class TopicView:
             expected: how many are likely to be.
         Raises ``UnknownTopicOrPartitionError``: the topic was deleted.
         """
-        found: list[int] = []
+        versions: list[int] = []
         with self._lock:
             for _ in range(_MAX_POLLS):
                 entries = self._follower.poll(expected)
                 self._carried.add(entries)
-                found += [entry.version for entry in entries]
+                versions += [entry.version for entry in entries]
                 if self._follower.caught_up:
                     break
                 expected = 0
-        return found
+        return versions
 
     def at_end(self, partition: int, offset: int) -> Fetched | None:
         """The answer where nothing lies behind an offset, as of the newest version that is known; None: something does,
@@ -173,8 +173,8 @@ class TopicView:
 
     def has_sent(self, partition: int, offset: int) -> bool:
         """Is there a batch for an offset as it was sent? Then what follows is mostly there, too. Never blocks."""
-        found = self._kept(self._follower.head, partition, offset)
-        return found is not None and found.is_sent
+        batch = self._kept(self._follower.head, partition, offset)
+        return batch is not None and batch.is_sent
 
     def kept(self, partition: int, offset: int, max_bytes: int, *, least_one: bool) -> Fetched | None:
         """Take what is kept from an offset on, which may be more than the newest version that is known has: what was
@@ -282,12 +282,12 @@ class TopicView:
         except ObjectNotFoundError:  # a file was replaced meanwhile (rule L10, orphans)
             self._follower.reload()
             batches = self._read(partition, offset, until_ticks_ms, size_bytes)
-        found, at = {}, offset
+        by_offset, at = {}, offset
         for batch in batches:
             self._cache.keep(topic_id, partition, at, batch)
-            found[at] = batch
+            by_offset[at] = batch
             at = batch.last_offset + 1
-        return found
+        return by_offset
 
     def _read(self, partition: int, offset: int, until_ticks_ms: float, size_bytes: int) -> list[_Batch]:
         """Batches of about a size, one at least, or those of the first files where the time is over."""
@@ -325,9 +325,9 @@ class TopicView:
         """The bytes of segments' files; None of one that is gone."""
         log = self._follower.log
         carried = [self._carried.take(segment.path, size_bytes=segment.size_bytes) for segment in group]
-        wanted = [object_path(log.table, one.path) for one, data in zip(group, carried, strict=True) if data is None]
-        found = iter(log.store.read_buffers(wanted) if wanted else ())
-        return [next(found) if data is None else data for data in carried]
+        wanted = [object_path(log.table, file.path) for file, data in zip(group, carried, strict=True) if data is None]
+        read = iter(log.store.read_buffers(wanted) if wanted else ())
+        return [next(read) if data is None else data for data in carried]
 
 
 @lru_cache(maxsize=1_000)

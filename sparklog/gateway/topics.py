@@ -42,12 +42,14 @@ async def metadata(backend: Backend, request: Request) -> dict[str, Any]:
     return {
         **operations,
         "brokers": [
-            {"node_id": one.node_id, "host": one.host, "port": one.port, "rack": one.zone} for one in route.brokers
+            {"node_id": broker.node_id, "host": broker.host, "port": broker.port, "rack": broker.zone}
+            for broker in route.brokers
         ],
         "cluster_id": backend.cluster.cluster_id or None,
         "controller_id": route.own.node_id,
         "topics": [
-            _with_operations(one, request) for one in await backend.run_look(partial(_topics, backend, request, route))
+            _with_operations(topic, request)
+            for topic in await backend.run_look(partial(_topics, backend, request, route))
         ],
     }
 
@@ -62,17 +64,19 @@ def _with_operations(topic: dict[str, Any], request: Request) -> dict[str, Any]:
 def _topics(backend: Backend, request: Request, route: Route) -> list[dict[str, Any]]:
     wanted = request.body["topics"]
     if wanted is None or (request.api_version == 0 and not wanted):
-        rules, found = request.rules, backend.describe_all()
+        rules, by_name = request.rules, backend.describe_all()
         return [
-            _described_or_code(name, one, route) for name, one in found.items() if rules is None or rules.may_see(name)
+            _described_or_code(name, described, route)
+            for name, described in by_name.items()
+            if rules is None or rules.may_see(name)
         ]
     if request.api_version in _IDS_WITHOUT_USE and any(
-        one["name"] is None or one["topic_id"] != _NO_ID for one in wanted
+        asked["name"] is None or asked["topic_id"] != _NO_ID for asked in wanted
     ):
         # Source: Kafka ``KafkaApis.handleTopicMetadataRequest``, ``MetadataRequest.getErrorResponse``.
-        return [{**one, "name": one["name"] or "", "error_code": ErrorCode.INVALID_REQUEST} for one in wanted]
+        return [{**asked, "name": asked["name"] or "", "error_code": ErrorCode.INVALID_REQUEST} for asked in wanted]
     may_create = backend.settings.auto_create_topics and request.body.get("allow_auto_topic_creation", True)
-    return [_one_topic(backend, one, request.rules, route, may_create=may_create) for one in wanted]
+    return [_one_topic(backend, asked, request.rules, route, may_create=may_create) for asked in wanted]
 
 
 def _one_topic(
@@ -80,13 +84,13 @@ def _one_topic(
 ) -> dict[str, Any]:
     name, topic_id = wanted["name"], wanted.get("topic_id", uuid.UUID(int=0))
     try:
-        found = backend.describe_by_id(topic_id) if name is None else None
-        known = found.name if found is not None else name
+        topic = backend.describe_by_id(topic_id) if name is None else None
+        known = topic.name if topic is not None else name
         if rules is not None and not rules.may_see(known):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return {"error_code": code, "name": name, "topic_id": topic_id, "partitions": []}
-        if found is not None:
-            return _described(found, route)
+        if topic is not None:
+            return _described(topic, route)
         may_create = may_create and (rules is None or rules.may_write(name))
         return _described(_existing(backend, name, may_create=may_create), route)
     except SparklogError as error:
@@ -109,11 +113,11 @@ def _existing(backend: Backend, name: str, *, may_create: bool) -> TopicDescript
     return backend.describe(name)
 
 
-def _described_or_code(name: str, found: TopicDescription | Exception, route: Route) -> dict[str, Any]:
-    if isinstance(found, TopicDescription):
-        return _described(found, route)
-    _LOGGER.warning("topic %r can't be described: %s", name, found)
-    return {"error_code": code_of(found), "name": name, "topic_id": uuid.UUID(int=0), "partitions": []}
+def _described_or_code(name: str, described: TopicDescription | Exception, route: Route) -> dict[str, Any]:
+    if isinstance(described, TopicDescription):
+        return _described(described, route)
+    _LOGGER.warning("topic %r can't be described: %s", name, described)
+    return {"error_code": code_of(described), "name": name, "topic_id": uuid.UUID(int=0), "partitions": []}
 
 
 def _described(topic: TopicDescription, route: Route) -> dict[str, Any]:
@@ -142,12 +146,12 @@ async def create_topics(backend: Backend, request: Request) -> dict[str, Any]:
 
     def create(wanted: dict[str, Any]) -> dict[str, Any]:
         count = wanted["num_partitions"]
-        assignments = {one["partition_index"]: one["broker_ids"] for one in wanted["assignments"]}
+        assignments = {assignment["partition_index"]: assignment["broker_ids"] for assignment in wanted["assignments"]}
         new = NewTopic(
             wanted["name"],
             backend.settings.num_partitions if count == -1 and not assignments else count,
             replica_assignments=assignments or None,
-            configs={one["name"]: one["value"] for one in wanted["configs"]},
+            configs={setting["name"]: setting["value"] for setting in wanted["configs"]},
         )
         backend.admin.create_topics([new], validate_only=request.body.get("validate_only", False))
         if request.body.get("validate_only", False):
@@ -160,7 +164,9 @@ async def create_topics(backend: Backend, request: Request) -> dict[str, Any]:
             "configs": [config_of(name, entry) for name, entry in config_entries(topic.config).items()],
         }
 
-    return {"topics": await backend.run(lambda: [_tried(create, one, one["name"]) for one in request.body["topics"]])}
+    return {
+        "topics": await backend.run(lambda: [_tried(create, asked, asked["name"]) for asked in request.body["topics"]])
+    }
 
 
 async def delete_topics(backend: Backend, request: Request) -> dict[str, Any]:
@@ -178,7 +184,7 @@ async def delete_topics(backend: Backend, request: Request) -> dict[str, Any]:
         return {"name": name, "topic_id": wanted["topic_id"]}
 
     wanted = [*by_name, *request.body.get("topics", ())]
-    answers = await backend.run(lambda: [_tried(delete, one, one["name"]) for one in wanted])
+    answers = await backend.run(lambda: [_tried(delete, topic, topic["name"]) for topic in wanted])
     for answer, asked in zip(answers, wanted, strict=True):
         if asked["name"] is None and answer.get("error_code") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             answer["error_code"] = ErrorCode.UNKNOWN_TOPIC_ID
@@ -197,7 +203,7 @@ def _tried(
 async def create_partitions(backend: Backend, request: Request) -> dict[str, Any]:
     """Let each topic grow to a total number of partitions, whatever becomes of the others."""
     body = request.body
-    times = Counter(one["name"] for one in body["topics"])
+    times = Counter(topic["name"] for topic in body["topics"])
 
     def grow(wanted: dict[str, Any]) -> dict[str, Any]:
         name, count = wanted["name"], wanted["count"]
@@ -206,14 +212,14 @@ async def create_partitions(backend: Backend, request: Request) -> dict[str, Any
         if wanted["assignments"] is not None:
             added = count - backend.describe(name).partition_count
             if added > 0 and len(wanted["assignments"]) != added:
-                given = len(wanted["assignments"])
-                raise InvalidArgumentError(f"topic {name!r}: {given} assignments for {added} new partitions")
+                assignment_count = len(wanted["assignments"])
+                raise InvalidArgumentError(f"topic {name!r}: {assignment_count} assignments for {added} new partitions")
         backend.admin.create_partitions(
             {name: NewPartitions(count)}, timeout_ms=backend.bound_ms(request), validate_only=body["validate_only"]
         )
         return {"error_code": ErrorCode.NONE, "error_message": None}
 
-    return {"results": await backend.run(lambda: [_tried(grow, one, one["name"]) for one in body["topics"]])}
+    return {"results": await backend.run(lambda: [_tried(grow, topic, topic["name"]) for topic in body["topics"]])}
 
 
 async def delete_records(backend: Backend, request: Request) -> dict[str, Any]:
@@ -243,8 +249,10 @@ async def delete_records(backend: Backend, request: Request) -> dict[str, Any]:
     def delete_all() -> list[dict[str, Any]]:
         answers = []
         for topic in request.body["topics"]:
-            found = delete(topic["name"], {one["partition_index"]: one["offset"] for one in topic["partitions"]})
-            partitions = [{"partition_index": number, **answer} for number, answer in found.items()]
+            answer_by_number = delete(
+                topic["name"], {partition["partition_index"]: partition["offset"] for partition in topic["partitions"]}
+            )
+            partitions = [{"partition_index": number, **answer} for number, answer in answer_by_number.items()]
             answers.append({"name": topic["name"], "partitions": partitions})
         return answers
 

@@ -43,8 +43,10 @@ _ABORTABLE_SINCE = 4
 def _find(backend: Backend, request: Request, name: str, prefix: str = "") -> Session | ErrorCode:
     body = request.body
     number = body[f"{prefix}producer_id"], body[f"{prefix}producer_epoch"]
-    found = sessions_of(backend).find(body[f"{prefix}transactional_id"], number)
-    return _code_for_version(found, request, name) if isinstance(found, ErrorCode) else found
+    session_or_code = sessions_of(backend).find(body[f"{prefix}transactional_id"], number)
+    return (
+        _code_for_version(session_or_code, request, name) if isinstance(session_or_code, ErrorCode) else session_or_code
+    )
 
 
 def _code_for_version(code: ErrorCode, request: Request, name: str) -> ErrorCode:
@@ -104,11 +106,13 @@ async def txn_offset_commit(backend: Backend, request: Request) -> dict[str, Any
     """Make a group's offsets part of the transaction."""
     body = request.body
     offsets = {
-        TopicPartition(topic["name"], one["partition_index"]): OffsetAndMetadata(
-            one["committed_offset"], one["committed_metadata"] or "", one.get("committed_leader_epoch", -1)
+        TopicPartition(topic["name"], partition["partition_index"]): OffsetAndMetadata(
+            partition["committed_offset"],
+            partition["committed_metadata"] or "",
+            partition.get("committed_leader_epoch", -1),
         )
         for topic in body["topics"]
-        for one in topic["partitions"]
+        for partition in topic["partitions"]
     }
     session = _find(backend, request, "TxnOffsetCommit")
     if isinstance(session, ErrorCode):
@@ -201,24 +205,24 @@ async def describe_transactions(backend: Backend, request: Request) -> dict[str,
         state |= {"transaction_timeout_ms": -1, "transaction_start_time_ms": -1}
         state |= {"producer_id": -1, "producer_epoch": -1}
         try:
-            (found,) = backend.admin.describe_transactions([transactional_id])
+            (described,) = backend.admin.describe_transactions([transactional_id])
         except SparklogError as error:
             return {**state, "error_code": code_of(error)}
-        if found.state is None:
+        if described.state is None:
             return {**state, "error_code": ErrorCode.UNKNOWN_SERVER_ERROR}
         partitions: dict[str, list[int]] = {}
-        for topic, partition in sorted(found.topic_partitions):
+        for topic, partition in sorted(described.topic_partitions):
             partitions.setdefault(topic, []).append(partition)
         return {
             **state,
-            "transaction_state": found.state.value,
-            "transaction_timeout_ms": found.transaction_timeout_ms,
-            "producer_id": found.producer_id,
-            "producer_epoch": found.producer_epoch,
+            "transaction_state": described.state.value,
+            "transaction_timeout_ms": described.transaction_timeout_ms,
+            "producer_id": described.producer_id,
+            "producer_epoch": described.producer_epoch,
             "topics": [{"topic": topic, "partitions": numbers} for topic, numbers in partitions.items()],
         }
 
-    states = await backend.run(lambda: [describe(one) for one in request.body["transactional_ids"]])
+    states = await backend.run(lambda: [describe(name) for name in request.body["transactional_ids"]])
     return {"transaction_states": states}
 
 
@@ -233,20 +237,24 @@ async def list_transactions(backend: Backend, request: Request) -> dict[str, Any
     known = {state.value for state in TransactionState}
     listed = await backend.run(backend.admin.describe_transactions)
     if ids:
-        listed = [one for one in listed if one.producer_id in ids]
+        listed = [listing for listing in listed if listing.producer_id in ids]
     if least_ms >= 0:
         now_ms = backend.cluster.clock.now_ms()
-        listed = [one for one in listed if now_ms - one.written_ms > least_ms]
+        listed = [listing for listing in listed if now_ms - listing.written_ms > least_ms]
     if pattern:
         try:
-            matched = matching(pattern, [one.transactional_id for one in listed])
+            matched = matching(pattern, [listing.transactional_id for listing in listed])
         except ValueError:
             code = ErrorCode.INVALID_REGULAR_EXPRESSION
             return {"error_code": code, "unknown_state_filters": [], "transaction_states": []}
-        listed = [one for one in listed if one.transactional_id in matched]
-    found = [
-        {"transactional_id": one.transactional_id, "producer_id": one.producer_id, "transaction_state": one.state.value}
-        for one in listed
-        if one.state is not None and (not names or one.state.value in names)
+        listed = [listing for listing in listed if listing.transactional_id in matched]
+    states_of_ids = [
+        {
+            "transactional_id": listing.transactional_id,
+            "producer_id": listing.producer_id,
+            "transaction_state": listing.state.value,
+        }
+        for listing in listed
+        if listing.state is not None and (not names or listing.state.value in names)
     ]
-    return {"unknown_state_filters": sorted(names - known), "transaction_states": found}
+    return {"unknown_state_filters": sorted(names - known), "transaction_states": states_of_ids}

@@ -121,13 +121,13 @@ class Sessions:
 
     def find(self, transactional_id: str, number: tuple[int, int]) -> Session | ErrorCode:
         """The session that a client names by producer id and epoch, or the error that answers it."""
-        found = self._held.get(transactional_id)
-        if found is None or found.number[0] != number[0] or (found.inherited and found.asked == number):
+        session = self._held.get(transactional_id)
+        if session is None or session.number[0] != number[0] or (session.inherited and session.asked == number):
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        if found.number[1] != number[1]:
+        if session.number[1] != number[1]:
             return ErrorCode.PRODUCER_FENCED
-        found.used_s = asyncio.get_running_loop().time()
-        return found
+        session.used_s = asyncio.get_running_loop().time()
+        return session
 
     def drop(self, session: Session) -> None:
         """Hold it no more: it was fenced off."""
@@ -258,7 +258,7 @@ class Sessions:
 
 def sessions_of(backend: Backend) -> Sessions:
     """The gateway's."""
-    found: Sessions | None = backend.extras.get("transactions")
-    if found is None:
-        found = backend.extras["transactions"] = Sessions(backend)
-    return found
+    sessions: Sessions | None = backend.extras.get("transactions")
+    if sessions is None:
+        sessions = backend.extras["transactions"] = Sessions(backend)
+    return sessions

@@ -1,4 +1,4 @@
-"""Changes of the users in the store. Pure: each is made anew on what others wrote meanwhile."""
+"""Changes of the users in the store. Pure: each is applied again to the list that another change wrote."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["added", "removed", "with_keys", "with_rules"]
 
 
 def added(user: User) -> Change:
-    """A further user. The change raises ``InvalidArgumentError``: there is one of its name."""
+    """Add a user. The change raises ``InvalidArgumentError``: the name exists."""
     if not 0 < len(user.name.encode()) <= MOST_NAME_BYTES:
         raise InvalidArgumentError(f"a user's name of {len(user.name.encode())} bytes: expected 1 to {MOST_NAME_BYTES}")
 
@@ -26,26 +26,26 @@ def added(user: User) -> Change:
 
 
 def removed(name: str) -> Change:
-    """No user of a name. The change raises ``InvalidArgumentError``: there is none."""
+    """Remove a user. The change raises ``InvalidArgumentError``: there is none of the name."""
 
     def change(users: Mapping[str, User]) -> Mapping[str, User]:
-        _found(users, name)
-        return {one: user for one, user in users.items() if one != name}
+        _user_of(users, name)
+        return {other: user for other, user in users.items() if other != name}
 
     return change
 
 
 def with_rules(name: str, rules: Rules) -> Change:
-    """Other rights of a user. The change raises ``InvalidArgumentError``: there is none of the name."""
-    return lambda users: {**users, name: replace(_found(users, name), rules=rules)}
+    """Replace the rules of a user. The change raises ``InvalidArgumentError``: there is none of the name."""
+    return lambda users: {**users, name: replace(_user_of(users, name), rules=rules)}
 
 
 def with_keys(name: str, keys: Mapping[str, Keys]) -> Change:
-    """Other keys of a user. The change raises ``InvalidArgumentError``: there is none of the name."""
-    return lambda users: {**users, name: replace(_found(users, name), keys=keys)}
+    """Replace the keys of a user. The change raises ``InvalidArgumentError``: there is none of the name."""
+    return lambda users: {**users, name: replace(_user_of(users, name), keys=keys)}
 
 
-def _found(users: Mapping[str, User], name: str) -> User:
+def _user_of(users: Mapping[str, User], name: str) -> User:
     if name not in users:
         raise InvalidArgumentError(f"there is no user {name!r} in the store")
     return users[name]

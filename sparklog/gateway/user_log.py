@@ -1,4 +1,4 @@
-"""The users in a cluster's store: a log whose newest entry holds all of them, and how it is changed.
+"""The users in a cluster's store: a log whose newest entry contains all of them, and how it is changed.
 
 Each change is one create-only put of the next entry: of two administrators that change at once, one reads what
 the other wrote and changes that. Entries hold keys as the file of users does, never a password.
@@ -89,7 +89,7 @@ def _decode(version: int, path: str, data: bytes) -> UserEntry:
             raise UnsupportedVersionError(
                 f"{path} has format {body['format']}; this sparklog knows up to {USERS_FORMAT}: upgrade it"
             )
-        users = [User.from_json(json.dumps(one), needs_all=False) for one in body["users"]]
+        users = [User.from_json(json.dumps(fields), needs_all=False) for fields in body["users"]]
         by_name = {user.name: user for user in users}
         if len(by_name) < len(users):
             raise ValueError("a user is there twice")
@@ -149,12 +149,14 @@ def _clean(log: UserLog) -> None:
     younger than ten minutes by the store's own times (rule L3, cleanup). The change was made, so an error is
     logged; who changes next deletes them."""
     try:
-        listed = {log.number_of(one.path.removeprefix(log.folder)): one for one in log.store.list(log.folder)}
-        entries = sorted((number, one) for number, one in listed.items() if number is not None)
-        latest_ms = max((one.modified_ms for _, one in entries[-1:]), default=0) - max(_KEEP_MS, 10 * log.tail_trust_ms)
-        for (_, one), (_, successor) in pairwise(entries[:-1]):
+        listed = {log.number_of(file.path.removeprefix(log.folder)): file for file in log.store.list(log.folder)}
+        entries = sorted((number, file) for number, file in listed.items() if number is not None)
+        latest_ms = max((file.modified_ms for _, file in entries[-1:]), default=0) - max(
+            _KEEP_MS, 10 * log.tail_trust_ms
+        )
+        for (_, file), (_, successor) in pairwise(entries[:-1]):
             if successor.modified_ms > latest_ms:
                 return
-            log.store.delete([one.path])
+            log.store.delete([file.path])
     except StoreError as error:
-        _LOGGER.warning("old lists of users stay for now: %s", error)
+        _LOGGER.warning("old lists of users could not be deleted yet: %s", error)

@@ -27,7 +27,7 @@ async def describe_user_scram_credentials(backend: Backend, request: Request) ->
     except (SparklogError, OSError) as error:
         return {"error_code": ErrorCode.UNKNOWN_SERVER_ERROR, "error_message": str(error), "results": []}
     known = {name: user for name, user in users.items() if user.keys}
-    asked = [one["name"] for one in request.body["users"] or ()]
+    asked = [asked_user["name"] for asked_user in request.body["users"] or ()]
     times = Counter(asked)
     return {"error_message": None, "results": [_result(name, known.get(name), times[name]) for name in times or known]}
 
@@ -40,7 +40,9 @@ def _result(name: str, user: User | None, times: int) -> _Answer:
         message = f"Attempt to describe a user credential that does not exist: {name}"
         code = ErrorCode.RESOURCE_NOT_FOUND
     else:
-        infos = [{"mechanism": MECHANISMS[one], "iterations": keys.iterations} for one, keys in user.keys.items()]
+        infos = [
+            {"mechanism": MECHANISMS[hash_name], "iterations": keys.iterations} for hash_name, keys in user.keys.items()
+        ]
         return {"user": name, "error_message": None, "credential_infos": infos}
     return {"user": name, "error_code": code, "error_message": message, "credential_infos": []}
 

@@ -34,7 +34,7 @@ _LISTS = ("read", "write", "groups", "transactional_ids")
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Names that a user may use: each is a name, or the beginning of names with ``*`` behind it."""
+    """The rules of a user. Each item is a name, or the beginning of names followed by ``*``."""
 
     read: tuple[str, ...] = ()
     """Topics."""
@@ -43,7 +43,8 @@ class Rules:
     groups: tuple[str, ...] = ()
     transactional_ids: tuple[str, ...] = ()
     admin: bool = False
-    """Create, change and delete topics and groups that it may write to or use, and see all of the cluster's groups."""
+    """True: the user may create, change and delete topics that it may write to and groups that it may use, and see all
+    groups of the cluster."""
 
     def may_read(self, topic: str) -> bool:
         """May the user read the topic?"""
@@ -54,7 +55,7 @@ class Rules:
         return _matches(self.write, topic)
 
     def may_see(self, topic: str) -> bool:
-        """May the user know of the topic?"""
+        """May the user see that the topic exists?"""
         return self.may_read(topic) or self.may_write(topic)
 
     def may_use_group(self, group: str) -> bool:
@@ -75,17 +76,17 @@ class Rules:
         return is_covered and (self.admin or not other.admin)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields of a user's line."""
+        """The rules as fields of a user's line."""
         return {**{name: list(getattr(self, name)) for name in _LISTS}, "admin": self.admin}
 
 
 def _matches(patterns: tuple[str, ...], name: str) -> bool:
-    return any(name.startswith(one[:-1]) if one.endswith("*") else name == one for one in patterns)
+    return any(name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern for pattern in patterns)
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of a password for one hash, and what they were made with. Source: RFC 5802."""
+    """The keys of a password for one hash, with their salt and iterations. Source: RFC 5802."""
 
     salt: bytes
     iterations: int
@@ -106,7 +107,7 @@ class Keys:
         return cls(salt, iterations, hashlib.new(algorithm, client_key).digest(), server_key)
 
     def to_json(self) -> dict[str, Any]:
-        """The keys, as a user's line has them."""
+        """The keys as fields of a user's line."""
         return {
             "iterations": self.iterations,
             "salt": _text(self.salt),
@@ -115,12 +116,12 @@ class Keys:
         }
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Keys:
+    def from_json(cls, fields: Mapping[str, Any]) -> Keys:
         """The keys of a line. Raises ``ValueError``, ``KeyError``, ``TypeError``."""
-        iterations = found["iterations"]
+        iterations = fields["iterations"]
         if type(iterations) is not int or iterations not in ITERATIONS:
             raise ValueError(f"iterations: got {iterations!r}, expected {ITERATIONS[0]} to {ITERATIONS[-1]}")
-        return cls(_bytes(found["salt"]), iterations, _bytes(found["stored_key"]), _bytes(found["server_key"]))
+        return cls(_bytes(fields["salt"]), iterations, _bytes(fields["stored_key"]), _bytes(fields["server_key"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,44 +130,44 @@ class User:
 
     name: str
     keys: Mapping[str, Keys]
-    """By name of :data:`HASHES`; of a user of the file, all of them. Without any, nobody comes in as this user."""
+    """By name of :data:`HASHES`; for a user of the file, all of them. Without keys, nobody can connect as this user."""
     rules: Rules
 
     def to_json(self) -> str:
         """The user's line."""
-        found: dict[str, Any] = {"user": self.name}
-        if len({(one.salt, one.iterations) for one in self.keys.values()}) == 1:
+        body: dict[str, Any] = {"user": self.name}
+        if len({(keys.salt, keys.iterations) for keys in self.keys.values()}) == 1:
             # As in lines of old, which other versions of the gateway can read.
             any_keys = next(iter(self.keys.values()))
-            found |= {"iterations": any_keys.iterations, "salt": _text(any_keys.salt)}
+            body |= {"iterations": any_keys.iterations, "salt": _text(any_keys.salt)}
         for name, keys in self.keys.items():
-            found[name] = {field: one for field, one in keys.to_json().items() if field not in found}
-        return json.dumps({**found, **self.rules.to_json()})
+            body[name] = {field: value for field, value in keys.to_json().items() if field not in body}
+        return json.dumps({**body, **self.rules.to_json()})
 
     @classmethod
     def from_json(cls, line: str, *, needs_all: bool = True) -> User:
         """The user of a line. ``needs_all``: keys for each hash. Raises ``ValueError``."""
         try:
-            found = json.loads(line)
-            unknown = set(found) - {"user", "iterations", "salt", "admin", *HASHES, *_LISTS}
+            body = json.loads(line)
+            unknown = set(body) - {"user", "iterations", "salt", "admin", *HASHES, *_LISTS}
             if unknown:
                 raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
-            lists = {name: _names(found.get(name, []), name) for name in _LISTS}
-            shared = {name: found[name] for name in ("iterations", "salt") if name in found}
-            hashes = [name for name in HASHES if needs_all or name in found]
-            keys = {name: Keys.from_json({**shared, **found[name]}) for name in hashes}
-            admin = found.get("admin", False)
-            if not isinstance(found["user"], str) or not found["user"] or type(admin) is not bool:
+            lists = {name: _names(body.get(name, []), name) for name in _LISTS}
+            shared = {name: body[name] for name in ("iterations", "salt") if name in body}
+            hashes = [name for name in HASHES if needs_all or name in body]
+            keys = {name: Keys.from_json({**shared, **body[name]}) for name in hashes}
+            admin = body.get("admin", False)
+            if not isinstance(body["user"], str) or not body["user"] or type(admin) is not bool:
                 raise ValueError("expected a name as user, and true or false as admin")
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"lacks or garbles {error}") from error
-        return cls(found["user"], keys, Rules(admin=admin, **lists))
+            raise ValueError(f"a missing or malformed field: {error}") from error
+        return cls(body["user"], keys, Rules(admin=admin, **lists))
 
 
-def _names(found: object, name: str) -> tuple[str, ...]:
-    if not isinstance(found, list) or not all(isinstance(one, str) and one for one in found):
-        raise ValueError(f"{name}: got {found!r}, expected a list of names")
-    return tuple(found)
+def _names(value: object, name: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+        raise ValueError(f"{name}: got {value!r}, expected a list of names")
+    return tuple(value)
 
 
 def _text(data: bytes) -> str:
@@ -178,42 +179,45 @@ def _bytes(text: str) -> bytes:
 
 
 def new_user(name: str, password: str, rules: Rules) -> User:
-    """A user with a salt of its own."""
+    """Create a user with a random salt."""
     salt = os.urandom(_SALT_BYTES)
-    return User(name, {one: Keys.of(password.encode(), salt, _ITERATIONS, one) for one in HASHES}, rules)
+    return User(
+        name, {hash_name: Keys.of(password.encode(), salt, _ITERATIONS, hash_name) for hash_name in HASHES}, rules
+    )
 
 
 class KnownUsers(ABC):
-    """The users that may come in, wherever they are kept. Several threads may ask."""
+    """The users that may connect, wherever they are stored. Several threads may use it."""
 
     @abstractmethod
     def all(self) -> Mapping[str, User]:
-        """All users by name. May block. Raises ``SparklogError``, ``OSError``: nobody comes in then."""
+        """All users by name. May block. Raises ``SparklogError``, ``OSError``: then no user may connect."""
 
     @property
     @abstractmethod
     def secret(self) -> bytes:
-        """The secret from which salts of names that aren't there are made."""
+        """The secret from which the salts of unknown user names are derived."""
 
     def find(self, name: str) -> User | None:
-        """A user. May block. Raises as :meth:`all`."""
+        """The user of a name; None: unknown. May block. Raises as :meth:`all`."""
         return self.all().get(name)
 
     def age_ms(self) -> float:
-        """How long ago the users were read, or it was tried, for whom :meth:`now` is asked. Never blocks."""
+        """The time since the last attempt to read the users for :meth:`now`, in milliseconds. Never blocks."""
         return 0.0
 
     def read_again(self) -> None:
-        """Read the users once more, for whom :meth:`now` is asked. May block; an error is kept for :meth:`all`."""
+        """Read the users again, for :meth:`now`. May block; an error is kept for :meth:`all`."""
 
     def now(self, user: User) -> User | None:
-        """A user that has come in, as last read: None: it is no more. Never blocks."""
+        """The present state of a connected user, as last read; None: it was removed. Never blocks."""
         return user
 
     def nobody(self, name: str, hash_name: str) -> User:
-        """A user that isn't there, or has no keys for a hash: whom no password lets in, and who looks like another."""
+        """A substitute for an unknown user, or for one without keys for a hash: no password is right, and a client
+        can't tell the difference."""
         seed = hmac.digest(self.secret, f"{hash_name} {name}".encode(), "sha512")
-        in_use = {one.keys[hash_name].iterations for one in self.all().values() if hash_name in one.keys}
+        in_use = {user.keys[hash_name].iterations for user in self.all().values() if hash_name in user.keys}
         counts = sorted(in_use) or [_ITERATIONS]
         iterations = counts[seed[-1] % len(counts)]
         keys = Keys(seed[:_SALT_BYTES], iterations, os.urandom(32), os.urandom(32))
@@ -221,7 +225,7 @@ class KnownUsers(ABC):
 
 
 class Users(KnownUsers):
-    """The users of a file, which is read anew once it has changed."""
+    """The users of a file, which is read again after it was changed."""
 
     def __init__(self, path: str | Path) -> None:
         """Read the file. Raises ``InvalidConfigurationError``: names the line; ``OSError``."""
@@ -253,6 +257,6 @@ class Users(KnownUsers):
         self._users, self._read_at = users, at
 
     def all(self) -> Mapping[str, User]:
-        """All users by name, by the file as of now. Raises ``InvalidConfigurationError``, ``OSError``."""
+        """All users by name, as the file is now. Raises ``InvalidConfigurationError``, ``OSError``."""
         self._read()
         return self._users

@@ -71,8 +71,8 @@ def own_node(zone: str, host: str, port: int) -> Node:
 def zone_of_client_id(client_id: str) -> str | None:
     """The zone that a client names in its ``client.id``, by ``zone=<name>`` at its beginning or behind a space, comma,
     semicolon or ampersand; None: it names none."""
-    found = _ZONE_IN_CLIENT_ID.search(client_id[:_LONGEST_ID])
-    return None if found is None else found[1]
+    match = _ZONE_IN_CLIENT_ID.search(client_id[:_LONGEST_ID])
+    return None if match is None else match[1]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -110,8 +110,8 @@ class Route:
 
         They are ranked anew for each topic, so that topics of one partition spread, too.
         """
-        ids = [one.node_id for one in self.leaders]
-        return ids if len(ids) == 1 else sorted(ids, key=lambda one: (zlib.crc32(topic_id, one), one))
+        ids = [node.node_id for node in self.leaders]
+        return ids if len(ids) == 1 else sorted(ids, key=lambda node: (zlib.crc32(topic_id, node), node))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,23 +133,23 @@ def read_listing(listed: Iterable[ObjectInfo], session_timeout_ms: float) -> Lis
         listed: the objects of gateways. The newest time is the present: the caller has just written its own.
     """
     objects = list(listed)
-    now_ms = max((one.modified_ms for one in objects), default=0)
+    now_ms = max((file.modified_ms for file in objects), default=0)
     gone: list[str] = []
     oddities: dict[str, str] = {}
     by_address: dict[str, tuple[int, Node]] = {}
-    for one in objects:
-        node = _node_of(one.path)
-        age_ms = now_ms - one.modified_ms
+    for file in objects:
+        node = _node_of(file.path)
+        age_ms = now_ms - file.modified_ms
         if node is None:
-            oddities[one.path] = "its name isn't that of a zone and an address"
+            oddities[file.path] = "its name isn't that of a zone and an address"
         elif age_ms > _FORGOTTEN_MS:
-            gone.append(one.path)
+            gone.append(file.path)
         elif age_ms <= session_timeout_ms:
             # One that was started anew in another zone: the newest object counts.
             seen = by_address.get(node.address)
-            by_address[node.address] = (one.modified_ms, node) if seen is None else max(seen, (one.modified_ms, node))
+            by_address[node.address] = (file.modified_ms, node) if seen is None else max(seen, (file.modified_ms, node))
     nodes: dict[int, Node] = {}
-    for _, node in sorted(by_address.values(), key=lambda one: one[1].address):
+    for _, node in sorted(by_address.values(), key=lambda entry: entry[1].address):
         first = nodes.setdefault(node.node_id, node)
         if first is not node:
             path = gateway_mark(node.zone or "", node.address)
@@ -159,14 +159,14 @@ def read_listing(listed: Iterable[ObjectInfo], session_timeout_ms: float) -> Lis
 
 def _node_of(path: str) -> Node | None:
     zone, _, address = (decode_id(part) for part in path[len(GATEWAYS_FOLDER) :].partition("/"))
-    found = _ADDRESS.fullmatch(address)
-    if found is None or not _ZONE.fullmatch(zone) or int(found[2]) > 65_535:
+    match = _ADDRESS.fullmatch(address)
+    if match is None or not _ZONE.fullmatch(zone) or int(match[2]) > 65_535:
         return None
     try:
         is_canonical = gateway_mark(zone, address) == path
     except InvalidArgumentError:
         return None
-    return Node(found[1], int(found[2]), zone) if is_canonical else None
+    return Node(match[1], int(match[2]), zone) if is_canonical else None
 
 
 @dataclass(slots=True)
@@ -189,18 +189,18 @@ class ClientZones:
 
     def zone_of(self, client_id: str, client_host: str, now_ms: float) -> str | None:
         """The zone that a client named; None: none."""
-        found = self._heard((client_id, client_host), now_ms)
-        return None if found is None else found.zone
+        heard = self._heard((client_id, client_host), now_ms)
+        return None if heard is None else heard.zone
 
     def note_zone(self, client_id: str, client_host: str, zone: str, now_ms: float) -> bool:
         """Note a client's zone. Is it to be sent there now? Not if it is transactional, nor if it didn't go before."""
         key = client_id, client_host
         if len(client_id) > _LONGEST_ID:
             return False
-        found = self._heard(key, now_ms)
-        if found is None or (found.zone is not None and found.zone != zone):
-            found = self._put(key, zone, now_ms)
-        return found.zone == zone and now_ms - found.since_ms < _REDIRECTED_MS
+        heard = self._heard(key, now_ms)
+        if heard is None or (heard.zone is not None and heard.zone != zone):
+            heard = self._put(key, zone, now_ms)
+        return heard.zone == zone and now_ms - heard.since_ms < _REDIRECTED_MS
 
     def stay(self, client_id: str, client_host: str, now_ms: float) -> None:
         """Note that a client has transactions, which live in this gateway alone: Metadata names it no other."""
@@ -208,22 +208,22 @@ class ClientZones:
             self._put((client_id, client_host), None, now_ms)
 
     def _heard(self, key: tuple[str, str], now_ms: float) -> _ClientZone | None:
-        found = self._zones.get(key)
-        if found is None:
+        client = self._zones.get(key)
+        if client is None:
             return None
-        if now_ms - found.heard_ms > _REMEMBERED_MS:
+        if now_ms - client.heard_ms > _REMEMBERED_MS:
             del self._zones[key]
             return None
-        found.heard_ms = now_ms
+        client.heard_ms = now_ms
         self._zones.move_to_end(key)
-        return found
+        return client
 
     def _put(self, key: tuple[str, str], zone: str | None, now_ms: float) -> _ClientZone:
-        self._zones[key] = found = _ClientZone(zone, now_ms, now_ms)
+        self._zones[key] = client = _ClientZone(zone, now_ms, now_ms)
         self._zones.move_to_end(key)
         if len(self._zones) > _MOST_CLIENTS:
             self._zones.popitem(last=False)
-        return found
+        return client
 
 
 def lead(nodes: Sequence[Node], own: Node, zone: str | None) -> Route:
@@ -233,8 +233,8 @@ def lead(nodes: Sequence[Node], own: Node, zone: str | None) -> Route:
         nodes: the gateways that are known, ``own`` perhaps among them.
         zone: of the client; None: it named none.
     """
-    leaders = tuple(one for one in nodes if zone is not None and one.zone == zone)
+    leaders = tuple(node for node in nodes if zone is not None and node.zone == zone)
     if not leaders:
         return Route(own, (own,), (own,))
-    others = {one.node_id: one for one in nodes}
+    others = {node.node_id: node for node in nodes}
     return Route(own, tuple(sorted((others | {own.node_id: own}).values())), leaders)

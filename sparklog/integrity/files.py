@@ -85,7 +85,7 @@ def check_files(log: DeltaLog, index: SegmentIndex, topic: str) -> FilesSeen:
                     code=Code.FILE_MISSING,
                     subject=Subject(topic=topic, partition=expected[path].partition, path=path),
                     seen="it isn't there",
-                    expected=_told(expected[path]),
+                    expected=_facts_of_log(expected[path]),
                 )
             )
     return seen
@@ -162,7 +162,7 @@ def _reader(
             return rows
         except ObjectNotFoundError:
             rows.findings.append(
-                Finding(code=Code.FILE_MISSING, subject=subject, seen="it isn't there", expected=_told(segment))
+                Finding(code=Code.FILE_MISSING, subject=subject, seen="it isn't there", expected=_facts_of_log(segment))
             )
             return rows
         except CorruptRecordError as error:
@@ -346,7 +346,7 @@ def _chunks(segments: Iterable[Segment]) -> Iterator[Sequence[Segment]]:
         yield chunk
 
 
-def _told(segment: Segment) -> str:
+def _facts_of_log(segment: Segment) -> str:
     if segment.base_offset is None:
         return "a file without offsets, as the log says"
     return f"{segment.record_count} records at offsets {segment.first_offset} to {segment.last_offset}"

@@ -1,4 +1,4 @@
-"""Claims: who is at a piece of work that many clients would otherwise do at once.
+"""Claims: the client that does a piece of work which many clients would otherwise do at once.
 
 A claim is an object that its holder creates, rewrites while it works, and deletes. It is no lock: the work has to be
 right however many do it at once, and nothing may depend on a claim. So no clock is shared either: who has watched a
@@ -57,7 +57,7 @@ class Claim:
         try:
             self._store.delete([self._path])
         except StoreError as error:
-            _LOGGER.info("%s is left to others: %s", self._path, error)
+            _LOGGER.info("the claim %s could not be deleted; others take it over later: %s", self._path, error)
 
 
 def take_claim(store: ObjectStore, clock: Clock, path: str, seen: OthersClaim | None) -> Claim | OthersClaim:

@@ -123,9 +123,9 @@ def topic_names(cluster: Cluster) -> list[str]:
     the newest commit of each, 32 at a time. A topic whose log can't be understood is listed: describing it says what is
     wrong. A folder that isn't a topic's is passed over.
     """
-    found = cluster.store.list_names(TOPICS_FOLDER)
-    living = parallel_map(lambda name: _is_topic(cluster, name), found)
-    return [name for name, lives in zip(found, living, strict=True) if lives]
+    names = cluster.store.list_names(TOPICS_FOLDER)
+    living = parallel_map(lambda name: _is_topic(cluster, name), names)
+    return [name for name, lives in zip(names, living, strict=True) if lives]
 
 
 def _is_topic(cluster: Cluster, name: str) -> bool:
@@ -143,12 +143,12 @@ def _is_topic(cluster: Cluster, name: str) -> bool:
 
 def _read_cluster_id(store: ObjectStore) -> str | None:
     try:
-        found = json.loads(store.read(CLUSTER_FILE))
-        version, cluster_id = int(found["format_version"]), str(found["cluster_id"])
+        body = json.loads(store.read(CLUSTER_FILE))
+        version, cluster_id = int(body["format_version"]), str(body["cluster_id"])
     except ObjectNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptLogError(f"{store.uri}/{CLUSTER_FILE} is not what sparklog writes there: {error!r}") from error
+        raise CorruptLogError(f"{store.uri}/{CLUSTER_FILE} is malformed: {error!r}") from error
     if version > CLUSTER_FORMAT_VERSION:
         raise UnsupportedVersionError(
             f"the cluster at {store.uri} has format {version}; "

@@ -176,7 +176,7 @@ class ForeignGaps:
                         waiting.setdefault(path, now)
                 self._listed[folder] = frozenset(found)
         except StoreError as error:  # the next look comes
-            _LOGGER.info("%s: can't look for foreign writers: %s", log.table, error)
+            _LOGGER.info("%s: files of other engines can't be listed: %s", log.table, error)
         self._waiting = {
             path: since for path, since in waiting.items() if path not in named and now - since <= _GIVEN_UP_MS
         }

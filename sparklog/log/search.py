@@ -1,4 +1,4 @@
-"""Finding records by time: the log's statistics show which files may hold them, and few files are read."""
+"""Finding records by time: the log's statistics show which files may contain them, and only few files are read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def first_records_since(
         )
         for partition, at_ms in timestamps_ms.items()
     }
-    found: dict[int, OffsetAndTimestamp | None] = dict.fromkeys(timestamps_ms)
+    first_by_partition: dict[int, OffsetAndTimestamp | None] = dict.fromkeys(timestamps_ms)
     wanted = _next_of(candidates, timestamps_ms)
     while wanted:
         undecided = []
@@ -48,9 +48,9 @@ def first_records_since(
                 if first is None:
                     undecided.append(partition)
                 else:
-                    found[partition] = first
+                    first_by_partition[partition] = first
         wanted = _next_of(candidates, undecided)
-    return found
+    return first_by_partition
 
 
 Groups = Mapping[int, list[Segment]]
@@ -85,10 +85,10 @@ def _read(log: DeltaLog, groups: Groups) -> Mapping[str, bytes]:
         if is_read_whole(segment)
     ]
     data = {}
-    for path, found in zip(paths, log.store.read_many(paths), strict=True):
-        if found is None:
+    for path, content in zip(paths, log.store.read_many(paths), strict=True):
+        if content is None:
             raise ObjectNotFoundError(f"data file {path}: no such object")
-        data[path] = found
+        data[path] = content
     return data
 
 

@@ -292,9 +292,9 @@ def delete_records(
             )
         check_removal(log.table, state.require_whole().metadata)
         starts = list(state.head.log_start_offsets)
-        for partition, given in wanted.items():
+        for partition, asked in wanted.items():
             # The end as it was at first: what is produced while we lose races isn't meant.
-            offset = wanted[partition] = first_offset_kept(name, state.head.log_end_offsets, partition, given)
+            offset = wanted[partition] = first_offset_kept(name, state.head.log_end_offsets, partition, asked)
             starts[partition] = max(starts[partition], offset)
         head = replace(state.head, log_start_offsets=tuple(starts))
         below = [

@@ -77,9 +77,9 @@ def with_vacuum(vacuums: tuple[Vacuum, ...], entry: Entry) -> tuple[Vacuum, ...]
     return (*older, Vacuum(version=entry.version, horizon_ms=horizon_ms))
 
 
-def _number(given: object, default: int) -> int:
+def _number(value: object, default: int) -> int:
     try:
-        return int(str(given))
+        return int(str(value))
     except ValueError:
         return default
 

@@ -75,14 +75,14 @@ class ValueBytes:
         """
         if self.value_format != "avro":
             return self.decode(values, kind)[0]
-        found = pa.nulls(len(values), kind)
+        stored = pa.nulls(len(values), kind)
         for schema in dict.fromkeys(self.schemas):
             if values.null_count == len(values):
                 break
             decoded, _ = self._by(schema, values, kind)
-            found = pc.if_else(found.is_valid(), found, decoded)
-            values = pc.if_else(found.is_valid(), pa.scalar(None, pa.binary()), values)
-        return found
+            stored = pc.if_else(stored.is_valid(), stored, decoded)
+            values = pc.if_else(stored.is_valid(), pa.scalar(None, pa.binary()), values)
+        return stored
 
     def encode(self, values: pa.StructArray, schema_id: int) -> pa.Array:
         """Values of a schema as bytes. Raises ``UnwritableError``."""
@@ -125,5 +125,5 @@ class ValueBytes:
         return pa.concat_arrays(parts).take(pa.array(order)), errors
 
     def _by(self, schema: ValueSchema, values: pa.Array, kind: pa.StructType) -> tuple[pa.StructArray, dict[int, str]]:
-        found, errors = decode(self.value_format, schema, values)
-        return conform_values(found, kind), errors
+        structs, errors = decode(self.value_format, schema, values)
+        return conform_values(structs, kind), errors

@@ -45,27 +45,27 @@ class TopicSchemas:
 
         Raises ``NotATopicError``: an id is missing, or a schema can't be read.
         """
-        found = {
+        schema_texts = {
             name.removeprefix(SCHEMA_PROPERTY): text
             for name, text in properties.items()
             if name.startswith(SCHEMA_PROPERTY)
         }
-        if not found:
+        if not schema_texts:
             return None
-        ids = [str(number) for number in range(1, len(found) + 1)]
-        if set(ids) != set(found):
+        ids = [str(number) for number in range(1, len(schema_texts) + 1)]
+        if set(ids) != set(schema_texts):
             raise NotATopicError(
-                f"{table}: properties {', '.join(sorted(SCHEMA_PROPERTY + name for name in found))}; "
-                f"expected {SCHEMA_PROPERTY}1 to {len(found)}"
+                f"{table}: properties {', '.join(sorted(SCHEMA_PROPERTY + name for name in schema_texts))}; "
+                f"expected {SCHEMA_PROPERTY}1 to {len(schema_texts)}"
             )
         sources = tuple(properties.get(SOURCE_PROPERTY + name, "") for name in ids)
-        known = cls(tuple(found[name] for name in ids), _trimmed(sources))
+        known = cls(tuple(schema_texts[name] for name in ids), _trimmed(sources))
         try:
             known.physical  # noqa: B018
             known.all()
         except Exception as error:  # whatever a foreign engine made of them
             raise NotATopicError(
-                f"{table}: properties {SCHEMA_PROPERTY}1 to {len(found)} can't be read: {error}"
+                f"{table}: properties {SCHEMA_PROPERTY}1 to {len(schema_texts)} can't be read: {error}"
             ) from error
         return known
 
@@ -150,7 +150,7 @@ def check_columns(schema: ValueSchema, schema_string: str) -> None:
             reasons = list(_differences_of_column(schema, column))
             if reasons:
                 raise InvalidConfigurationError(
-                    f"another engine has given the table columns that the schema doesn't go with: {'; '.join(reasons)}"
+                    f"another engine added columns that contradict the schema: {'; '.join(reasons)}"
                 )
 
 
@@ -182,12 +182,12 @@ def _trimmed(sources: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _source_text(schema: ValueSchema) -> str:
-    found: dict[str, object] = {}
+    body: dict[str, object] = {}
     if schema.source is not None:
-        found = {"language": schema.source.language, "text": schema.source.text}
+        body = {"language": schema.source.language, "text": schema.source.text}
     if schema.registry_id is not None:
-        found["registry_id"] = schema.registry_id
-    return json.dumps(found, separators=(",", ":"), ensure_ascii=False) if found else ""
+        body["registry_id"] = schema.registry_id
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False) if body else ""
 
 
 @lru_cache(maxsize=256)
@@ -195,10 +195,10 @@ def _parsed(text: str, source_text: str = "") -> ValueSchema:
     schema = schemas.ValueSchema.from_json(text)
     if not source_text:
         return schema
-    found = json.loads(source_text)
-    if "language" in found:
-        schema = replace(schema, source=schemas.SchemaSource(str(found["language"]), str(found["text"])))
-    return schema if found.get("registry_id") is None else schema.with_registry_id(int(found["registry_id"]))
+    body = json.loads(source_text)
+    if "language" in body:
+        schema = replace(schema, source=schemas.SchemaSource(str(body["language"]), str(body["text"])))
+    return schema if body.get("registry_id") is None else schema.with_registry_id(int(body["registry_id"]))
 
 
 @lru_cache(maxsize=64)

@@ -240,7 +240,7 @@ class ClusterWatch:
         there = {*names}
         self._topics = {name: watch for name, watch in self._topics.items() if name in there}
         self._forget("topic", lambda name: name in there)
-        known = [one for name, one in self._topics.items() if name not in seen and self._is_due("topic", name)]
+        known = [each for name, each in self._topics.items() if name not in seen and self._is_due("topic", name)]
         due = [*islice((watch for watch in known if watch.is_checkpoint_due), _MOST_CHECKED)]
         checked = {watch.name for watch in due}
         left = [watch for watch in known if watch.name not in checked]
@@ -348,8 +348,8 @@ class ClusterWatch:
         self._unreadable[kind, name] = _Unreadable(error.with_traceback(None), is_foreign, again)
 
     def _is_due(self, kind: str, name: str) -> bool:
-        found = self._unreadable.get((kind, name))
-        return found is None or self._clock.ticks_ms() >= found.again_ticks_ms
+        problem = self._unreadable.get((kind, name))
+        return problem is None or self._clock.ticks_ms() >= problem.again_ticks_ms
 
     def _forget(self, kind: str, is_there: Callable[[str], bool]) -> None:
         gone = [key for key in self._unreadable if key[0] == kind and not is_there(key[1])]
@@ -377,7 +377,7 @@ class ClusterWatch:
         }
         return replace(
             self._figures(first.transactions, first.maintained, took_ms=took_ms),
-            topics=tuple(one.figures for _, one in sorted(topics.items())),
+            topics=tuple(topic.figures for _, topic in sorted(topics.items())),
             groups=tuple(self._group_figures(groups, topics, now_ms=now_ms)),
             unread_topic_count=len(unread),
             unread_group_count=len(self._groups) - len(groups),
@@ -399,11 +399,11 @@ class ClusterWatch:
             took_ms=took_ms,
             topics=tuple(watch.figures for watch in living.values()),
             groups=tuple(self._group_figures(dict(sorted(self._groups.items())), living, now_ms=now_ms)),
-            transactions=tuple(replace(one, pending_count=pending[one.transactional_id]) for one in transactions),
+            transactions=tuple(replace(each, pending_count=pending[each.transactional_id]) for each in transactions),
             problems=tuple(
-                Problem(kind=kind, name=name, error=found.error)
-                for (kind, name), found in sorted(self._unreadable.items(), key=lambda item: item[0])
-                if not found.is_foreign
+                Problem(kind=kind, name=name, error=problem.error)
+                for (kind, name), problem in sorted(self._unreadable.items(), key=lambda item: item[0])
+                if not problem.is_foreign
             ),
             maintained_ms=maintained.noted_ms,
             runs=maintained.runs,
@@ -423,9 +423,9 @@ class ClusterWatch:
                 for topic in {partition.topic for partition in watch.rows}
                 if topic in topics
             }
-            found = group_figures(name, watch.rows, watch.living, watched, now_ms=now_ms, pending=watch.pending_count)
-            if found.partitions or self._shard.has(name):
-                yield found
+            figures = group_figures(name, watch.rows, watch.living, watched, now_ms=now_ms, pending=watch.pending_count)
+            if figures.partitions or self._shard.has(name):
+                yield figures
 
 
 def _caught(call: Callable[[str], T], name: str) -> T | Exception:

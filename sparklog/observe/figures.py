@@ -106,7 +106,11 @@ class TopicFigures:
     @property
     def record_count(self) -> int:
         """Records in its live files; where these aren't known, the offsets that may be read."""
-        return sum(one.record_count for one in self.partitions) if self.totals is None else self.totals.record_count
+        return (
+            sum(partition.record_count for partition in self.partitions)
+            if self.totals is None
+            else self.totals.record_count
+        )
 
     @property
     def uncheckpointed_count(self) -> int:

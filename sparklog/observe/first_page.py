@@ -24,13 +24,24 @@ def topics_to_load_first(part: ClusterFigures) -> list[str]:
     Args:
         part: by newest commits.
     """
-    shown = [one.name for one in part.topics[:FIRST_ROWS] if not one.has_files]
-    groups = sorted(part.groups, key=lambda group: (-sum(one.lag for one in group.partitions), group.group_id))
-    waiting = [one.partition.topic for group in groups[:FIRST_ROWS] for one in group.partitions if one.lag_ms is None]
+    shown = [topic.name for topic in part.topics[:FIRST_ROWS] if not topic.has_files]
+    groups = sorted(
+        part.groups, key=lambda group: (-sum(partition.lag for partition in group.partitions), group.group_id)
+    )
+    waiting = [
+        partition.partition.topic
+        for group in groups[:FIRST_ROWS]
+        for partition in group.partitions
+        if partition.lag_ms is None
+    ]
     return [*dict.fromkeys([*shown, *waiting])][:_MOST_TOPICS]
 
 
 def evenly_mixed(*lists: Sequence[T]) -> list[tuple[int, T]]:
     """The elements of several lists, each with its list's number; those of a list in its order, and spread over all."""
-    ranked = [(place / len(some), number, one) for number, some in enumerate(lists) for place, one in enumerate(some)]
-    return [(number, one) for _, number, one in sorted(ranked, key=lambda item: item[:2])]
+    ranked = [
+        (place / len(some), number, item_of_list)
+        for number, some in enumerate(lists)
+        for place, item_of_list in enumerate(some)
+    ]
+    return [(number, item_of_list) for _, number, item_of_list in sorted(ranked, key=lambda item: item[:2])]

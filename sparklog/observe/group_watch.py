@@ -88,8 +88,9 @@ class GroupWatch:
         now = self._cluster.clock.ticks_ms()
         return frozenset(
             name
-            for name, one in self._members.items()
-            if one.state is not None and one.silence_ms + now - one.changed_ticks_ms <= one.state.session_timeout_ms
+            for name, member in self._members.items()
+            if member.state is not None
+            and member.silence_ms + now - member.changed_ticks_ms <= member.state.session_timeout_ms
         )
 
     @property
@@ -108,9 +109,9 @@ class GroupWatch:
     def _look_at_members(self, listed: Iterable[ObjectInfo]) -> None:
         clock, folder = self._cluster.clock, group_members(self.name)
         objects: dict[str, dict[str, ObjectInfo]] = {}
-        for found in listed:
-            part, _, name = found.path[len(folder) :].partition("/")
-            objects.setdefault(decode_id(part), {})[name] = found
+        for file in listed:
+            part, _, name = file.path[len(folder) :].partition("/")
+            objects.setdefault(decode_id(part), {})[name] = file
         self._members = {name: one for name, one in self._members.items() if name in objects}
         for name, ours in objects.items():
             if _STATE not in ours:
@@ -146,17 +147,17 @@ def group_figures(
         committed = row.committed_for(watched.figures.topic_id)
         if committed is None:
             continue
-        one = watched.figures.partitions[partition.partition]
-        lag = max(0, one.log_end_offset - committed.offset)
-        unread = max(committed.offset, one.log_start_offset)
-        found = watched.ranges.get(partition)
-        lag_ms = None if found is None else max(0, now_ms - found.time_at(unread))
+        bounds = watched.figures.partitions[partition.partition]
+        lag = max(0, bounds.log_end_offset - committed.offset)
+        unread = max(committed.offset, bounds.log_start_offset)
+        unread_range = watched.ranges.get(partition)
+        lag_ms = None if unread_range is None else max(0, now_ms - unread_range.time_at(unread))
         partitions.append(
             GroupPartitionFigures(
                 partition=partition,
                 committed_offset=committed.offset,
                 lag=lag,
-                lag_ms=0 if unread >= one.log_end_offset else lag_ms,
+                lag_ms=0 if unread >= bounds.log_end_offset else lag_ms,
                 commit_ms=row.commit_timestamp_ms,
                 member_id=row.stamp.member if row.stamp.member in living else "",
             )

@@ -104,13 +104,13 @@ def with_run(check: HealthCheck, run: RunSummary, *, now_ms: int) -> HealthCheck
 def _timed(cluster: Cluster, name: str, check: Callable[[], HealthCheck]) -> HealthCheck:
     began = cluster.clock.ticks_ms()
     try:
-        found = check()
+        result = check()
         error = None
     except SparklogError as caught:
         error = caught.with_traceback(None)
-        found = HealthCheck(name=name, verdict=Verdict.FAILED, detail=" ".join(str(caught).split()))
+        result = HealthCheck(name=name, verdict=Verdict.FAILED, detail=" ".join(str(caught).split()))
     took_ms = cluster.clock.ticks_ms() - began
-    return HealthCheck(name=name, verdict=found.verdict, detail=found.detail, took_ms=took_ms, error=error)
+    return HealthCheck(name=name, verdict=result.verdict, detail=result.detail, took_ms=took_ms, error=error)
 
 
 def _read(cluster: Cluster) -> HealthCheck:
@@ -129,7 +129,7 @@ def _create(cluster: Cluster, ahead_ms: list[int]) -> HealthCheck:
         after = cluster.clock.now_ms()
         second = store.create(probe, b"health again")
         folder = f"{probe.rpartition('/')[0]}/"
-        listed = next((found for found in store.list(folder) if found.path == probe), None)
+        listed = next((file for file in store.list(folder) if file.path == probe), None)
     finally:
         store.delete([probe])
     if second is not CreateResult.EXISTS:
@@ -145,13 +145,13 @@ def _create(cluster: Cluster, ahead_ms: list[int]) -> HealthCheck:
 def _maintenance(cluster: Cluster) -> HealthCheck:
     store = cluster.store
     listed = store.list(MAINTENANCE_FOLDER)
-    notes = next((found.modified_ms for found in listed if found.path == MAINTENANCE_NOTES), None)
+    notes = next((file.modified_ms for file in listed if file.path == MAINTENANCE_NOTES), None)
     now_ms = cluster.clock.now_ms()
     age_ms = None if notes is None else now_ms - notes
-    found = maintenance_check(age_ms, topic_count=len(store.list_names(TOPICS_FOLDER)))
+    check = maintenance_check(age_ms, topic_count=len(store.list_names(TOPICS_FOLDER)))
     try:
         runs = read_runs(cluster)
     except (ValueError, SparklogError) as error:  # nothing is decided by it: whoever may not read it isn't unfit
         why = " ".join(str(error).split())
-        return replace(found, detail=f"{found.detail}; what runs did is unknown because of an error: {why}")
-    return with_run(found, runs[0], now_ms=now_ms) if runs else found
+        return replace(check, detail=f"{check.detail}; what runs did is unknown because of an error: {why}")
+    return with_run(check, runs[0], now_ms=now_ms) if runs else check

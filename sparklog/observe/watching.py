@@ -154,12 +154,12 @@ class Watching:
             self._on_figures(figures)
         except SparklogError as caught:
             if before.error is None:
-                _LOGGER.warning("the cluster can't be looked at: %s", caught)
+                _LOGGER.warning("the cluster can't be read: %s", caught)
             error = caught.with_traceback(None)
         except BaseException as caught:  # the thread goes on: what it shows is marked as old
             if not (self._worker.is_current or isinstance(caught, Exception)):
                 raise  # of the caller: an interrupt
-            _LOGGER.exception("a look at the cluster failed")
+            _LOGGER.exception("reading the cluster failed unexpectedly")
             error = error_for_another_thread(caught).with_traceback(None)
         now = self._clock.ticks_ms()
         self._state = _State(

@@ -42,9 +42,9 @@ def encode_position(ids: Sequence[str]) -> bytes:
 def decode_position(data: bytes | None, topic: str) -> list[str]:
     """The ids of a position. Raises ``CorruptRecordError``: it is none, or of a newer format."""
     try:
-        found = json.loads(data or b"")
-        if found["format"] == _FORMAT and all(isinstance(each, str) for each in found["ids"]):
-            return list(found["ids"])
+        body = json.loads(data or b"")
+        if body["format"] == _FORMAT and all(isinstance(each, str) for each in body["ids"]):
+            return list(body["ids"])
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptRecordError(f"the newest record of topic {topic!r} is no relay's position: {error}") from error
     raise CorruptRecordError(f"the newest record of topic {topic!r} is of a format that this version doesn't know")

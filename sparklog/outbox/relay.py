@@ -38,24 +38,24 @@ T = TypeVar("T")
 
 
 class OutboxError(SparklogError):
-    """A row can't be sent as it is; names it. Nothing is skipped: the relay stops until it is mended."""
+    """A row can't be sent; the message names it. No row is skipped: the relay stops until the row is repaired."""
 
 
 class RelayTakenOverError(SparklogError):
-    """Another relay of the same name has begun after this one, which may send nothing any more."""
+    """Another relay of the same name has started; this one can't send any more."""
 
     fatal = True
 
 
 class Relay:
-    """Sends the rows of one outbox table, in their order, each exactly once, whenever a process dies.
+    """Sends the rows of one outbox table, in their order, each exactly once, even if processes die.
 
-    A batch of rows is sent in a transaction, and so is the relay's position: the ids of that batch. Once the
-    transaction is committed the rows are deleted, or marked. A relay that begins fences its predecessors off (its name
-    is that of the transactional id), reads the position, and settles these rows first: rows left then were never
+    A batch of rows and the relay's position, which is the ids of that batch, are sent in one transaction. After the
+    commit the rows are deleted, or marked. A relay that starts fences its predecessors (its name determines the
+    transactional id), reads the position, and first deletes or marks these rows: all remaining rows were never
     sent.
 
-    Not to be used by two threads at once, except :meth:`stop` and :meth:`metrics`.
+    Only one thread at a time may use it, except for :meth:`stop` and :meth:`metrics`.
     """
 
     def __init__(
@@ -117,23 +117,23 @@ class Relay:
         self._sent_count = self._batch_count = self._outage_count = 0
 
     def run(self) -> None:
-        """Send what waits and what comes, until :meth:`stop` is called.
+        """Send present and future rows until :meth:`stop` is called.
 
         Raises:
             OutboxError, RelayTakenOverError, InvalidArgumentError.
             SparklogError, sqlalchemy.exc.SQLAlchemyError: the store or the database can't be reached for
-                ``max_outage_s``, or refuses for good.
+                ``max_outage_s``, or refuses permanently.
         """
         while not self._stopping.is_set():
             if self.run_once() < self._batch_size and not self._stopping.is_set():
                 self._wait()
 
     def run_once(self) -> int:
-        """Send one batch of what waits; returns the number of its rows, 0 where none waits. Raises as :meth:`run`."""
+        """Send one batch of rows; returns their number, 0 if there are none. Raises as :meth:`run`."""
         return self._despite_outages(self._send_batch)
 
     def run_until_empty(self) -> int:
-        """Send batches until none waits; returns the number of rows. Raises as :meth:`run`."""
+        """Send batches until no rows are left; returns the number of rows sent. Raises as :meth:`run`."""
         total = 0
         while not self._stopping.is_set():
             count = self.run_once()
@@ -143,7 +143,7 @@ class Relay:
         return total
 
     def stop(self) -> None:
-        """Let :meth:`run` end after its current batch. From any thread, also from a signal handler."""
+        """Make :meth:`run` end after its current batch. From any thread, and from signal handlers."""
         self._stopping.set()
 
     def metrics(self) -> dict[str, float]:
@@ -161,7 +161,7 @@ class Relay:
         }
 
     def close(self) -> None:
-        """Give connections back. A batch whose transaction isn't committed is aborted."""
+        """Close the connections. A batch whose transaction isn't committed is aborted."""
         self.stop()
         self._end_producer(timeout_s=30.0)
         if self._waiter is not None:

@@ -45,7 +45,7 @@ def read_rows(engine: Engine, outbox: OutboxTable, limit: int) -> list[Row]:
     """Up to ``limit`` rows that aren't settled, in their order. Raises what SQLAlchemy raises."""
     query = sa.select(outbox.table).where(*_waiting(outbox)).order_by(*outbox.order).limit(limit)
     with engine.connect() as connection:
-        return [_row(found) for found in connection.execute(query).mappings()]
+        return [_row(row) for row in connection.execute(query).mappings()]
 
 
 def settle_rows(engine: Engine, outbox: OutboxTable, ids: Sequence[str], *, marks: bool) -> None:
@@ -67,10 +67,10 @@ def backlog(engine: Engine, outbox: OutboxTable) -> Backlog:
     created = outbox.column("created_at")
     wanted: list[Any] = [sa.func.count(), *([] if created is None else [sa.func.min(created)])]
     with engine.connect() as connection:
-        found = connection.execute(sa.select(*wanted).select_from(outbox.table).where(*_waiting(outbox))).one()
-        oldest = found[1] if len(found) > 1 else None
+        result = connection.execute(sa.select(*wanted).select_from(outbox.table).where(*_waiting(outbox))).one()
+        oldest = result[1] if len(result) > 1 else None
         age_s = None if oldest is None else _age_s(connection, oldest)
-    return Backlog(int(found[0]), age_s)
+    return Backlog(int(result[0]), age_s)
 
 
 def _age_s(connection: Connection, since: Any) -> float | None:

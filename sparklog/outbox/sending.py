@@ -35,33 +35,33 @@ def send(
     id: str | None = None,
     table: str = DEFAULT_NAME,
 ) -> str:
-    """Write a record to the outbox table; a relay sends it once the transaction is committed, and never if it isn't.
+    """Write a record to the outbox table. A relay sends it after the transaction is committed, and never otherwise.
 
     Args:
-        session: SQLAlchemy's ``Session`` or ``Connection``, whose transaction is the caller's. Of an ``AsyncSession``:
+        session: SQLAlchemy's ``Session`` or ``Connection``; the caller ends its transaction. With an ``AsyncSession``:
             ``await session.run_sync(lambda s: outbox.send(s, …))``.
-        topic: ``outbox.event.<aggregatetype>`` becomes the row's ``aggregatetype``; another name is kept as ``topic``.
-        value: bytes, a str, or what JSON can express; None is a tombstone.
-        key: ``aggregateid``: records of one key stay in the order of their rows.
-        type: of the event; becomes the header ``eventType``.
-        headers: more of them.
-        id: of the message, unique for ever; random by default. Becomes the header ``id``.
-        table: its name in the database.
+        topic: ``outbox.event.<aggregatetype>`` becomes the row's ``aggregatetype``; any other name, its ``topic``.
+        value: bytes, a str, or a value of JSON; None is a tombstone.
+        key: the row's ``aggregateid``: records of one key stay in the order of their rows.
+        type: the event's type; becomes the header ``eventType``.
+        headers: further headers.
+        id: the message's id, which must be unique for ever; random by default. Becomes the header ``id``.
+        table: the table's name in the database.
     Returns:
         The message's id.
     Raises:
-        InvalidTypeError, InvalidArgumentError: of the arguments. SQLAlchemy's errors.
+        InvalidTypeError, InvalidArgumentError: an argument isn't allowed. SQLAlchemy's errors.
     """
     message_id = str(uuid.uuid4()) if id is None else id
     values: dict[str, Any] = {"id": message_id, **_route(topic), "payload": _payload(value)}
-    for name, given in (("id", message_id), ("aggregateid", key), ("type", type)):
-        if given is None:
+    for name, text in (("id", message_id), ("aggregateid", key), ("type", type)):
+        if text is None:
             continue
-        if not isinstance(given, str):
-            raise InvalidTypeError(f"outbox: {name} is a {given.__class__.__name__}, expected a str")
-        if not 0 < len(given) <= _MOST_CHARACTERS:
-            raise InvalidArgumentError(f"outbox: {name} has {len(given)} characters, expected 1 to {_MOST_CHARACTERS}")
-        values[name] = given
+        if not isinstance(text, str):
+            raise InvalidTypeError(f"outbox: {name} is a {text.__class__.__name__}, expected a str")
+        if not 0 < len(text) <= _MOST_CHARACTERS:
+            raise InvalidArgumentError(f"outbox: {name} has {len(text)} characters, expected 1 to {_MOST_CHARACTERS}")
+        values[name] = text
     if headers:
         values["headers"] = json.dumps([_header(each) for each in headers])
     target = sa.table(table.rpartition(".")[2], *map(sa.column, values), schema=table.rpartition(".")[0] or None)

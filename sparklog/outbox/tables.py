@@ -25,7 +25,7 @@ def table(metadata: sa.MetaData, name: str = DEFAULT_NAME) -> sa.Table:
     """The outbox table for ``metadata.create_all`` or a migration.
 
     ``position`` is the order in which rows are sent. ``id`` is unique for ever: it becomes the record's header ``id``.
-    ``topic`` is the topic's name where it isn't ``outbox.event.<aggregatetype>``.
+    ``topic`` is the topic's name unless it is ``outbox.event.<aggregatetype>``.
     """
     return sa.Table(
         name,
@@ -45,7 +45,7 @@ def table(metadata: sa.MetaData, name: str = DEFAULT_NAME) -> sa.Table:
 
 
 def create_table(engine: Engine, name: str = DEFAULT_NAME) -> sa.Table:
-    """Create the outbox table unless it is there; returns it. Raises what SQLAlchemy raises."""
+    """Create the outbox table unless it exists; returns it. Raises SQLAlchemy's errors."""
     metadata = sa.MetaData()
     created = table(metadata, name)
     metadata.create_all(engine, checkfirst=True)
@@ -82,22 +82,26 @@ def inspect_table(engine: Engine, name: str, *, marks: bool) -> OutboxTable:
     """
     schema, _, short = name.rpartition(".")
     try:
-        found = sa.Table(short, sa.MetaData(), schema=schema or None, autoload_with=engine)
+        columns_of_table = sa.Table(short, sa.MetaData(), schema=schema or None, autoload_with=engine)
     except sa.exc.NoSuchTableError:
         raise InvalidArgumentError(
             f"there is no table {name!r} in the database; `sparklog outbox create-table` or "
             "sparklog.outbox.create_table(engine) makes it"
         ) from None
-    missing = [column for column in (*_REQUIRED, *(["published_at"] if marks else [])) if column not in found.columns]
+    missing = [
+        column
+        for column in (*_REQUIRED, *(["published_at"] if marks else []))
+        if column not in columns_of_table.columns
+    ]
     if missing:
         raise InvalidArgumentError(
-            f"table {name!r} has no column {', '.join(missing)}; it has {', '.join(found.columns.keys())}"
+            f"table {name!r} has no column {', '.join(missing)}; it has {', '.join(columns_of_table.columns.keys())}"
         )
-    if isinstance(found.c.id.type, sa.Integer) and engine.dialect.name == "sqlite" and not marks:
-        _refuse_reused_ids(engine, found)
-    first = next((found.columns[column] for column in _ORDER if column in found.columns), None)
-    order = (found.c.id,) if first is None else (first, found.c.id)
-    return OutboxTable(found, order)
+    if isinstance(columns_of_table.c.id.type, sa.Integer) and engine.dialect.name == "sqlite" and not marks:
+        _refuse_reused_ids(engine, columns_of_table)
+    first = next((columns_of_table.columns[column] for column in _ORDER if column in columns_of_table.columns), None)
+    order = (columns_of_table.c.id,) if first is None else (first, columns_of_table.c.id)
+    return OutboxTable(columns_of_table, order)
 
 
 def _refuse_reused_ids(engine: Engine, found: sa.Table) -> None:

@@ -31,32 +31,32 @@ H = TypeVar("H", bound=Callable[[Any], Any])
 
 
 class App:
-    """Handlers of records, and a worker around a member of a consumer group that calls them.
+    """Handlers of records, and a worker, a member of a group, that calls them.
 
-    What a handler returns or yields (:class:`~sparklog.processing.messages.Send`) is sent in the transaction that
-    commits the offsets of what it was made from: exactly once. Other effects of a handler happen at least once.
+    The records that a handler returns or yields (:class:`~sparklog.processing.messages.Send`) are sent in the
+    transaction that commits the offsets of its input: exactly once. Other effects of a handler happen at least once.
 
     Args:
-        cluster: its root URI or folder, or an open cluster.
-        group_id: the group; workers with the same one share the partitions, or the records.
+        cluster: the cluster's root URI or folder, or an open cluster.
+        group_id: the group; workers with the same group share the partitions, or the records.
         group_type: ``consumer``: each partition belongs to one worker. ``share``: the workers are members of a share
-            group, which deliver each record by itself, and again where its handler failed; then all that a handler
-            does, what it sends among it, happens at least once.
-        storage_options: access to the store, for its URI.
-        transactional_id: of this worker alone; by default a new one for each. Give one where workers have names of
-            their own and restart often: each new id leaves two small objects in the store.
-        auto_offset_reset: where a group begins that has committed nothing.
-        commit_interval_ms: how often to commit, more than 0; less often while commits take longer than that.
-        drain_timeout_s: how long the end, or a partition that is taken away, waits for handlers at work; for a
-            partition half of ``max_poll_interval_ms`` at most.
-        handler_timeout_s: a handler that takes longer than that hangs: the worker ends with an error.
-        patience_s: how long to go on while the store refuses commits or reads, for reasons that may pass.
-        limits: bounds of what is read ahead.
+            group, which delivers each record separately, and again if its handler failed. Then all effects of a
+            handler, including the records that it sends, happen at least once.
+        storage_options: credentials and endpoint of the store, if ``cluster`` is a URI.
+        transactional_id: used by this worker only; by default each worker gets a new one. Set it if workers have
+            fixed names and restart often, since each new id leaves two small objects in the store.
+        auto_offset_reset: where a group without committed offsets begins.
+        commit_interval_ms: time between two commits, more than 0; longer while commits take longer than that.
+        drain_timeout_s: how long to wait for running handlers when the worker ends or a partition is revoked; for a
+            partition, half of ``max_poll_interval_ms`` at most.
+        handler_timeout_s: if a handler takes longer than this, the worker ends with an error.
+        patience_s: how long to retry while the store refuses commits or reads for temporary reasons.
+        limits: bounds of reading ahead.
         consumer, producer: further settings of the clients, by Kafka's names with underscores.
-        on_dead_letter: called with each record that was moved to the dead letters, after that is committed, in the
-            worker's thread: at most once. What it raises is logged.
+        on_dead_letter: called in the worker's thread with each record that was moved to a dead-letter topic, after
+            the move is committed: at most once. Errors that it raises are logged.
     Raises:
-        InvalidArgumentError: a value that isn't allowed; names it.
+        InvalidArgumentError: a value isn't allowed; the message names it.
     """
 
     def __init__(
@@ -121,22 +121,22 @@ class App:
         value_type: Any = None,
         decode: Decode | None = None,
     ) -> Callable[[H], H]:
-        """Have a function called with the records of topics. It takes a ``Record[T]`` or a ``Batch[T]``, and may be
-        async, a generator or both.
+        """Register a function as handler of the records of topics. It takes a ``Record[T]`` or a ``Batch[T]``, and may
+        be async, a generator or both.
 
         Args:
-            retry: how often to try again what raised an error; not at all by default.
-            dead_letter: a topic for records that can't be decoded, or that no try could mend; True: ``dlq.`` and the
+            retry: the rules for retries after an error; by default there are none.
+            dead_letter: a topic for records that can't be decoded, or whose last retry failed; True: ``dlq.`` and the
                 record's topic. Without one the worker ends with an error before such a record.
-            concurrency: so many calls at a time at most, 1 to 1,000.
-            order_by: what is handled one after the other: the records of a partition, those of a key (records without
+            concurrency: the greatest number of concurrent calls, 1 to 1,000.
+            order_by: which records are handled in order: those of a partition, those of a key (records without
                 a key in no order), or none. By default those of a partition; a share group has no order.
-            batch_size: records of a batch at most.
-            value_type: T, where the annotation can't say it.
-            decode: makes a value of a record's bytes, instead.
+            batch_size: the most records of a batch.
+            value_type: T, if the annotation can't express it.
+            decode: a function from a record's bytes to the value, instead of ``value_type``.
         Raises:
-            IllegalStateError: the app has been started, or reads a topic already.
-            InvalidArgumentError, InvalidTypeError, InvalidTopicError: names the handler.
+            IllegalStateError: the app has been started, or another handler reads one of the topics.
+            InvalidArgumentError, InvalidTypeError, InvalidTopicError: the message names the handler.
         """
 
         def add(handler: H) -> H:
@@ -164,11 +164,11 @@ class App:
         return add
 
     def create_topics(self) -> list[str]:
-        """Create the delay and dead-letter topics that aren't there, with as many partitions as the topics whose
-        records they take. Returns their names.
+        """Create the delay and dead-letter topics that don't exist, each with as many partitions as the topic from
+        which its records come. Returns their names.
 
         Raises:
-            UnknownTopicOrPartitionError: a topic that is subscribed to doesn't exist.
+            UnknownTopicOrPartitionError: a subscribed topic doesn't exist.
             StoreError.
         """
         created = []
@@ -190,11 +190,12 @@ class App:
         return created
 
     def run(self) -> None:
-        """Work until SIGINT, SIGTERM or :meth:`stop`; then end what was begun, commit it, and leave the group.
+        """Run the worker until SIGINT, SIGTERM or :meth:`stop`; then wait for running handlers, commit, and leave the
+        group.
 
         Raises:
-            HandlerError: a handler failed or hangs, and its record has nowhere to go.
-            SparklogError: what the store or the group refused for good, or for longer than ``patience_s``.
+            HandlerError: a handler failed, and there is no dead-letter topic for its record; or a handler hangs.
+            SparklogError: the store or the group refused a call permanently, or for longer than ``patience_s``.
             IllegalStateError: it was started before, or there is no handler.
         """
         with _signals(self._ask_to_stop):
@@ -204,7 +205,7 @@ class App:
         self.stop()
 
     def start(self) -> None:
-        """Begin to work, in a thread. Raises ``IllegalStateError``, and what opening the cluster raises."""
+        """Start the worker in a thread. Raises ``IllegalStateError``, and the errors of opening the cluster."""
         if self._worker is not None:
             raise IllegalStateError("start: this app has been started before: make a new one")
         if not self.subscribers:
@@ -215,13 +216,13 @@ class App:
         self._thread.start()
 
     def stop(self, timeout_s: float | None = None) -> None:
-        """End what was begun, commit it, leave the group; wait for that.
+        """Stop the worker: it waits for running handlers, commits, and leaves the group. Waits for its end.
 
         Args:
-            timeout_s: seconds to wait; None: as long as it takes, which ``drain_timeout_s`` bounds, and the store.
+            timeout_s: seconds to wait; None: no bound but ``drain_timeout_s`` and the store's time-outs.
         Raises:
-            What the worker ended with, as :meth:`run`.
-            TimeoutError: not done in ``timeout_s``; it goes on.
+            The error with which the worker ended; see :meth:`run`.
+            TimeoutError: the worker hasn't ended within ``timeout_s``; it still does.
         """
         worker, thread = self._worker, self._thread
         if worker is None or thread is None:
@@ -234,11 +235,11 @@ class App:
             raise worker.error
 
     def health(self) -> Health:
-        """How the worker fares. From any thread. Raises ``IllegalStateError``: it wasn't started."""
+        """The worker's state. From any thread. Raises ``IllegalStateError``: it wasn't started."""
         return self._started().health()
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """Totals since the start: group to name to value. From any thread. Raises ``IllegalStateError``."""
+        """Totals since the start, by group and name. From any thread. Raises ``IllegalStateError``: not started."""
         return self._started().metrics()
 
     def __enter__(self) -> App:

@@ -1,4 +1,4 @@
-"""Commits: what is done is sent and committed in one transaction, or only committed where nothing is to be sent."""
+"""Commits of a worker: outputs and offsets in one transaction, or only offsets if there are no outputs."""
 
 from __future__ import annotations
 

@@ -70,13 +70,13 @@ def dead_letter_topics(admin: Admin, *, prefix: str = DLQ_PREFIX, group: str = R
     partitions = [TopicPartition(each.name, number) for each in described for number in range(each.partition_count)]
     starts, ends = admin.beginning_offsets(partitions), admin.end_offsets(partitions)
     committed = _committed(admin, group)
-    found = []
+    topics = []
     for each in described:
         own = [at for at in partitions if at.topic == each.name]
         letters = sum(ends[at] - starts[at] for at in own)
         left = sum(_left(ReplayPosition.of(committed.get(at)), starts[at], ends[at]) for at in own)
-        found.append(DeadLetterTopic(each.name, letters, left))
-    return found
+        topics.append(DeadLetterTopic(each.name, letters, left))
+    return topics
 
 
 def letters_of(
@@ -235,8 +235,8 @@ def _chosen(
             looked, partition = [], at.partition
         position = ReplayPosition.of(committed.get(at))
         looked = [each for each in looked if each >= position.offset] + [record.offset for record in records]
-        found = [Found(record, letter_of(record)) for record in records if not position.holds(record.offset)]
-        chosen = list(wanted(found))[:left]
+        candidates = [Found(record, letter_of(record)) for record in records if not position.holds(record.offset)]
+        chosen = list(wanted(candidates))[:left]
         yield looked, chosen
         if left is not None:
             left -= len(chosen)

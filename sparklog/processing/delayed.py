@@ -51,7 +51,7 @@ class _RefusedTogetherError(Exception):
 
 
 class MoverTakenOverError(SparklogError):
-    """Another mover of the same topic has begun after this one, which may deliver nothing any more."""
+    """Another mover of the same topic has started; this one can't deliver any more."""
 
     fatal = True
 
@@ -105,7 +105,7 @@ class DelayedTopic:
             OffsetOutOfRangeError: one was removed: another mover has ended it.
         """
         wanted = {(place.partition, place.offset) for place in places}
-        found: dict[bytes, Waiting] = {}
+        records: dict[bytes, Waiting] = {}
         while wanted:
             partition, first = min(wanted)
             near = sum(at == partition and first <= offset < first + _READ_RECORDS for at, offset in wanted)
@@ -116,14 +116,14 @@ class DelayedTopic:
                     wanted.remove((partition, offset))
                     record = parse_delayed(key, value, headers, f"{self.follower.topic}-{partition}, offset {offset},")
                     if isinstance(record, Waiting):
-                        found[record.id] = record
+                        records[record.id] = record
             if len(wanted) == before:
                 raise OffsetOutOfRangeError(f"{self.follower.topic}-{partition}: the record at {first} was removed")
-        return found
+        return records
 
 
 class DelayMover:
-    """Delivers the delayed records of one topic, each exactly once, whenever a process dies.
+    """Delivers the delayed records of one topic, each exactly once, even if processes die.
 
     What is due is sent to the topic in one transaction with the records that end it in the delay topic. A mover that
     begins fences its predecessor off, then reads what waits: so nothing that was delivered is there any more.
@@ -179,7 +179,7 @@ class DelayMover:
         """So many records are delivered one by one, as one among them was refused."""
 
     def run(self) -> None:
-        """Deliver what is due and what becomes due, until :meth:`stop` is called.
+        """Deliver records as they become due, until :meth:`stop` is called.
 
         Raises:
             DelayedError, MoverTakenOverError.
@@ -190,18 +190,18 @@ class DelayMover:
                 self._stopping.wait(self._poll_interval_s)
 
     def run_once(self) -> int:
-        """Deliver one batch of what is due; returns how many records that were. Raises as :meth:`run`."""
+        """Deliver one batch of records that are due; returns their number. Raises as :meth:`run`."""
         return self._despite_outages(self._move)
 
     def run_until_done(self) -> int:
-        """Deliver all that is due now; returns how many records that were. Raises as :meth:`run`."""
+        """Deliver all records that are due now; returns their number. Raises as :meth:`run`."""
         total = 0
         while not self._stopping.is_set() and (count := self.run_once()):
             total += count
         return total
 
     def stop(self) -> None:
-        """Let :meth:`run` end after its current batch. From any thread, also from a signal handler."""
+        """Make :meth:`run` end after its current batch. From any thread, and from signal handlers."""
         self._stopping.set()
 
     def metrics(self) -> dict[str, float]:
@@ -214,7 +214,7 @@ class DelayMover:
         }
 
     def close(self) -> None:
-        """Abort what isn't committed, and give connections back."""
+        """Abort a transaction that isn't committed, and close the connections."""
         self.stop()
         self._begin_anew(timeout_s=30.0)
         if self._owns_store:
@@ -368,12 +368,12 @@ class DelayMover:
 def delayed_topics(cluster: Cluster) -> list[str]:
     """The topics for which records were ever delayed, sorted. One listing."""
     names = set(topic_names(cluster))
-    found = (name.removeprefix(DELAY_PREFIX) for name in names if name.startswith(DELAY_PREFIX))
-    return sorted(name for name in found if name in names)
+    topics = (name.removeprefix(DELAY_PREFIX) for name in names if name.startswith(DELAY_PREFIX))
+    return sorted(name for name in topics if name in names)
 
 
 def read_schedule(cluster: Cluster, topic: str) -> list[tuple[Place, Waiting]]:
-    """All that waits for a topic, the earliest first.
+    """All delayed records of a topic that wait, the earliest first.
 
     Raises:
         UnknownTopicOrPartitionError: nothing was ever delayed. And what reading a topic raises.

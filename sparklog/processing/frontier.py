@@ -1,4 +1,5 @@
-"""The records of a partition that are under way, and how far all of them are done: only that far may be committed.
+"""The records of a partition that are being processed, and the offset below which all are done: only that may be
+committed.
 
 What a record sends is kept until everything before it is done, and is sent in the transaction that commits its offset.
 So no output is visible whose input may be processed again (decision 0029).

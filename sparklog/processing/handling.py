@@ -101,11 +101,11 @@ class Handling:
                 if decode is not None and value is not None:
                     value = decode(value)
                 is_decoded = True
-                given = Record(record, value, entry.attempts + 1)
+                argument = Record(record, value, entry.attempts + 1)
                 if telemetry is not None:
                     with telemetry.process((record,)) as entry.span:
-                        entry.outputs = self._outputs(handler(given))
-                elif (result := handler(given)) is not None:
+                        entry.outputs = self._outputs(handler(argument))
+                elif (result := handler(argument)) is not None:
                     entry.outputs = self._outputs(result)
             except AlreadyProcessedError:
                 pass  # the inbox contains its message: its effect took place

@@ -1,4 +1,4 @@
-"""A worker's report of itself: is it alive, how far is it, what has it counted."""
+"""A worker's report about itself: whether it is alive, its progress, its counters."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class _Record(Protocol):
 
 
 def table(metadata: sa.MetaData, name: str = TABLE_NAME) -> sa.Table:
-    """The table of messages that were dealt with, for ``metadata.create_all`` or a migration."""
+    """The table of processed messages, for ``metadata.create_all`` or a migration."""
     return sa.Table(
         name,
         metadata,
@@ -78,7 +78,7 @@ def table(metadata: sa.MetaData, name: str = TABLE_NAME) -> sa.Table:
 
 
 def create_table(engine: Engine, name: str = TABLE_NAME) -> sa.Table:
-    """Create the table unless it is there; returns it. Raises what SQLAlchemy raises."""
+    """Create the table unless it exists; returns it. Raises SQLAlchemy's errors."""
     metadata = sa.MetaData()
     created = table(metadata, name)
     metadata.create_all(engine, checkfirst=True)

@@ -1,4 +1,4 @@
-"""Which records may be handled side by side: those of different lanes. A lane is a partition, a key or a record."""
+"""Which records may be handled concurrently: those of different lanes. A lane is a partition, a key or a record."""
 
 from __future__ import annotations
 

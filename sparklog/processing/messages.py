@@ -20,7 +20,7 @@ _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 class Record(Generic[T]):
-    """A record as a handler gets it: the value as the handler's annotation says, all else as it was read."""
+    """A record that a handler gets: the value has the type of the handler's annotation, all else is as it was read."""
 
     __slots__ = ("attempt", "raw", "value")
 
@@ -45,7 +45,7 @@ class Record(Generic[T]):
 
     @property
     def topic(self) -> str:
-        """The topic it was read from: that of a delay, for a record that was retried through one."""
+        """The topic from which it was read; a delay topic for a record that was retried through one."""
         return self.raw.topic
 
     @property
@@ -68,7 +68,7 @@ class Record(Generic[T]):
 
 
 class Batch(Generic[T]):
-    """Records of one partition, in its order, which are done or fail together. Never empty."""
+    """Records of one partition, in its order, which succeed or fail together. Never empty."""
 
     __slots__ = ("attempt", "records")
 
@@ -128,15 +128,15 @@ class Send:
     """The moment at which it is sent if None."""
 
     def __post_init__(self) -> None:
-        given: Any = self  # the annotations are what is expected of callers, not what is known of them
-        if not isinstance(given.topic, str) or not given.topic:
-            raise InvalidTypeError(f"Send: topic={given.topic!r}, expected the name of a topic")
-        if given.key is not None and not isinstance(given.key, bytes | str):
-            raise InvalidTypeError(f"Send to {self.topic}: key={given.key!r}, expected bytes, a text or None")
-        for header in given.headers:
+        unchecked: Any = self  # the annotations are what is expected of callers, not what is known of them
+        if not isinstance(unchecked.topic, str) or not unchecked.topic:
+            raise InvalidTypeError(f"Send: topic={unchecked.topic!r}, expected the name of a topic")
+        if unchecked.key is not None and not isinstance(unchecked.key, bytes | str):
+            raise InvalidTypeError(f"Send to {self.topic}: key={unchecked.key!r}, expected bytes, a text or None")
+        for header in unchecked.headers:
             if not (isinstance(header, tuple) and len(header) == 2 and _is_header(*header)):
                 raise InvalidTypeError(f"Send to {self.topic}: header {header!r}, expected (name, bytes or None)")
-        for name, number in (("partition", given.partition), ("timestamp_ms", given.timestamp_ms)):
+        for name, number in (("partition", unchecked.partition), ("timestamp_ms", unchecked.timestamp_ms)):
             if number is not None and (not isinstance(number, int) or number < 0):
                 raise InvalidArgumentError(f"Send to {self.topic}: {name}={number!r}, expected 0 or more, or None")
 

@@ -78,13 +78,13 @@ class DeadLetter:
 
 def origin_of(record: ConsumerRecord, *, is_delayed: bool) -> Origin:
     """Where a record came from first: where it is or, of a record of a delay topic, what its headers say."""
-    found = _texts(record.headers) if is_delayed else {}
+    texts = _texts(record.headers) if is_delayed else {}
     try:
         return Origin(
-            topic=found[ORIGINAL + "topic"],
-            partition=int(found[ORIGINAL + "partition"]),
-            offset=int(found[ORIGINAL + "offset"]),
-            timestamp=int(found[ORIGINAL + "timestamp"]),
+            topic=texts[ORIGINAL + "topic"],
+            partition=int(texts[ORIGINAL + "partition"]),
+            offset=int(texts[ORIGINAL + "offset"]),
+            timestamp=int(texts[ORIGINAL + "timestamp"]),
         )
     except (KeyError, ValueError):
         return Origin(topic=record.topic, partition=record.partition, offset=record.offset, timestamp=record.timestamp)
@@ -176,27 +176,27 @@ def pointer_only(letter: DeadLetter) -> tuple[Output, DeadLetter]:
 
 def letter_of(record: ConsumerRecord) -> DeadLetter:
     """A record of a dead-letter topic, of any writer: missing headers are empty, and its origin is its own offset."""
-    found = _texts(record.headers)
+    texts = _texts(record.headers)
     at = origin_of(record, is_delayed=False)
     number = {name: _number(record.headers, DLQ + name) for name in ("partition", "offset", "delivery.count")}
-    has_origin = DLQ + "topic" in found
+    has_origin = DLQ + "topic" in texts
     return DeadLetter(
         topic=record.topic,
         origin=Origin(
-            topic=found.get(DLQ + "topic", at.topic),
+            topic=texts.get(DLQ + "topic", at.topic),
             partition=number["partition"] if has_origin else at.partition,
             offset=number["offset"] if has_origin else at.offset,
             timestamp=_number(record.headers, FIRST_TIMESTAMP) or record.timestamp,
         ),
-        group_id=found.get(DLQ + "group", ""),
+        group_id=texts.get(DLQ + "group", ""),
         attempts=number["delivery.count"],
-        exception=found.get(DLQ + "exception", ""),
-        message=found.get(DLQ + "message", ""),
-        stacktrace=found.get(DLQ + "stacktrace", ""),
+        exception=texts.get(DLQ + "exception", ""),
+        message=texts.get(DLQ + "message", ""),
+        stacktrace=texts.get(DLQ + "stacktrace", ""),
         key=record.key,
         value=record.value,
         headers=plain_headers(record.headers),
-        is_value_omitted=OMITTED in found,
+        is_value_omitted=OMITTED in texts,
     )
 
 
@@ -237,8 +237,8 @@ def _texts(headers: Headers) -> dict[str, str]:
 
 def _number(headers: Headers, name: str) -> int:
     """A number of a header that another program may have written; 0 where there is none."""
-    for found, value in headers:
-        if found == name and value is not None and value.isdigit():
+    for header, value in headers:
+        if header == name and value is not None and value.isdigit():
             return int(value)
     return 0
 

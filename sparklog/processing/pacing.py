@@ -1,4 +1,4 @@
-"""When to commit, and for how long to go on where something fails."""
+"""When to commit, and how long to retry after errors."""
 
 from __future__ import annotations
 

@@ -41,8 +41,8 @@ class ReplayPosition:
                 f"the group's committed metadata is {committed.metadata!r}, expected that of a replay: "
                 "give another --group"
             )
-        found = committed.metadata.removeprefix("replayed:")
-        pairs = [each.split("-") for each in found.split(",") if each]
+        ranges = committed.metadata.removeprefix("replayed:")
+        pairs = [each.split("-") for each in ranges.split(",") if each]
         return cls(committed.offset, tuple((int(first), int(last)) for first, last in pairs))
 
     def holds(self, offset: int) -> bool:

@@ -1,4 +1,4 @@
-"""How often, after how long and through which topics a record is tried again, and what becomes of it then."""
+"""Retries of a record: how many, after which delays, through which topics, and what follows the last one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS = (("h", 3_600_000), ("m", 60_000), ("s", 1_000))
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """Waits that grow: ``initial_s``, then ``factor`` times as long each time, never longer than ``max_s``."""
+    """Delays that grow: ``initial_s``, then ``factor`` times as long each time, at most ``max_s``."""
 
     initial_s: float = 1.0
     """More than 0."""
@@ -28,14 +28,14 @@ class Exponential:
             raise InvalidArgumentError(f"{self}: expected 0 < initial_s <= max_s <= 30 days and factor >= 1")
 
     def delay_ms(self, attempts: int) -> int:
-        """Milliseconds to wait after so many tries (1 or more) have failed."""
+        """Milliseconds to wait after this number of tries (1 or more) has failed."""
         growth = self.factor ** min(attempts - 1, 1_000 if self.factor == 1 else 64)
         return round(min(self.max_s, self.initial_s * growth) * 1_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Waits of always the same length."""
+    """A constant delay."""
 
     delay_s: float = 1.0
     """0 to 30 days."""
@@ -45,7 +45,7 @@ class Fixed:
             raise InvalidArgumentError(f"{self}: expected 0 to 30 days")
 
     def delay_ms(self, attempts: int) -> int:
-        """Milliseconds to wait after so many tries have failed."""
+        """Milliseconds to wait after this number of tries has failed."""
         return round(self.delay_s * 1_000)
 
 
@@ -54,7 +54,7 @@ Backoff = Exponential | Fixed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """Rules of trying again what a handler failed at."""
+    """Rules for retrying a record after its handler failed."""
 
     attempts: int = 3
     """All tries together, the first among them; 1 or more."""

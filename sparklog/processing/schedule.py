@@ -67,14 +67,14 @@ class Schedule:
 
     def due(self, now_ms: int, *, most: int) -> list[Place]:
         """Places that are due, ``most`` at most: the earliest first, those of one moment in the order of offsets."""
-        found: list[Place] = []
-        while self._due and len(found) < most and self._due[0].deliver_at_ms <= now_ms:
+        due: list[Place] = []
+        while self._due and len(due) < most and self._due[0].deliver_at_ms <= now_ms:
             place = heapq.heappop(self._due)
             if self._waiting.get(place.id) == place:
-                found.append(place)
-        for place in found:  # it is due until it is ended
+                due.append(place)
+        for place in due:  # it is due until it is ended
             heapq.heappush(self._due, place)
-        return found
+        return due
 
     def cancelled(self, *, most: int) -> list[Place]:
         """Cancellations, and what they cancelled, ``most`` at most: a cancellation comes behind what it cancelled."""

@@ -95,16 +95,16 @@ class ShareWorker:
             self._stations.update(dict.fromkeys(subscriber.topics, stations[-1]))
         self._threads = HandlerThreads(stations)
         self._watch = HandlerWatch(self._threads, self._clock, settings.handler_timeout_s)
-        given = {"max_poll_records": 500, **settings.consumer}
-        limit = int(given.pop("group_share_delivery_count_limit", _DELIVERY_LIMIT))
+        consumer_settings = {"max_poll_records": 500, **settings.consumer}
+        limit = int(consumer_settings.pop("group_share_delivery_count_limit", _DELIVERY_LIMIT))
         most = max([limit, *(subscriber.retry.attempts for subscriber in subscribers)])
         self._delivery_limit = min(most, MOST_SHARED_ATTEMPTS)
-        self._most_in_hand = int(given["max_poll_records"])
+        self._most_in_hand = int(consumer_settings["max_poll_records"])
         self._consumer = ShareConsumer(
             cluster=self._cluster,
             clock=settings.clock,
             **{
-                **given,
+                **consumer_settings,
                 "group_id": settings.group_id,
                 "share_auto_offset_reset": settings.auto_offset_reset,
                 "share_acknowledgement_mode": "explicit",

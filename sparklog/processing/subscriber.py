@@ -125,8 +125,8 @@ def _check_shared(subscriber: Subscriber) -> None:
     if subscriber.order_by != "none":
         raise InvalidArgumentError(f"subscriber {name}: order_by={subscriber.order_by!r}: {what} has no order")
     if subscriber.retry.attempts > MOST_SHARED_ATTEMPTS:
-        given = f"Retry(attempts={subscriber.retry.attempts})"
-        raise InvalidArgumentError(f"subscriber {name}: {given}: {what} delivers up to {MOST_SHARED_ATTEMPTS} times")
+        setting = f"Retry(attempts={subscriber.retry.attempts})"
+        raise InvalidArgumentError(f"subscriber {name}: {setting}: {what} delivers up to {MOST_SHARED_ATTEMPTS} times")
     if subscriber.retry.topics:
         raise InvalidArgumentError(f"subscriber {name}: Retry(topics=True): {what} delivers a record again by itself")
 
@@ -153,20 +153,20 @@ def _annotation(handler: Callable[[Any], Any], name: str) -> tuple[Literal["reco
     parameters = [each for each in inspect.signature(handler).parameters.values() if each.default is each.empty]
     if len(parameters) != 1:
         raise InvalidTypeError(f"subscriber {name}: a handler takes one argument, a Record or a Batch")
-    found = parameters[0].annotation
-    if found is inspect.Parameter.empty:
+    annotation = parameters[0].annotation
+    if annotation is inspect.Parameter.empty:
         return "record", bytes
-    if isinstance(found, str):  # from __future__ import annotations: others, as of the result, needn't be importable
+    if isinstance(annotation, str):  # by ``from __future__ import annotations``; other types may not be importable
         try:
-            found = _resolved(found, function)
+            annotation = _resolved(annotation, function)
         except (NameError, TypeError) as error:
             raise InvalidTypeError(
-                f"subscriber {name}: the annotation {found!r} can't be resolved ({error}): define its types in the "
-                "module, or leave it out and give value_type"
+                f"subscriber {name}: the annotation {annotation!r} can't be resolved ({error}): define its types in "
+                "the module, or leave it out and give value_type"
             ) from error
-    kind, parts = get_origin(found) or found, get_args(found)
+    kind, parts = get_origin(annotation) or annotation, get_args(annotation)
     if kind not in (Record, Batch):
-        raise InvalidTypeError(f"subscriber {name}: got the annotation {found!r}, expected Record[…] or Batch[…]")
+        raise InvalidTypeError(f"subscriber {name}: got the annotation {annotation!r}, expected Record[…] or Batch[…]")
     return ("record" if kind is Record else "batch"), (parts[0] if parts else bytes)
 
 

@@ -60,7 +60,7 @@ def encode(value: Any) -> bytes | None:
     except (TypeError, ValueError) as error:
         raise InvalidTypeError(
             f"a value of type {type(value).__name__} can't be sent: expected bytes, a text, a dataclass, a pydantic "
-            f"model or what JSON knows: {error}"
+            f"model or a value of JSON: {error}"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""All that is under way in a worker: partitions, their records, what is done and waits for its commit.
+"""All records that a worker is processing: partitions, their records, and results that wait for their commit.
 
 It knows no threads, no clients and no store: the worker and the driver of tests do what it says.
 """

@@ -65,10 +65,10 @@ class AppSettings:
 
 def opened(settings: AppSettings) -> tuple[Cluster, bool]:
     """The cluster of an app; whether its store is the worker's to close."""
-    given = settings.cluster
-    if isinstance(given, Cluster):
-        return given, False
-    return open_cluster(given, storage_options=settings.storage_options, clock=settings.clock, create=False), True
+    cluster = settings.cluster
+    if isinstance(cluster, Cluster):
+        return cluster, False
+    return open_cluster(cluster, storage_options=settings.storage_options, clock=settings.clock, create=False), True
 
 
 def report_dead_letter(settings: AppSettings, letter: DeadLetter) -> None:
@@ -309,8 +309,8 @@ class AppWorker:
             left = sum(ends[at] - max(self._consumer.committed(at) or 0, starts[at]) for at in partitions)
             if left > 0:
                 _LOGGER.warning(
-                    "group %s: %d records wait in %r, which nothing here reads: of another group, or of an earlier "
-                    "Retry(…); then run a worker with that Retry until they are done",
+                    "group %s: %d records wait in %r, which no handler of this worker reads. They are of another "
+                    "group, or of an earlier Retry(…): then run a worker with that Retry until they are processed",
                     self._settings.group_id,
                     left,
                     topic,
@@ -320,8 +320,8 @@ class AppWorker:
     def _make_producer(self) -> Producer:
         settings = self._settings
         transactional_id = settings.transactional_id or f"{settings.group_id}-{uuid.uuid4().hex[:12]}"
-        given = {**settings.producer, "transactional_id": transactional_id}
-        producer = Producer(self._cluster, clock=settings.clock, **given)
+        producer_settings = {**settings.producer, "transactional_id": transactional_id}
+        producer = Producer(self._cluster, clock=settings.clock, **producer_settings)
         instrument_if_traced(producer)
         return producer
 

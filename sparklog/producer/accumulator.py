@@ -55,10 +55,10 @@ def native_few_of(taken: Any) -> Few | None:
 def _objects(count: int, parts: tuple[Any, Any, Any]) -> list[bytes | None]:
     is_valid, offsets, data = parts
     ends, view = memoryview(offsets).cast("i").tolist(), memoryview(data)
-    found: list[bytes | None] = [bytes(view[ends[place] : ends[place + 1]]) for place in range(count)]
+    values: list[bytes | None] = [bytes(view[ends[number] : ends[number + 1]]) for number in range(count)]
     if is_valid is not None:
-        found = [each if there else None for each, there in zip(found, bytes(is_valid), strict=False)]
-    return found
+        values = [each if is_there else None for each, is_there in zip(values, bytes(is_valid), strict=False)]
+    return values
 
 
 def _binary(count: int, parts: tuple[Any, Any, Any]) -> pa.Array:

@@ -1,4 +1,4 @@
-"""The producer that users see. Names and settings as kafka-python's; the semantics are Kafka's (docs/semantics.md)."""
+"""The producer client. It has kafka-python's names and settings, and Kafka's semantics (docs/semantics.md)."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ from sparklog.schemas import plain_fields
 __all__ = ["Producer"]
 
 _SENT_AS_THEY_ARE = (bytes, dict, type(None))
-"""Types of values that are no dataclass or model, whose fields would have to be taken out."""
+"""Types of values that are sent without conversion; of others, such as dataclasses, the fields are sent."""
 
 
 class Producer:
-    """Sends records to topics of a cluster. Threads may share one; it can't be pickled, nor used after a fork.
+    """Sends records to topics of a cluster. Threads may share a producer; it can't be pickled, nor used after a fork.
 
-    Records are gathered per topic, encoded and committed in the background: ``send`` returns at once, with a future.
-    It has two threads for each topic that it sends to; they end with :meth:`close`.
+    Records are gathered per topic, encoded and committed in the background: ``send`` returns a future at once.
+    A producer has two threads for each topic that it sends to; they end with :meth:`close`.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class Producer:
         """Open a cluster for sending.
 
         Args:
-            cluster: its root URI or folder, or an open cluster.
-            storage_options: access to the store, for its URI.
-            settings: Kafka's producer settings with underscores, see docs/semantics.md.
+            cluster: the cluster's root URI or folder, or an open cluster.
+            storage_options: credentials and endpoint of the store, if ``cluster`` is a URI.
+            settings: Kafka's producer settings with underscores; see :class:`sparklog.config.ProducerConfig`.
         Raises:
-            InvalidConfigurationError: a setting is unknown, not allowed, or contradicts another; names it.
+            InvalidConfigurationError: a setting is unknown, not allowed, or contradicts another; the message names it.
             InvalidArgumentError: there is no cluster.
             StoreError.
         """
@@ -112,28 +112,28 @@ class Producer:
         *,
         deliver_at: datetime | int | None = None,
     ) -> FutureRecordMetadata:
-        """Send a record; returns before it is stored.
+        """Send a record. The call returns before the record is stored.
 
         Args:
-            value: bytes, or what ``value_serializer`` takes; None is a tombstone. Of a typed topic a dict of its
-                schema's fields, which is checked here, or bytes of its ``value.format``, which are when they are sent.
+            value: bytes, or what ``value_serializer`` takes; None is a tombstone. For a typed topic, a dict of the
+                schema's fields, checked by this call, or bytes of its ``value.format``, checked in the background.
             key: bytes, or what ``key_serializer`` takes; records of one key go to one partition, in order.
             headers: a list of (name, bytes or None).
-            partition: chosen by key if None.
-            timestamp_ms: now if None.
-            deliver_at: a moment with a time zone, or milliseconds since 1970: no consumer sees the record before. It
-                waits in ``delayed.<topic>``, as the future's result says, until ``sparklog delayed run`` delivers it.
-                The topic must have ``delay=true``.
+            partition: the partition's number; None: chosen by key.
+            timestamp_ms: milliseconds since 1970; None: now.
+            deliver_at: a time with a time zone, or milliseconds since 1970, before which no consumer sees the record.
+                It waits in ``delayed.<topic>``, which the future's result names, until ``sparklog delayed run``
+                delivers it. The topic must have ``delay=true``.
         Returns:
             A future of :class:`~sparklog.model.RecordMetadata`.
         Raises:
             UnknownTopicOrPartitionError, InvalidTopicError.
-            InvalidTypeError: key or value aren't bytes, and no serializer is set; headers of another shape.
-            InvalidRecordError: a value that the topic's schema doesn't allow; names field, type and value.
-            InvalidArgumentError: a negative timestamp; ``deliver_at`` to a topic that takes none.
-            MessageSizeTooLargeError: beyond ``max_request_size`` or the topic's ``max.message.bytes``.
+            InvalidTypeError: key or value aren't bytes and no serializer is set, or headers have another shape.
+            InvalidRecordError: the topic's schema doesn't allow the value; the message names field, type and value.
+            InvalidArgumentError: the timestamp is negative, or ``deliver_at`` is set and the topic has no delay.
+            MessageSizeTooLargeError: the record exceeds ``max_request_size`` or the topic's ``max.message.bytes``.
             KafkaTimeoutError: the buffer was full for ``max_block_ms``.
-            IllegalStateError: closed, or in a forked child.
+            IllegalStateError: the producer is closed, or this process is a forked child.
         """
         if headers is None and partition is None and timestamp_ms is None and deliver_at is None:
             queue = self._pipelines.plain_queues.get(topic)
@@ -149,11 +149,11 @@ class Producer:
         return observer.send(record, lambda observed: self._send_intercepted(observed, deliver_at))
 
     def cancel_delayed(self, topic: str, key: Any) -> FutureRecordMetadata:
-        """Cancel all records of a key that were sent to a topic with ``deliver_at`` before, and whose time hasn't come.
-        None of them is delivered, if this is acknowledged before its time by the mover's clock.
+        """Cancel all records of a key that were sent to a topic with ``deliver_at`` and aren't due yet. A record isn't
+        delivered if the cancellation is acknowledged before it is due, by the clock of ``sparklog delayed run``.
 
         Raises:
-            InvalidTypeError: a key that isn't bytes, also after serializing. InvalidArgumentError, and as :meth:`send`.
+            InvalidTypeError: the serialized key isn't bytes. InvalidArgumentError, and the errors of :meth:`send`.
         """
         self._check_transaction()
         pipeline = delay_pipeline(self._pipelines, self._cluster, self._pipelines.get(topic).topic)
@@ -161,19 +161,19 @@ class Producer:
         return pipeline.queue.add(record.key, record.value, record.memory_bytes, record.details)
 
     def send_batch(self, topic: str, table: pa.Table | pa.RecordBatch) -> FutureBatchMetadata:
-        """Send the rows of an Arrow table: the fast path. All of it is checked before any of it is sent.
+        """Send the rows of an Arrow table: the fast path. All rows are checked before any is sent.
 
         Args:
             table: columns ``key`` and ``value`` (binary or string; one of them may be missing), and if present
                 ``headers`` (list of struct key: string, value: binary), ``timestamp`` (int64 ms or an Arrow timestamp,
                 null: now) and ``partition`` (int, null: by key). Serializers, interceptors and partitioner aren't used.
-                To a typed topic: the fields of its schema as columns in place of ``value`` (a field of one of the names
-                above as ``value_<name>``), or ``value`` as a struct, where null is a tombstone.
+                For a typed topic: the fields of its schema as columns in place of ``value`` (a field with one of the
+                names above as ``value_<name>``), or ``value`` as a struct, where null is a tombstone.
         Returns:
-            A future of :class:`~sparklog.producer.future.BatchMetadata`. Tables of up to about 6 MiB are committed at
-            once, larger ones piece by piece.
+            A future of :class:`~sparklog.producer.future.BatchMetadata`. A table of up to about 6 MiB is stored by one
+            commit, a larger one by several.
         Raises:
-            As :meth:`send`, and InvalidArgumentError for columns that are unknown, missing or of a wrong type.
+            The errors of :meth:`send`; InvalidArgumentError: a column is unknown, missing or of a wrong type.
         """
         observer = self._metrics.observer
         if observer is None:
@@ -203,24 +203,24 @@ class Producer:
         return None if pipeline is None else pipeline.try_add_rows(rows, pieces, **checked)
 
     def init_transactions(self) -> None:
-        """Claim the transactional id: finish what an earlier producer with it left, and fence that producer off. Once,
-        before anything else; takes at most ``max_block_ms``.
+        """Take the transactional id: fence an earlier producer that has it, and finish its transactions. Must be called
+        once, before any other call; takes at most ``max_block_ms``.
 
         Raises:
             IllegalStateError: no ``transactional_id`` is set, or it was called before.
-            KafkaTimeoutError, ConcurrentTransactionsError: not done in time; call it again.
-            SparklogError: what can't be finished; names it.
+            KafkaTimeoutError, ConcurrentTransactionsError: it wasn't done in time; call it again.
+            SparklogError: an earlier transaction can't be finished; the message names the cause.
         """
         transactions = self._require_transactions("init_transactions")
         with self._metrics.transaction_call("init"):
             transactions.init_transactions()
 
     def begin_transaction(self) -> None:
-        """Begin a transaction: what is sent from now on becomes visible together, or not at all. Costs nothing.
+        """Begin a transaction: records sent from now on become visible together, or not at all. Rarely sends a request.
 
         Raises:
-            IllegalStateError: before :meth:`init_transactions`, or one is open.
-            TransactionAbortableError: the open one failed: abort it. ProducerFencedError: close this producer.
+            IllegalStateError: :meth:`init_transactions` wasn't called, or a transaction is open.
+            TransactionAbortableError: the open transaction failed: abort it. ProducerFencedError: close this producer.
         """
         transactions = self._require_transactions("begin_transaction")
         with self._metrics.transaction_call("begin"):
@@ -232,32 +232,32 @@ class Producer:
         """Make a group's offsets part of the transaction: they are committed with it, or not at all.
 
         Args:
-            offsets: of the next record to be read of each partition; the consumer commits nothing itself.
-            group_metadata: of the consumer that read them: ``consumer.group_metadata()``, asked for just now.
+            offsets: the offset of the next record to read in each partition; the consumer itself must not commit.
+            group_metadata: ``consumer.group_metadata()`` of the consumer that read the records, called just before.
         Raises:
-            CommitFailedError: a partition belongs to another member by now. As any error here, it is to be answered by
-                ``abort_transaction``.
-            TransactionAbortableError: ``group_metadata`` is of no member, but the group has some.
+            CommitFailedError: a partition belongs to another member by now. After this error, as after any other here,
+                call ``abort_transaction``.
+            TransactionAbortableError: ``group_metadata`` isn't that of a member, but the group has members.
             KafkaTimeoutError, OffsetMetadataTooLargeError, …
             IllegalStateError: no transaction is open.
-            InvalidTypeError, InvalidArgumentError: the transaction stays as it is.
+            InvalidTypeError, InvalidArgumentError: an argument isn't allowed; the transaction isn't changed.
         """
         transactions = self._require_transactions("send_offsets_to_transaction")
         with self._metrics.transaction_call("send-offsets"):
             transactions.send_offsets_to_transaction(offsets, group_metadata)
 
     def commit_transaction(self) -> None:
-        """Commit: once this returns, everything that was sent is visible, and the offsets are committed.
+        """Commit the transaction. When this returns, all its records are visible, and its offsets are committed.
 
         Raises:
-            KafkaTimeoutError: not done in ``max_block_ms``; call it again. As long as nothing is decided, it may be
-                aborted as well.
-            CommitStateUnknownError: perhaps committed; call it again to find out.
-            TransactionAbortableError: a record or an offset couldn't be stored, or somebody has aborted the
-                transaction: abort it, then try it all again. TransactionTimedOutError: it was open for too long.
+            KafkaTimeoutError: not done in ``max_block_ms``; call it again. As long as nothing is decided, the
+                transaction may also be aborted.
+            CommitStateUnknownError: the outcome is unknown; call it again to learn it.
+            TransactionAbortableError: a record or an offset couldn't be stored, or the transaction was aborted from
+                outside: abort it, then repeat all of it. TransactionTimedOutError: it was open for too long.
             ProducerFencedError: another producer uses the same transactional id; nothing is committed.
-            StorePermissionError, CorruptLogError, …: nothing is decided, and it may be aborted; or it is committed, but
-                a topic or a group that it names can't be written: call it again once that is mended.
+            StorePermissionError, CorruptLogError, …: either nothing is decided, and the transaction may be aborted; or
+                it is committed, but a topic or group of it can't be written: call it again once that is repaired.
             IllegalStateError: no transaction is open.
         """
         transactions = self._require_transactions("commit_transaction")
@@ -265,13 +265,13 @@ class Producer:
             transactions.commit_transaction()
 
     def abort_transaction(self) -> None:
-        """Abort: nothing that was sent will ever be visible; the futures fail with ``TransactionAbortedError``.
-        Consumers keep their positions: seek them back to the committed offsets.
+        """Abort the transaction: none of its records becomes visible; their futures fail with
+        ``TransactionAbortedError``. Consumers keep their positions: seek them back to the committed offsets.
 
         Raises:
-            InvalidTxnStateError: a commit was begun whose outcome isn't known: only ``commit_transaction`` may follow.
+            InvalidTxnStateError: the outcome of a commit is unknown: only ``commit_transaction`` may follow.
             KafkaTimeoutError, CommitStateUnknownError: call it again.
-            ProducerFencedError: another producer uses the same transactional id; it has aborted it.
+            ProducerFencedError: another producer uses the same transactional id, and has aborted the transaction.
             IllegalStateError: no transaction is open.
         """
         transactions = self._require_transactions("abort_transaction")
@@ -279,14 +279,14 @@ class Producer:
             transactions.abort_transaction()
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until everything that was sent before is stored or has failed, and its callbacks have run. Within a
-        transaction: until it is uploaded; the callbacks run when the transaction ends.
+        """Wait until all records sent before are stored or have failed, and their callbacks have run. Within a
+        transaction, wait until they are uploaded; their callbacks run when the transaction ends.
 
         Args:
-            timeout: seconds; None: as long as it takes, which ``delivery_timeout_ms`` bounds.
+            timeout: seconds; None: no bound but ``delivery_timeout_ms``.
         Raises:
-            KafkaTimeoutError: not done in ``timeout``; sending goes on.
-            IllegalStateError: closed, in a forked child, or called by a callback, which would wait for itself.
+            KafkaTimeoutError: not done within ``timeout``; the records are still being sent.
+            IllegalStateError: the producer is closed, this process is a forked child, or a callback called flush.
         """
         self._pipelines.raise_if_ended()
         self._refuse_in_callback("flush")
@@ -304,7 +304,7 @@ class Producer:
         self._metrics.flushed(self._cluster.clock.ticks_ms() - began)
 
     def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic, as of now.
+        """The numbers of a topic's partitions, read from the store.
 
         Raises ``UnknownTopicOrPartitionError``, ``StoreError``; ``KafkaTimeoutError`` after ``max_block_ms``."""
         pipeline = self._pipelines.get(topic)
@@ -315,7 +315,7 @@ class Producer:
         return set(range(pipeline.topic.partition_count))
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """Kafka's metrics: group to name to value, over the last 30 to 60 seconds; docs/monitoring.md lists them."""
+        """Kafka's metrics of the last 30 to 60 seconds, by group and name; docs/monitoring.md lists them."""
         if isinstance(self._pipelines.ended, ForkedError):
             self._pipelines.raise_if_ended()
         return by_group(self._client_metrics().groups)
@@ -330,13 +330,13 @@ class Producer:
         )
 
     def close(self, timeout: float | None = None) -> None:
-        """Deliver what was sent, then end. An open transaction is aborted. Closing again does nothing but wait for the
-        first call, which goes on after an interrupt.
+        """Deliver all records that were sent, then end. An open transaction is aborted. A second call only waits for
+        the first one, which continues after an interrupt.
 
         Args:
-            timeout: seconds; what isn't delivered by then fails and is not stored, except that the commit which is
-                under way at that moment goes on to its end. None: as long as it takes. A callback can't wait for what
-                comes after it: called by one, it is as if 0.
+            timeout: seconds, None: no bound. Records that aren't delivered by then fail and aren't stored, except that
+                a commit which is under way at that time continues to its end. In a callback, which can't wait for
+                what follows it, the time-out is 0.
         """
         if isinstance(self._pipelines.ended, ForkedError):
             return

@@ -183,7 +183,7 @@ def serialized_key(key: Any, topic: str, config: ProducerConfig) -> bytes:
     made = key if config.key_serializer is None else config.key_serializer(topic, [], key)
     if not isinstance(made, bytes | bytearray | memoryview):
         raise InvalidTypeError(
-            f"key: got {type(made).__name__}, expected bytes: what has no key is cancelled by its id"
+            f"key: got {type(made).__name__}, expected bytes: a record without a key is cancelled by its id"
         )
     return bytes(made)
 

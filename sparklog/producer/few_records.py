@@ -84,9 +84,9 @@ def _partitions(
     if None in keys:
         sizes = sum(size for key, size in zip(keys, value_sizes, strict=True) if key is None and size > 0)
         keyless = sticky.take(partition_count, sizes)
-    given = [key for key in keys if key is not None]
-    found = iter(few_key_partitions(given, partition_count) if partition_count > 1 and given else [0] * len(given))
-    return [keyless if key is None else next(found) for key in keys]
+    keyed = [key for key in keys if key is not None]
+    partitions = iter(few_key_partitions(keyed, partition_count) if partition_count > 1 and keyed else [0] * len(keyed))
+    return [keyless if key is None else next(partitions) for key in keys]
 
 
 def _parts(rows: FewRows, partitions: list[int], order: Sequence[int]) -> list[tuple[int, FewRows]]:

@@ -1,4 +1,4 @@
-"""Futures that ``send`` and ``send_batch`` return: the promise of where records will be. Names as kafka-python's."""
+"""The futures that ``send`` and ``send_batch`` return: partition and offset of records. Names are kafka-python's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BatchMetadata:
     partitions: pa.Array
     """int32; -1 with ``acks=0``."""
     offsets: pa.Array
-    """int64; -1 likewise."""
+    """int64; -1 with ``acks=0``."""
 
     @property
     def record_count(self) -> int:
@@ -37,7 +37,7 @@ class BatchMetadata:
 
 
 class _Future(FutureBase, Generic[T]):
-    """A promise that is kept by a batch. It is done when its batch is."""
+    """A future whose result is that of its batch; it is done when the batch is done."""
 
     __slots__ = ()
 
@@ -49,32 +49,32 @@ class _Future(FutureBase, Generic[T]):
 
     @property
     def is_done(self) -> bool:
-        """Whether it succeeded or failed."""
+        """Whether the send has succeeded or failed."""
         return self._batch.outcome is not None
 
     def succeeded(self) -> bool:
-        """Whether it is done, without an error."""
+        """Whether the send is done without an error."""
         outcome = self._batch.outcome
         return outcome is not None and self._error_of(outcome) is None
 
     def failed(self) -> bool:
-        """Whether it is done, with an error."""
+        """Whether the send is done with an error."""
         return self.exception is not None
 
     def retriable(self) -> bool:
-        """Whether it failed with an error after which the same send may succeed."""
+        """Whether the send failed with an error after which the same send may succeed."""
         error = self.exception
         return error is not None and error.retriable
 
     @property
     def exception(self) -> SparklogError | None:
-        """The error; None while it isn't done."""
+        """The error; None before the send is done, and after success."""
         outcome = self._batch.outcome
         return None if outcome is None else self._error_of(outcome)
 
     @property
     def value(self) -> T | None:
-        """The result; None while it isn't done, and after an error."""
+        """The result; None before the send is done, and after an error."""
         outcome = self._batch.outcome
         if outcome is None or self._error_of(outcome) is not None:
             return None
@@ -84,14 +84,14 @@ class _Future(FutureBase, Generic[T]):
         """Wait for the result.
 
         Args:
-            timeout: seconds; None: as long as it takes, which ``delivery_timeout_ms`` bounds. A callback that waits for
-                a later record of its own topic waits for itself.
+            timeout: seconds; None: no bound but ``delivery_timeout_ms``. A callback that waits for a later record of
+                its own topic waits for itself.
         Returns:
-            Within a transaction that is still open, once the record is uploaded, all but its offset, which is -1: it
-            has none before the commit. The future is done, and its callbacks are called, when the transaction ends.
+            The result. Within an open transaction it is returned once the record is uploaded, and its offset is -1,
+            since the record has none before the commit. The future is done, and calls back, when the transaction ends.
         Raises:
             KafkaTimeoutError: not done in ``timeout``; it may still succeed.
-            SparklogError: what it failed with.
+            SparklogError: the error with which the send failed.
         """
         outcome = self._batch.outcome
         if outcome is None:
@@ -107,7 +107,7 @@ class _Future(FutureBase, Generic[T]):
 
     def add_callback(self, f: Callable[..., object], *args: Any, **kwargs: Any) -> _Future[T]:
         """Call ``f(*args, result, **kwargs)`` when it succeeds: in the producer's own thread, in the order of sending
-        per partition, and never two callbacks at once. Where it has succeeded already: now, in this thread."""
+        per partition, and never two callbacks at once. If it has succeeded already, ``f`` is called here."""
 
         def on_outcome(outcome: Outcome) -> None:
             if self._error_of(outcome) is None:
@@ -117,7 +117,7 @@ class _Future(FutureBase, Generic[T]):
         return self
 
     def add_errback(self, f: Callable[..., object], *args: Any, **kwargs: Any) -> _Future[T]:
-        """Call ``f(*args, error, **kwargs)`` when it fails; otherwise as :meth:`add_callback`."""
+        """Call ``f(*args, error, **kwargs)`` when the send fails; otherwise like :meth:`add_callback`."""
 
         def on_outcome(outcome: Outcome) -> None:
             error = self._error_of(outcome)
@@ -128,13 +128,13 @@ class _Future(FutureBase, Generic[T]):
         return self
 
     def add_both(self, f: Callable[..., object], *args: Any, **kwargs: Any) -> _Future[T]:
-        """Call ``f`` with the result or with the error."""
+        """Call ``f`` with the result or the error when the send is done."""
         self.add_callback(f, *args, **kwargs)
         return self.add_errback(f, *args, **kwargs)
 
 
 class FutureRecordMetadata(_Future[RecordMetadata]):
-    """The promise of one record."""
+    """The future of one record."""
 
     __slots__ = ()
 
@@ -158,14 +158,14 @@ class FutureRecordMetadata(_Future[RecordMetadata]):
 
 
 def future_of_only_record(batch: Batch) -> FutureRecordMetadata:
-    """The promise of a batch's only record."""
+    """Return the future of a batch's only record."""
     future = FutureRecordMetadata()
     future._batch, future._index = batch, 0
     return future
 
 
 class FutureBatchMetadata(_Future[BatchMetadata]):
-    """The promise of all rows of a table; it fails with the first error, and other rows may be stored."""
+    """The future of all rows of a table. It fails with the first error; other rows may be stored nevertheless."""
 
     __slots__ = ("_batches",)
 

@@ -1,4 +1,4 @@
-"""Interceptors: objects of the user's that see, and may change, what is sent (Kafka ``ProducerInterceptors``)."""
+"""Interceptors: the user's objects that see, and may change, records that are sent (Kafka ``ProducerInterceptors``)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ProducerRecord(NamedTuple):
 
 
 class Interceptors:
-    """Calls each in turn. One that fails is logged and passed over: it must not keep records from being sent.
+    """Calls the interceptors in their order. An error of an interceptor is logged, and doesn't prevent sending.
 
     An interceptor has ``on_send(record: ProducerRecord) -> ProducerRecord``, and may have
     ``on_acknowledgement(metadata: RecordMetadata | None, exception)`` and ``close()``.
@@ -39,7 +39,7 @@ class Interceptors:
         return bool(self._interceptors)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """The record as the last interceptor left it."""
+        """Return the record that the last interceptor returned."""
         for interceptor in self._interceptors:
             try:
                 changed = interceptor.on_send(record)
@@ -56,11 +56,11 @@ class Interceptors:
         future.add_errback(lambda error: self.on_acknowledgement(None, error))
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: BaseException | None) -> None:
-        """Report the end of a record to every interceptor that wants to know."""
+        """Report the outcome of a record to every interceptor that has ``on_acknowledgement``."""
         self._each("on_acknowledgement", metadata, error)
 
     def close(self) -> None:
-        """Close every interceptor that has something to close."""
+        """Close every interceptor that has ``close``."""
         self._each("close")
 
     def _each(self, method: str, *arguments: object) -> None:
@@ -72,4 +72,4 @@ class Interceptors:
 
 
 def _nothing(*arguments: object) -> None:
-    """For an interceptor that doesn't have the method."""
+    """Replaces a method that an interceptor doesn't have."""

@@ -1,4 +1,4 @@
-"""An observer of a producer at work. There is none, unless the producer is instrumented."""
+"""The interface of an observer of a producer. Only instrumented producers have one."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def check_offsets(offsets: object, metadata: object) -> None:
         check_offset(TopicPartition(*partition), committed)  # type: ignore[arg-type]
     if not isinstance(metadata, ConsumerGroupMetadata):
         raise InvalidTypeError(
-            f"group_metadata: got {type(metadata).__name__}, expected what the consumer's group_metadata() returns"
+            f"group_metadata: got {type(metadata).__name__}, expected the result of the consumer's group_metadata()"
         )
     if not metadata.group_id:
         raise InvalidArgumentError("group_metadata: expected the metadata of a consumer that has a group_id")

@@ -1,4 +1,4 @@
-"""The outcome of a batch: where its records are, or why they are nowhere."""
+"""The outcome of a batch: the offsets of its records, or why they aren't stored."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def results_of_pieces(outcome: Outcome, counts: Sequence[int]) -> list[int | dic
     ends = np.cumsum(np.array(counts, np.int64))
     starts = ends - counts
     results: list[int | dict[int, SparklogError]] = np.asarray(outcome.require_written().offsets)[starts].tolist()
-    found: dict[int, dict[int, SparklogError]] = {}
-    for place, error in (outcome.refused or {}).items():
-        number = int(np.searchsorted(ends, place, side="right"))
-        found.setdefault(number, {})[place - int(starts[number])] = error
-    for number, refused in found.items():
+    errors: dict[int, dict[int, SparklogError]] = {}
+    for row, error in (outcome.refused or {}).items():
+        number = int(np.searchsorted(ends, row, side="right"))
+        errors.setdefault(number, {})[row - int(starts[number])] = error
+    for number, refused in errors.items():
         results[number] = refused
     return results
 

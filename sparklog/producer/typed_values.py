@@ -181,8 +181,8 @@ def typed_columns(topic: str, table: pa.Table, schema: ValueSchema, reserved: Se
     unknown = sorted(set(names) - set(columns) - set(reserved))
     if unknown or not set(names) & set(columns):
         raise InvalidArgumentError(_expected(topic, "got columns", unknown or names, list(columns)))
-    found = {columns[name]: one_array(table[name]) for name in names if name in columns}
-    values = pa.StructArray.from_arrays([*found.values()], [*found])
+    fields = {columns[name]: one_array(table[name]) for name in names if name in columns}
+    values = pa.StructArray.from_arrays([*fields.values()], [*fields])
     return _with_data(topic, table.select([name for name in names if name in reserved]), values, schema)
 
 

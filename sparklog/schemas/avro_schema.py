@@ -138,7 +138,7 @@ def _field_of(found: Any, name: str, path: str, names: _Names) -> pa.Field:
     if isinstance(found, list):
         kinds = [each for each in found if each != "null"]
         if len(kinds) != 1:
-            raise SchemaError(f"field {path}: a union of {len(kinds)} types; expected one type, perhaps beside null")
+            raise SchemaError(f"field {path}: a union of {len(kinds)} types; expected one type, or one type and null")
         return _field_of(kinds[0], name, path, names).with_nullable(len(kinds) < len(found))
     if isinstance(found, str):
         if found in _SIMPLE:

@@ -65,7 +65,7 @@ def _type_of(
         if word in found:
             kinds = [each for each in found[word] if not (isinstance(each, Mapping) and each.get("type") == "null")]
             if len(kinds) != 1:
-                raise SchemaError(f"field {path}: {word} of {len(kinds)} types; expected one, perhaps beside null")
+                raise SchemaError(f"field {path}: {word} of {len(kinds)} types; expected one, or one and null")
             return _type_of(kinds[0], path, root, references, reading)
     kind = _name_of(found, path)
     if kind in _SIMPLE:
@@ -85,7 +85,7 @@ def _name_of(found: Mapping[str, Any], path: str) -> str:
         kinds = [each for each in kind if each != "null"]
         if len(kinds) != 1:
             raise SchemaError(
-                f"field {path}: a union of {', '.join(map(str, kinds))}; expected one type, perhaps beside null"
+                f"field {path}: a union of {', '.join(map(str, kinds))}; expected one type, or one type and null"
             )
         kind = kinds[0]
     if kind is None and "properties" in found:

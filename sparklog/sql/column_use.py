@@ -40,7 +40,7 @@ def _texts(columns: Sequence[str] | Mapping[str, Any], filter: Any) -> tuple[set
     """The names of columns, and the text of all expressions."""
     expressions = list(columns.values()) if isinstance(columns, Mapping) else []
     plain = set() if isinstance(columns, Mapping) else set(columns)
-    return plain, "\n".join(str(one) for one in (*expressions, *plain, filter))
+    return plain, "\n".join(str(expression) for expression in (*expressions, *plain, filter))
 
 
 def _has_meaning(schema: pa.Schema, names: Sequence[str], columns: Any, filter: Any) -> bool:

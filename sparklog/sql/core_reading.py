@@ -72,9 +72,9 @@ def read_columns(
         return None
     schema = CORE.file_schema(paths[0])
     leaves = {} if schema is None else _leaves(schema)
-    found = {name: leaves.get(path) for name, (path, _) in wanted.items()}
+    leaf_of_column = {name: leaves.get(path) for name, (path, _) in wanted.items()}
     sorted_leaves: list[tuple[_Leaf, str]] = []
-    for name, leaf in found.items():
+    for name, leaf in leaf_of_column.items():
         if leaf is None or leaf.kind != wanted[name][1]:
             return None
         sorted_leaves.append((leaf, name))
@@ -136,10 +136,10 @@ def _leaves(schema: bytes) -> Mapping[str, _Leaf]:
 
 def _kinds(schema: pa.Schema) -> dict[str, pa.DataType]:
     """Arrow's types of the columns that may be wanted."""
-    found: dict[str, pa.DataType] = {}
+    kinds: dict[str, pa.DataType] = {}
     for field in schema:
         if field.name == _TIME:
-            found[_TIME] = field.type
+            kinds[_TIME] = field.type
         elif field.name == DATA and pa.types.is_struct(field.type):
-            found |= {f"{DATA}.{one.name}": one.type for one in field.type}
-    return found
+            kinds |= {f"{DATA}.{each.name}": each.type for each in field.type}
+    return kinds

@@ -84,10 +84,10 @@ class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has n
         if filter is None:
             return self.segments
         names = columns_used(self.plain_schema, [], filter)
-        found = self._found  # taken once, as another thread may ask meanwhile
-        if found[0] != names:  # who asks again asks for the same columns mostly
-            found = self._found = names, FileBounds(list(self._bounds(names)), len(self.segments))
-        return [self.segments[place] for place in found[1].places_left(self.plain_schema, filter)]
+        known = self._found  # taken once, as another thread may ask meanwhile
+        if known[0] != names:  # who asks again asks for the same columns mostly
+            known = self._found = names, FileBounds(list(self._bounds(names)), len(self.segments))
+        return [self.segments[number] for number in known[1].places_left(self.plain_schema, filter)]
 
     def _bounds(self, names: Sequence[str]) -> Iterator[ColumnBounds]:
         """The bounds of these columns in each segment, as the log has them."""

@@ -51,27 +51,28 @@ def connect(
 
     Columns: ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestamp_type`` (0: of the producer, 1: of
     the log), ``key``, ``value`` (BLOB; ``decode(value)`` for text), ``headers`` (a list of structs of key and value).
-    Files are read as a query needs them (of a store that is neither a folder nor an S3 bucket they are copied now); a
+    Files are read when a query needs them (if the store is neither a folder nor an S3 bucket, they are copied now); a
     filter on ``partition`` or ``timestamp`` skips files by the log alone.
-    A typed topic's view also has the fields of its values, those of one of the names above with ``value_`` before it;
-    its ``value`` is null but for bytes that couldn't be decoded, or that the topic keeps (``value.bytes``).
-    The session's time zone is UTC. What is appended later isn't seen: connect again.
+    A typed topic's view also has the fields of its values; a field with one of the names above is called
+    ``value_<name>``. ``value`` is null except for bytes that couldn't be decoded or that the topic keeps
+    (``value.bytes``).
+    The session's time zone is UTC. Records that are appended later aren't seen: connect again.
 
     The system views are ``consumer_offsets``, ``consumer_lag`` and ``transactions``; where a topic has such a name, the
     view is called ``sparklog_…``. Their columns: :data:`~sparklog.sql.view_schemas.VIEW_SCHEMAS`.
 
     Args:
-        topics: those to be loaded, and system views; all for None, which loads the log of each, and every group.
+        topics: the topics and system views to load; None: all, which loads the log of each topic, and every group.
         consistent: show the topics as of one consistent cut: every transaction is in all of its topics among these, or
             in none. System views aren't part of it.
-        versions: topics that are shown as of an older version (the number of a commit), with the log start of then.
+        versions: older versions (numbers of commits) as of which topics are shown, with their log start at that time.
     Raises:
         KafkaTimeoutError: no consistent cut was found within half a minute.
         InvalidConfigurationError: DuckDB isn't installed.
-        InvalidArgumentError: no cluster is there; two names differ only in case, which SQL doesn't distinguish; a
+        InvalidArgumentError: there is no cluster; two names differ only in case, which SQL doesn't distinguish; a
             version that a topic's log doesn't contain (any more), of another topic of the name, or of a topic that
             isn't loaded.
-        UnknownTopicOrPartitionError, and what reading a log raises.
+        UnknownTopicOrPartitionError, and the errors of reading a log.
     """
     opened = _open(cluster, storage_options, clock)
     if topics is None:
@@ -80,8 +81,8 @@ def connect(
     wanted = list(topics)
     system: Mapping[str, str] = {}
     if may_be_system_names(wanted):  # else there is no need to look at all topics
-        found = system_names(topic_names(opened))
-        system = {view: name for view, name in found.items() if name in wanted}
+        views = system_names(topic_names(opened))
+        system = {view: name for view, name in views.items() if name in wanted}
     named = check_names(name for name in wanted if name not in system.values())
     return _connect(opened, named, system, consistent=consistent, versions=versions)
 
@@ -95,7 +96,7 @@ class QueryResult:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns; none where the statement has no result."""
+        """The columns; none if the statement has no result."""
         return pa.schema([]) if self._reader is None else self._reader.schema
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -108,7 +109,7 @@ class QueryResult:
             yield from self._reader or ()
 
     def close(self) -> None:
-        """End the query, wherever it is."""
+        """End the query."""
         self._reader = None
         self._connection.close()
 
@@ -132,13 +133,13 @@ def query(
 ) -> QueryResult:
     """The result of one query over topics.
 
-    Loads the topics and system views whose names stand in ``text``; all of them after ``show``.
+    Loads the topics and system views whose names occur in ``text``; all of them for a ``show`` statement.
 
     Args:
         consistent, versions: as for :func:`connect`, of the topics that are loaded.
     Raises:
-        InvalidArgumentError: what DuckDB says of the query, or of a data file that it can't read, in one line.
-        Other errors: as :func:`connect`.
+        InvalidArgumentError: DuckDB refuses the query, or can't read a data file; with DuckDB's message in one line.
+        The errors of :func:`connect`.
     """
     opened = _open(cluster, storage_options, clock)
     connection = connection_for(opened, text, consistent=consistent, versions=versions)
@@ -187,14 +188,14 @@ def _connect(
     # DuckDB takes 20 ms to set itself up, most of it without Python's lock: the logs are read meanwhile.
     datasets = partial(_datasets, cluster, topics, skip_deleted=skip_deleted, consistent=consistent, versions=versions)
     steps: Sequence[Callable[[], Any]] = (_empty_connection, datasets)
-    made, found = parallel_results(_call, steps)
+    made, loaded = parallel_results(_call, steps)
     if isinstance(made, Exception):
         raise made
     connection: duckdb.DuckDBPyConnection = made
     try:
-        if isinstance(found, Exception):
-            raise found
-        for topic, dataset in found.items():
+        if isinstance(loaded, Exception):
+            raise loaded
+        for topic, dataset in loaded.items():
             if dataset is not None:
                 connection.from_arrow(dataset).create_view(topic)
         for view, name in system.items():
@@ -292,10 +293,10 @@ def _named_in(cluster: Cluster, text: str) -> tuple[Iterable[str], Mapping[str, 
     system = system_names(names)
     if re.match(r"\s*show\b", text, re.IGNORECASE):
         return check_names(names), system
-    found = [name for name in names if _stands_in(name, text, re.IGNORECASE)]
-    exact = {name.lower() for name in found if _stands_in(name, text)}
+    occurring = [name for name in names if _stands_in(name, text, re.IGNORECASE)]
+    exact = {name.lower() for name in occurring if _stands_in(name, text)}
     # Of names that differ in case alone, the one that is spelled out is meant.
-    topics = check_names(name for name in found if name.lower() not in exact or _stands_in(name, text))
+    topics = check_names(name for name in occurring if name.lower() not in exact or _stands_in(name, text))
     return topics, {view: name for view, name in system.items() if _stands_in(name, text, re.IGNORECASE)}
 
 

@@ -124,18 +124,18 @@ class FileBounds:
             ends = [min(first + length, self._count) for first in places]
             length //= _PARTS
             parts = [at for first, end in zip(places, ends, strict=True) for at in range(first, end, length)]
-            found = not_ruled_out([self._known(at, length) for at in parts], schema, filter)
-            places = [parts[at] for at in found]
+            left = not_ruled_out([self._known(at, length) for at in parts], schema, filter)
+            places = [parts[at] for at in left]
         return list(places)
 
     def _known(self, first: int, count: int) -> Any:
-        found = self._made.get((first, count))
-        if found is None:
-            found = pc.scalar(True)
+        expression = self._made.get((first, count))
+        if expression is None:
+            expression = pc.scalar(True)
             for column in self._columns:
-                found &= column.known(first, count)
-            self._made[first, count] = found
-        return found
+                expression &= column.known(first, count)
+            self._made[first, count] = expression
+        return expression
 
 
 def not_ruled_out(known: Sequence[Any], schema: pa.Schema, filter: Any) -> list[int]:

@@ -45,5 +45,5 @@ def rows_where(connection: duckdb.DuckDBPyConnection, where: str, table: pa.Tabl
     """
     numbered = table.append_column(_ROW, pa.array(range(table.num_rows), pa.int64()))
     with told_in_one_line():
-        found = connection.from_arrow(numbered).filter(where).project(_ROW).fetchall()
-    return sorted(row for (row,) in found)
+        rows = connection.from_arrow(numbered).filter(where).project(_ROW).fetchall()
+    return sorted(row for (row,) in rows)

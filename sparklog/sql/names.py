@@ -25,13 +25,13 @@ def may_be_system_names(names: Iterable[str]) -> bool:
 
 def parse_versions(texts: Iterable[str]) -> dict[str, int]:
     """The versions that texts such as ``orders=41`` name, by topic. Raises ``InvalidArgumentError``."""
-    found: dict[str, int] = {}
+    versions: dict[str, int] = {}
     for text in texts:
         topic, _, number = (part.strip() for part in text.partition("="))
-        if not topic or not (number.isascii() and number.isdecimal() and len(number) < 19) or topic in found:
+        if not topic or not (number.isascii() and number.isdecimal() and len(number) < 19) or topic in versions:
             raise InvalidArgumentError(f"version: got {text!r}, expected TOPIC=NUMBER, each topic once")
-        found[topic] = int(number)
-    return found
+        versions[topic] = int(number)
+    return versions
 
 
 def check_names(topics: Iterable[str]) -> list[str]:

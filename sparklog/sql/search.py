@@ -176,11 +176,11 @@ class TopicSearch:
         waiting: list[FoundRecord] = []
         left = self._search.limit
         with _Where(self._search.where) as where, closing(self._results(where)) as results:
-            for number, (file, found) in enumerate(results):
-                waiting = sorted([*waiting, *found], key=self._record_key)[:left]
+            for number, (file, records) in enumerate(results):
+                waiting = sorted([*waiting, *records], key=self._record_key)[:left]
                 has_more = number + 1 < len(self._files)
                 bound = self._first_key(self._files[number + 1]) if has_more else math.inf
-                ready = [one for one in waiting if self._record_key(one)[0] <= bound]
+                ready = [record for record in waiting if self._record_key(record)[0] <= bound]
                 waiting = waiting[len(ready) :]
                 left -= len(ready)
                 self._advance(read_count=1, scanned_count=file.segment.record_count or 0, found_count=len(ready))
@@ -203,10 +203,10 @@ class TopicSearch:
                 if not waiting:
                     return
                 file, future = waiting.popleft()
-                found = future.result()
+                records = future.result()
                 read_count += 1
                 if not self._is_cancelled:
-                    yield file, found
+                    yield file, records
         finally:
             self._is_over = True
             pool.shutdown(wait=True, cancel_futures=True)
@@ -241,15 +241,15 @@ class TopicSearch:
             fragment = self._fragment(file)
             if where.is_empty:
                 condition &= self._wanted_deltas(fragment, condition)
-            found: list[FoundRecord] = []
+            records: list[FoundRecord] = []
             for batch in self._batches(file, fragment, condition):
                 if not where.is_empty:
                     batch = batch.take(pa.array(where.rows(batch), pa.int64()))
                 some = [_record(row, self._search.most_bytes) for row in self._first(batch).to_pylist()]
-                found = sorted([*found, *some], key=self._record_key)[: self._search.limit]
+                records = sorted([*records, *some], key=self._record_key)[: self._search.limit]
                 if self._is_cancelled or self._is_over:
                     break
-            return found
+            return records
         except FileNotFoundError as error:
             raise self._missing(file.path) from error
         except pa.ArrowException as error:
@@ -319,16 +319,16 @@ class _Where:
         return rows_where(self._connection(), self._text, pa.Table.from_batches([batch]))
 
     def _connection(self) -> Any:
-        found = getattr(self._own, "connection", None)
-        if found is None:
-            found = duckdb_module().connect()
+        connection = getattr(self._own, "connection", None)
+        if connection is None:
+            connection = duckdb_module().connect()
             with self._lock:
-                self._connections.append(found)
-            found.execute("set TimeZone = 'UTC'")
-            found.execute("set threads = 1")
-            confine(found, memory_bytes=_MEMORY_BYTES)
-            self._own.connection = found
-        return found
+                self._connections.append(connection)
+            connection.execute("set TimeZone = 'UTC'")
+            connection.execute("set threads = 1")
+            confine(connection, memory_bytes=_MEMORY_BYTES)
+            self._own.connection = connection
+        return connection
 
 
 def _condition(search: Search, schema: pa.Schema) -> Any:
@@ -363,10 +363,10 @@ def _field_condition(wanted: FieldCondition, schema: pa.Schema) -> Any:
 
 
 def _may_match(files: list[TopicFile], search: Search, condition: Any, schema: pa.Schema) -> list[TopicFile]:
-    wanted = [one for one in files if _may_have(one, search)]
+    wanted = [file for file in files if _may_have(file, search)]
     if search.field is None:  # nothing is left that Arrow could conclude
         return wanted
-    return [wanted[place] for place in not_ruled_out([one.known for one in wanted], schema, condition)]
+    return [wanted[place] for place in not_ruled_out([file.known for file in wanted], schema, condition)]
 
 
 def _may_have(file: TopicFile, search: Search) -> bool:
@@ -411,7 +411,7 @@ def _record(row: dict[str, Any], most_bytes: int) -> FoundRecord:
         timestamp_ms=None if time is None else round(time.timestamp() * 1_000),
         key=None if key is None else key[:most_bytes],
         value=value[:most_bytes] if is_bytes else value,
-        headers=[(one["key"], one["value"]) for one in row["headers"] or ()],
+        headers=[(header["key"], header["value"]) for header in row["headers"] or ()],
         key_size=-1 if key is None else len(key),
         value_size=len(value) if is_bytes else -1,
     )

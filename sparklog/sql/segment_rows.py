@@ -149,7 +149,7 @@ def _parts(source: RowSource, segments: Iterable[SegmentRows], schema: pa.Schema
         with _open(source, rows.path) as file:
             footer = file.metadata
         left = groups_to_read(footer, schema, filter, columns)
-        yield from (_Part(rows, *found, footer) for found in _in_a_row(footer, left))
+        yield from (_Part(rows, *counts, footer) for counts in _in_a_row(footer, left))
 
 
 def _in_a_row(footer: Any, groups: Iterable[int]) -> Iterator[tuple[tuple[int, ...], int, int]]:
@@ -157,8 +157,8 @@ def _in_a_row(footer: Any, groups: Iterable[int]) -> Iterator[tuple[tuple[int, .
     together: tuple[int, ...] = ()
     count = size = 0
     for group in groups:
-        found = footer.row_group(group)
-        more, more_bytes = found.num_rows, found.total_byte_size
+        row_group = footer.row_group(group)
+        more, more_bytes = row_group.num_rows, row_group.total_byte_size
         is_next = bool(together) and group == together[-1] + 1
         if together and not (is_next and count + more <= _BATCH_ROWS and size + more_bytes <= _JOINED_BYTES):
             yield together, count, size
@@ -197,10 +197,10 @@ def _read_together(source: RowSource, parts: Sequence[_Part], schema: pa.Schema)
     texts, parts = _texts_to_read(source, parts, schema)
     read_as = _plain(schema, {source.columns[path[len(DATA) + 1 :]] for path in texts})
     if is_alike:
-        found = [_read_file(source, part, columns, texts) for part in parts]
+        read = [_read_file(source, part, columns, texts) for part in parts]
         kinds = _kinds(source, read_as)
-        if all(dict(zip(one.schema.names, one.schema.types, strict=True)) == kinds for one in found):
-            whole = pa.concat_tables(found)
+        if all(dict(zip(table.schema.names, table.schema.types, strict=True)) == kinds for table in read):
+            whole = pa.concat_tables(read)
             rows = parts[0].rows
             values = _conformed(source, rows, read_as, whole, needs_offsets=False)
             return _finished(_as_columns(source, rows, read_as, values, whole.num_rows), schema)
@@ -221,11 +221,11 @@ def _read_by_core(source: RowSource, parts: Sequence[_Part], schema: pa.Schema) 
     if any(field.type == pa.string() and field.name in wanted for field in schema):
         return None  # texts that a filter is about
     files = [(part.rows.path, part.rows.segment.record_count) for part in parts]
-    found = read_columns(source.filesystem, files, wanted)
-    if found is None:
+    by_core = read_columns(source.filesystem, files, wanted)
+    if by_core is None:
         return None
     rows = sum(count or 0 for _, count in files)
-    return _as_columns(source, parts[0].rows, schema, found, rows)
+    return _as_columns(source, parts[0].rows, schema, by_core, rows)
 
 
 def _texts_to_read(source: RowSource, parts: Sequence[_Part], schema: pa.Schema) -> tuple[list[str], Sequence[_Part]]:
@@ -259,9 +259,9 @@ def _plain(schema: pa.Schema, texts: Collection[str]) -> pa.Schema:
 
 def _kinds(source: RowSource, schema: pa.Schema) -> dict[str, pa.DataType]:
     """The types of a file's columns, where it has them as the topic does."""
-    found = {name: kind_of(name, None) for name in ("timestamp", "key", "value", "headers") if name in schema.names}
+    kinds = {name: kind_of(name, None) for name in ("timestamp", "key", "value", "headers") if name in schema.names}
     fields = _fields(source, schema)
-    return found | ({DATA: pa.struct(fields)} if fields else {})
+    return kinds | ({DATA: pa.struct(fields)} if fields else {})
 
 
 def _fields(source: RowSource, schema: pa.Schema) -> list[pa.Field]:
@@ -297,8 +297,8 @@ def _columns_of_file(source: RowSource, schema: pa.Schema) -> list[str]:
 
 def _leaf_columns(source: RowSource, schema: pa.Schema) -> dict[str, str]:
     """The columns with bounds in a file's footer, by their paths there."""
-    found = {f"{DATA}.{field}": column for field, column in source.columns.items()} | {"timestamp": "timestamp"}
-    return {path: column for path, column in found.items() if column in schema.names}
+    columns = {f"{DATA}.{field}": column for field, column in source.columns.items()} | {"timestamp": "timestamp"}
+    return {path: column for path, column in columns.items() if column in schema.names}
 
 
 def _open(source: RowSource, path: str, **options: Any) -> pq.ParquetFile:
@@ -318,16 +318,18 @@ def _read(source: RowSource, part: _Part, schema: pa.Schema, physical: list[str]
     count = rows.segment.record_count
     if not wanted and part.groups is None and count is not None:
         return _as_columns(source, rows, schema, {}, count)
-    found = _read_file(source, part, wanted, texts)
+    file_columns = _read_file(source, part, wanted, texts)
     plain = _plain(schema, ())
     is_plain = not texts
-    if texts and (DATA not in found.schema.names or found.schema.field(DATA).type != _kinds(source, schema)[DATA]):
-        found, is_plain = _read_file(source, part, wanted, ()), True  # a file of another schema
-    columns = _conformed(source, rows, plain if is_plain else schema, found, needs_offsets=needs_offsets)
+    if texts and (
+        DATA not in file_columns.schema.names or file_columns.schema.field(DATA).type != _kinds(source, schema)[DATA]
+    ):
+        file_columns, is_plain = _read_file(source, part, wanted, ()), True  # a file of another schema
+    columns = _conformed(source, rows, plain if is_plain else schema, file_columns, needs_offsets=needs_offsets)
     if is_plain:
         encoded = (name for name in columns if _is_texts(schema, name))
         columns |= {name: columns[name].cast(TEXTS) for name in encoded}
-    table = _as_columns(source, rows, schema, columns, found.num_rows)
+    table = _as_columns(source, rows, schema, columns, file_columns.num_rows)
     if rows.is_cut:
         table = table.filter(pc.greater_equal(columns["offset"], rows.log_start_offset))
     return table

@@ -48,16 +48,16 @@ def topic_files(log: DeltaLog, state: TopicState) -> list[TopicFile]:
     leaves = [] if head.values is None else list(leaves_of(head.values))
 
     def known(rows: SegmentRows) -> Any:
-        found = (
+        expression = (
             _equal("partition", rows.partition)
             & _equal("log_start_offset", rows.log_start_offset)
             & _equal("base_offset", rows.segment.base_offset)
             & known_times(rows.segment)
         )
         if not leaves:
-            return found
+            return expression
         stats = whole.statistics.get(rows.segment.path, {})
-        return found & known_values(stats, leaves, lambda leaf: ds.field(DATA, *leaf))
+        return expression & known_values(stats, leaves, lambda leaf: ds.field(DATA, *leaf))
 
     return [
         TopicFile(rows.path, rows.segment, rows.partition, rows.log_start_offset, known)

@@ -1,4 +1,4 @@
-"""A store that nobody may use yet: until it is opened, each call waits a little, and is refused for now."""
+"""A store that is not available yet: until it is opened, each call waits for a moment, and is then refused."""
 
 from __future__ import annotations
 

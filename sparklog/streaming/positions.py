@@ -56,23 +56,23 @@ class Positions:
         return found
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Positions:
+    def from_json(cls, body: Mapping[str, Any]) -> Positions:
         """Read what a checkpoint holds. Raises ``CorruptLogError``."""
         try:
-            ids, versions = found[_IDS], found[_VERSIONS]
+            ids, versions = body[_IDS], body[_VERSIONS]
             topics = {
                 topic: TopicPosition(
                     topic_id=ids[topic],
                     offsets={int(partition): int(offset) for partition, offset in offsets.items()},
                     delta_version=int(versions[topic]),
                 )
-                for topic, offsets in found.items()
+                for topic, offsets in body.items()
                 if not topic.startswith("@")
             }
-            begins = cls.from_json(found[_BEGINS]).topics if _BEGINS in found else None
+            begins = cls.from_json(body[_BEGINS]).topics if _BEGINS in body else None
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptLogError(
-                f"the query's checkpoint holds {dict(found)!s:.200}, which isn't what format('sparklog') writes "
+                f"the query's checkpoint holds {dict(body)!s:.200}, which isn't what format('sparklog') writes "
                 f"there ({error!r}); was it another source's?"
             ) from error
         return cls(topics, begins)

@@ -96,12 +96,12 @@ def set_barrier(
         # A session that was aborted for being idle may sleep in the create that would have followed: unless it is taken
         # away first, its id's newest entry is taken again once it is so old that files would be spared for its sake.
         recovered = recover_transactions(cluster, timeout_ms=timeout_ms, again_after_ms=EXPIRATION_MS)
-    failed = [(one.transactional_id, one.error) for one in recovered if one.error is not None]
+    failed = [(result.transactional_id, result.error) for result in recovered if result.error is not None]
     seen = look_at_ids(cluster, now_ms=before_ms)
-    failed += [(one.transactional_id, one.error) for one in seen.values() if one.error is not None]
+    failed += [(each.transactional_id, each.error) for each in seen.values() if each.error is not None]
     return TransactionBarrier(
         before_ms=before_ms,
-        oldest_file_ms=max((one.oldest_file_ms for one in seen.values()), default=0),
+        oldest_file_ms=max((each.oldest_file_ms for each in seen.values()), default=0),
         named=named_files(seen.values()),
         ids=seen,
         error=_why_not_swept(*failed[0]) if failed else None,
@@ -126,16 +126,16 @@ def look_at_ids(cluster: Cluster, *, now_ms: int) -> dict[str, IdSeen]:
         except SparklogError as error:
             return IdSeen(transactional_id=transactional_id, error=error.with_traceback(None))
 
-    return {one.transactional_id: one for one in parallel_map(look, transactional_ids(cluster))}
+    return {seen.transactional_id: seen for seen in parallel_map(look, transactional_ids(cluster))}
 
 
 def named_files(seen: Iterable[IdSeen]) -> dict[str, frozenset[str]]:
     """The data files, by topic, of all decisions that aren't carried out yet, as paths in the store."""
-    found: dict[str, frozenset[str]] = {}
-    for one in seen:
-        for topic, paths in one.named.items():
-            found[topic] = found.get(topic, frozenset()) | paths
-    return found
+    paths_by_topic: dict[str, frozenset[str]] = {}
+    for each in seen:
+        for topic, paths in each.named.items():
+            paths_by_topic[topic] = paths_by_topic.get(topic, frozenset()) | paths
+    return paths_by_topic
 
 
 def _seen(

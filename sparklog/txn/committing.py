@@ -134,7 +134,7 @@ class UploadCommitter:
                 self._session.close()
                 self._session.wait_for_maintenance()
         except SparklogError as error:
-            _LOGGER.info("the marker of transactional id %r is left: %s", self.transactional_id, error)
+            _LOGGER.info("the marker of transactional id %r could not be deleted: %s", self.transactional_id, error)
         for writer in self._writers.values():
             writer.close()
 
@@ -170,7 +170,10 @@ class UploadCommitter:
             session.complete(deadline=deadline)
         except SparklogError as error:  # all is done and readable: the next process completes it
             _LOGGER.info(
-                "entry %d of %r is left without its completion: %s", marker.number, self.transactional_id, error
+                "entry %d of transactional id %r could not be completed; another process does it: %s",
+                marker.number,
+                self.transactional_id,
+                error,
             )
             self._session = None
         return True
@@ -194,7 +197,9 @@ class UploadCommitter:
         for topic, result in zip(topics, results, strict=True):
             if isinstance(result, PublishResult) and result.is_skipped:
                 _LOGGER.warning(
-                    "topic %s was deleted: records of a transaction are nowhere", topic, extra=about(topic=topic)
+                    "topic %s was deleted: records of a committed transaction are not stored",
+                    topic,
+                    extra=about(topic=topic),
                 )
         for result in results:
             if isinstance(result, Exception):
@@ -260,10 +265,12 @@ def delete_uploads(cluster: Cluster, paths: Mapping[str, list[str]]) -> None:
     Args:
         paths: by topic, relative to its table.
     """
-    doomed = [object_path(topic_table(topic), path) for topic, found in paths.items() for path in found]
+    doomed = [
+        object_path(topic_table(topic), path) for topic, paths_of_topic in paths.items() for path in paths_of_topic
+    ]
     patience = Patience(deadline=cluster.clock.deadline_in(_CLEANUP_MS))
     try:
         with cluster.store.patience(patience):
             cluster.store.delete(doomed)
     except SparklogError as error:
-        _LOGGER.info("%d files that nobody needs are left to the sweep: %s", len(doomed), error)
+        _LOGGER.info("%d unused files could not be deleted and are orphans: %s", len(doomed), error)

@@ -63,7 +63,7 @@ def load_consistent(
     """
     names = list(dict.fromkeys(topics))
     for _ in range(_ATTEMPTS):
-        loaded = [one for one in parallel_map(lambda name: _load(cluster, name, skip_missing), names) if one]
+        loaded = [topic for topic in parallel_map(lambda name: _load(cluster, name, skip_missing), names) if topic]
         try:
             return _ConsistentRead(cluster, loaded, cluster.clock.deadline_in(timeout_ms)).run()
         except PositionLost as error:  # old versions were cleaned while we slept, or a table is readable again
@@ -97,11 +97,11 @@ class _Topic:
                 return
 
     def history(self) -> TopicHistory:
-        found = _published_by(self.state.transactions.values())
+        published = _published_by(self.state.transactions.values())
         return TopicHistory(
             first_version=self.state.position.version,
             last_version=self.tail.version,
-            markers={transaction.transactional_id: transaction.number for transaction in found},
+            markers={transaction.transactional_id: transaction.number for transaction in published},
             published=self._first_only(),
         )
 
@@ -146,19 +146,19 @@ class _ConsistentRead:
         while True:
             # After what is known of transactions: one that was carried out by then is in every topic that is read now.
             parallel_map(_Topic.extend, self._topics)
-            found = decide_cut(
+            decision = decide_cut(
                 {topic.name: topic.history() for topic in self._topics},
                 named=self._named,
                 carried_out=self._carried_out,
             )
-            if isinstance(found, Cut):
-                return {topic.name: topic.state_at(found.versions[topic.name]) for topic in self._topics}
+            if isinstance(decision, Cut):
+                return {topic.name: topic.state_at(decision.versions[topic.name]) for topic in self._topics}
             if self._deadline.has_passed:
-                raise self._time_out(found) from self._help_error
-            if isinstance(found, Unknown):
-                self._learn(found.transactions)
+                raise self._time_out(decision) from self._help_error
+            if isinstance(decision, Unknown):
+                self._learn(decision.transactions)
             else:
-                self._wait_for(found)
+                self._wait_for(decision)
 
     def _learn(self, transactions: Sequence[Transaction]) -> None:
         """Learn which topics transactions are of, or that they are carried out."""
@@ -182,13 +182,13 @@ class _ConsistentRead:
             else:
                 self._named[transaction] = named
 
-    def _wait_for(self, found: Partial) -> None:
+    def _wait_for(self, partial: Partial) -> None:
         """Leave a second to producers that live; then carry out all that isn't whole, as long as it takes: where it
         comes faster than it goes there is no cut."""
         clock = self._cluster.clock
         self._patient_until = self._patient_until or clock.deadline_in(_HELP_AFTER_MS)
         if self._patient_until.has_passed:
-            errors = [error for error in parallel_map(self._help, found.missing) if error is not None]
+            errors = [error for error in parallel_map(self._help, partial.missing) if error is not None]
             self._help_error = errors[0] if errors else None
             if not errors:
                 return
@@ -206,15 +206,15 @@ class _ConsistentRead:
             return error
         return None
 
-    def _time_out(self, found: Unknown | Partial) -> KafkaTimeoutError:
+    def _time_out(self, decision: Unknown | Partial) -> KafkaTimeoutError:
         names = ", ".join(topic.name for topic in self._topics)
-        if isinstance(found, Unknown):
-            what = f"{len(found.transactions)} transactions were being looked up"
+        if isinstance(decision, Unknown):
+            what = f"{len(decision.transactions)} transactions were being looked up"
         else:
-            transaction = found.transaction
+            transaction = decision.transaction
             what = (
                 f"transaction {transaction.number} of transactional id {transaction.transactional_id!r} isn't yet in "
-                f"{', '.join(found.missing[transaction])}"
+                f"{', '.join(decision.missing[transaction])}"
             )
         because = "" if self._help_error is None else f": {self._help_error}"
         return KafkaTimeoutError(f"no consistent cut of {names} was found in time: {what}{because}; try again")
@@ -238,5 +238,5 @@ def _check_alive(name: str, state: TopicState, topic_id: str) -> None:
 
 def _published_by(actions: Iterable[object]) -> list[Transaction]:
     markers = [action for action in actions if isinstance(action, SetTransaction)]
-    found = ((transactional_id_of(marker.app_id), marker.version) for marker in markers)
-    return [Transaction(name, number) for name, number in found if name is not None]
+    named = ((transactional_id_of(marker.app_id), marker.version) for marker in markers)
+    return [Transaction(name, number) for name, number in named if name is not None]

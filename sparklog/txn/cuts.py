@@ -149,12 +149,12 @@ def _places(
     A topic whose marker is greater at the first version has the transaction, or never will. Where nothing shows which,
     it counts as one that has it: then a cut may be missed that a later look finds, and none is wrong.
     """
-    found = {topic: history.places() for topic, history in histories.items()}
+    places_by_topic = {topic: history.places() for topic, history in histories.items()}
     newest: dict[str, set[int]] = {}
     for history in histories.values():
         for name, number in history.markers.items():
             newest.setdefault(name, set()).add(number)
-    seen = {transaction for places in found.values() for transaction in places}
+    seen = {transaction for places in places_by_topic.values() for transaction in places}
     for name, numbers in newest.items():
         if len(numbers) > 1 or any(name not in history.markers for history in histories.values()):
             seen.update(Transaction(name, number) for number in numbers)
@@ -166,6 +166,6 @@ def _places(
                 continue
             if history.markers.get(transaction.transactional_id, 0) >= transaction.number:
                 places[topic] = _BEFORE
-            elif transaction in found[topic]:
-                places[topic] = found[topic][transaction]
+            elif transaction in places_by_topic[topic]:
+                places[topic] = places_by_topic[topic][transaction]
     return placed

@@ -114,7 +114,7 @@ def _look(log: TransactionLog, number: int) -> _Look | None:
     if entry is not None and after is not None:
         return _Look(entry=entry if after.previous == entry.token else None, is_followed=True, newest=after.version)
     listed = log.numbers_from(number - 1, at_most=3)
-    beyond = [one for one in listed if one > number]
+    beyond = [listed_number for listed_number in listed if listed_number > number]
     if entry is not None:
         if not beyond:
             return _Look(entry=entry)

@@ -89,13 +89,13 @@ def list_transactions(
 
     Costs as :func:`describe_transactions` of all.
     """
-    found = (
+    listings = (
         TransactionListing(transactional_id=each.transactional_id, producer_id=each.producer_id, state=each.state)
         for each in describe_transactions(cluster, None)
     )
     return [
         each
-        for each in found
+        for each in listings
         if (states is None or each.state in states) and (producer_ids is None or each.producer_id in producer_ids)
     ]
 
@@ -117,11 +117,11 @@ def describe_transactions(cluster: Cluster, wanted: Iterable[str] | None) -> lis
     def markers(name: str) -> Collection[SessionMarker]:
         return markers_of(cluster, name) if everyones is None else everyones.get(name, ())
 
-    found = parallel_map(lambda name: _look(open_transaction_log(cluster, name), lambda: markers(name)), names)
+    looks = parallel_map(lambda name: _look(open_transaction_log(cluster, name), lambda: markers(name)), names)
     described = []
-    for name, one in zip(names, found, strict=True):
-        if one is not None:
-            described.append(one)
+    for name, description in zip(names, looks, strict=True):
+        if description is not None:
+            described.append(description)
         elif wanted is not None:
             raise TransactionalIdNotFoundError(f"unknown transactional id: {name!r}")
     return described
@@ -144,8 +144,8 @@ def newest_entries(cluster: Cluster, transactional_id: str, count: int) -> list[
     if newest is None:
         return []
     first = max(1, newest.version - count + 1)
-    found = log.read_entries(first, newest.version - first)
-    return [newest, *(entry for entry in reversed(found) if entry is not None)]
+    earlier = log.read_entries(first, newest.version - first)
+    return [newest, *(entry for entry in reversed(earlier) if entry is not None)]
 
 
 def check_state(given: object) -> TransactionState:

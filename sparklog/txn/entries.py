@@ -226,7 +226,7 @@ class TransactionLog(NumberedLog[TransactionEntry]):
     def numbers_from(self, first: int, *, at_most: int) -> list[int]:
         """The first numbers, ``first`` or greater, of entries that are there, sorted. One LIST of one page."""
         listed = self.store.list(self.folder, after=self.path_of(max(0, first - 1)))
-        numbers = (self.number_of(found.path.rpartition("/")[2]) for found in listed)
+        numbers = (self.number_of(file.path.rpartition("/")[2]) for file in listed)
         return list(islice((number for number in numbers if number is not None), at_most))
 
     def make_durable(self, number: int, entry: TransactionEntry | None) -> None:
@@ -252,8 +252,8 @@ class TransactionLog(NumberedLog[TransactionEntry]):
                 process created under a number that had been cleaned.
         """
         version = position.version
-        found = self.numbers_from(version, at_most=3)
-        if any(number > version + 1 for number in found) or (version > 0 and version not in found):
+        numbers = self.numbers_from(version, at_most=3)
+        if any(number > version + 1 for number in numbers) or (version > 0 and version not in numbers):
             raise PositionLost(self.path_of(version))
 
 
@@ -326,8 +326,8 @@ def decode_transaction(version: int, path: str, data: bytes) -> TransactionEntry
             )
             for name, topic in body["topics"].items()
         }
-        groups = {str(name): decode_partitions(found) for name, found in body["groups"].items()}
-        targets = {str(query): _target(found) for query, found in body.get("targets", {}).items()}
+        groups = {str(name): decode_partitions(rows) for name, rows in body["groups"].items()}
+        targets = {str(query): _target(target) for query, target in body.get("targets", {}).items()}
         state = TransactionState(body["state"])
         if state not in WRITTEN:
             raise ValueError(f"state {state.value}")
@@ -382,12 +382,12 @@ def _target_body(target: BatchTarget) -> object:
     return sorted(target.topics) if target.topic is None else target.topic
 
 
-def _target(found: object) -> BatchTarget:
-    if isinstance(found, str):
-        return BatchTarget(topic=found)
-    if isinstance(found, list):
-        return BatchTarget(topics=frozenset(str(topic) for topic in found))
-    raise ValueError(f"target {found!r}")
+def _target(body: object) -> BatchTarget:
+    if isinstance(body, str):
+        return BatchTarget(topic=body)
+    if isinstance(body, list):
+        return BatchTarget(topics=frozenset(str(topic) for topic in body))
+    raise ValueError(f"target {body!r}")
 
 
 def _is_typed(contents: Contents) -> bool:

@@ -117,8 +117,8 @@ class EpochLog:
                     break
             if deadline.has_passed:
                 raise ConcurrentTransactionsError(
-                    f"transactional id {self.transactional_id!r}: others with the same id were faster, or had left "
-                    "more to be finished than there was time for"
+                    f"transactional id {self.transactional_id!r}: producers with the same id were faster, or "
+                    "their transactions could not be finished in time"
                 )
         self._newest, self._position = created, position
         return created
@@ -256,7 +256,7 @@ class EpochLog:
         ours = self.newest.header
         if (entry.header.producer_id, entry.header.producer_epoch) != (ours.producer_id, ours.producer_epoch):
             if entry.is_expired:
-                raise ProducerFencedError(f"transactional_id {self.transactional_id!r} {entry.reason}: begin anew")
+                raise ProducerFencedError(f"transactional_id {self.transactional_id!r} {entry.reason}: start anew")
             raise ProducerFencedError(
                 f"another producer with transactional_id {self.transactional_id!r} began epoch "
                 f"{entry.header.producer_epoch} of producer {entry.header.producer_id}; this one has epoch "

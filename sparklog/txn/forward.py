@@ -1,4 +1,4 @@
-"""Carrying out what was decided: every topic, every group, then the entry that says so. Safe to repeat, by anybody.
+"""Carrying out a decision: in every topic, every group, then the entry that records this. Any process may repeat it.
 
 The topics come first: an offset counts only once its transaction's records are in their topics, so that whoever goes on
 behind the offset writes behind the records (rule T2, hand-over). A topic or a group that refuses for good hinders no
@@ -88,12 +88,12 @@ def publish_topics(
     def publish_in(topic: str) -> bool:
         return _publish(cluster.topic_log(topic), topics[topic], marker, timeout_ms=timeout_ms)
 
-    found = dict(zip(topics, parallel_results(publish_in, topics), strict=True))
-    refused = {topic: result for topic, result in found.items() if isinstance(result, SparklogError)}
-    for result in found.values():
+    results = dict(zip(topics, parallel_results(publish_in, topics), strict=True))
+    refused = {topic: result for topic, result in results.items() if isinstance(result, SparklogError)}
+    for result in results.values():
         if isinstance(result, Exception) and not is_refusal(result):
             raise result
-    return PublishedTopics(skipped=frozenset(topic for topic in topics if found[topic] is False), refused=refused)
+    return PublishedTopics(skipped=frozenset(topic for topic in topics if results[topic] is False), refused=refused)
 
 
 def roll_forward(
@@ -165,8 +165,8 @@ def complete(
     is_committed = entry.state is TransactionState.PREPARE_COMMIT
     state = TransactionState.COMPLETE_COMMIT if is_committed else TransactionState.COMPLETE_ABORT
     completed = entry.follow(state, reason=entry.reason, now_ms=log.clock.now_ms())
-    found, after, _ = append_entry(log, position, completed, tokens=set(), deadline=deadline, sync=sync)
-    return found, after
+    newest, after, _ = append_entry(log, position, completed, tokens=set(), deadline=deadline, sync=sync)
+    return newest, after
 
 
 def finish(

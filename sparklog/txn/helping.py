@@ -1,4 +1,4 @@
-"""Carrying out what producers left lying, by consumers that read anyway (rule T4, open sessions)."""
+"""Finishing transactions of producers that died, by consumers that read (rule T4, open sessions)."""
 
 from __future__ import annotations
 
@@ -114,10 +114,10 @@ class Helper:
         for gone in self._watched.keys() - markers.keys():
             del self._watched[gone]
             self._told.pop(gone, None)
-        for name, found in markers.items():
-            watched = self._watched.setdefault(name, _Watched(marker=found[-1], due_ticks_ms=now_ticks_ms))
-            if watched.marker != found[-1]:
-                watched.marker, watched.due_ticks_ms, watched.wait_ms = found[-1], now_ticks_ms, 0.0
+        for name, of_id in markers.items():
+            watched = self._watched.setdefault(name, _Watched(marker=of_id[-1], due_ticks_ms=now_ticks_ms))
+            if watched.marker != of_id[-1]:
+                watched.marker, watched.due_ticks_ms, watched.wait_ms = of_id[-1], now_ticks_ms, 0.0
         due = sorted(name for name, watched in self._watched.items() if watched.due_ticks_ms <= now_ticks_ms)
         if self._last is None and due:
             self._last = random.choice(due)  # noqa: S311 - spreads processes, no secret
@@ -213,7 +213,7 @@ def helper_of(cluster: Cluster) -> Helper:
     """The helper of this process for a cluster, made at first use and kept while it is referenced."""
     key = (os.getpid(), cluster.cluster_id, cluster.store.uri, cluster.clock)  # ticks of two clocks can't be compared
     with _HELPERS_LOCK:
-        found = _HELPERS.get(key)
-        if found is None:
-            found = _HELPERS[key] = Helper()
-        return found
+        helper = _HELPERS.get(key)
+        if helper is None:
+            helper = _HELPERS[key] = Helper()
+        return helper

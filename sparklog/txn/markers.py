@@ -45,10 +45,10 @@ def expire_markers(
     seen = ids()
     over = {}
     for name in sorted(lasting.keys() & seen.keys()):
-        found = seen[name]
-        if found.error is not None:
-            raise found.error.with_traceback(None)
-        if found.expired_for_ms is not None and found.expired_for_ms > PRODUCER_EXPIRATION_MS:
+        look = seen[name]
+        if look.error is not None:
+            raise look.error.with_traceback(None)
+        if look.expired_for_ms is not None and look.expired_for_ms > PRODUCER_EXPIRATION_MS:
             over[name] = lasting[name]
     if over and not dry_run:
         state = _expire(state, over, timeout_ms=timeout_ms)
@@ -57,8 +57,8 @@ def expire_markers(
 
 def _lasting(state: TopicState) -> dict[str, SetTransaction]:
     """The markers that don't expire, by transactional id."""
-    found = ((transactional_id_of(marker.app_id), marker) for marker in state.transactions.values())
-    return {name: marker for name, marker in found if name is not None and marker.last_updated_ms == FAR_FUTURE_MS}
+    named = ((transactional_id_of(marker.app_id), marker) for marker in state.transactions.values())
+    return {name: marker for name, marker in named if name is not None and marker.last_updated_ms == FAR_FUTURE_MS}
 
 
 def _expire(state: TopicState, over: dict[str, SetTransaction], *, timeout_ms: float) -> TopicState:

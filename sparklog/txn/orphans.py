@@ -237,19 +237,19 @@ def sweep_candidates(
     removed = removed_files(state.log) if candidates else None
     if removed is None or not orphans_among(state, candidates, removed, tuple, now_ms=now_ms):
         return Swept(orphans=(), state=state)
-    found = barrier()
-    found.check()
+    known = barrier()
+    known.check()
     state = _take_next_version(state, timeout_ms=timeout_ms)
     removed = _with_removed_since(state, removed, read_ticks_ms=read_ticks_ms)
     live, table = _live(state), state.log.table
-    spared_ms = min(now_ms, found.before_ms) - found.oldest_file_ms
+    spared_ms = min(now_ms, known.before_ms) - known.oldest_file_ms
     ever_removed = {object_path(table, path) for path in removed.removed_ms}
     may_go = [
         file
         for file in candidates
         if file.path not in live and (file.path in ever_removed or file.modified_ms < spared_ms)
     ]
-    named = found.named.get(topic, frozenset())
+    named = known.named.get(topic, frozenset())
     orphans = orphans_among(state, may_go, removed, lambda: named, now_ms=now_ms)
     for first in range(0, len(orphans), _DELETED_AT_ONCE):
         state.log.store.delete([orphan.path for orphan in orphans[first : first + _DELETED_AT_ONCE]])
@@ -274,10 +274,10 @@ def _with_removed_since(state: TopicState, removed: RemovedFiles, *, read_ticks_
     Where that took so long that entries may have been cleaned meanwhile, the log is read anew (rule L1, trust).
     """
     log = state.log
-    found = log.read_raw_entries(range(removed.version + 1, state.position.version))
-    if log.clock.ticks_ms() - read_ticks_ms > log.tail_trust_ms or None in found:
+    entries = log.read_raw_entries(range(removed.version + 1, state.position.version))
+    if log.clock.ticks_ms() - read_ticks_ms > log.tail_trust_ms or None in entries:
         return removed_files(log)
-    actions = (action for read in found if read is not None for action in read[0].actions)
+    actions = (action for read in entries if read is not None for action in read[0].actions)
     since = {action.path: _NOW_MS for action in actions if isinstance(action, RemoveFile)}
     return RemovedFiles(removed_ms={**removed.removed_ms, **since}, version=state.position.version)
 

@@ -1,4 +1,4 @@
-"""A cluster's transactional ids as one sees them from outside: names, markers, ages. Decides nothing."""
+"""A cluster's transactional ids as seen from outside: names, markers, ages. Decides nothing."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class SessionMarker:
 
 def transactional_ids(cluster: Cluster) -> list[str]:
     """Every id that a producer ever took, sorted. One listing."""
-    found = (_id_of(folder) for folder in cluster.store.list_names(TRANSACTIONS_FOLDER))
-    return sorted(name for name in found if name is not None)
+    names = (_id_of(folder) for folder in cluster.store.list_names(TRANSACTIONS_FOLDER))
+    return sorted(name for name in names if name is not None)
 
 
 def markers_by_id(cluster: Cluster) -> dict[str, list[SessionMarker]]:
@@ -61,14 +61,14 @@ def markers_of(cluster: Cluster, transactional_id: str) -> list[SessionMarker]:
 
 
 def _markers(cluster: Cluster, folder: str) -> dict[str, list[SessionMarker]]:
-    found: dict[str, list[SessionMarker]] = {}
+    markers: dict[str, list[SessionMarker]] = {}
     for listed in cluster.store.list(folder):
         id_folder, _, number = listed.path[len(OPEN_TRANSACTIONS_FOLDER) :].partition("/")
         name = _id_of(id_folder)
         if name is not None and number.isdecimal():
             marker = SessionMarker(number=int(number), modified_ms=listed.modified_ms, etag=listed.etag)
-            found.setdefault(name, []).append(marker)
-    return found
+            markers.setdefault(name, []).append(marker)
+    return markers
 
 
 def may_be_open(log: TransactionLog, newest: TransactionEntry, marker: SessionMarker) -> bool:
@@ -93,8 +93,8 @@ def store_time_ms(cluster: Cluster) -> int:
 def newest_number(log: TransactionLog, *, after: int) -> int:
     """The number of the newest entry beyond ``after``; 0 where there is none. A LIST for each 1,000 of these."""
     names = (
-        found.path.rpartition("/")[2].removesuffix(".json")
-        for found in log.store.list(transaction_log(log.transactional_id), after=log.path_of(after))
+        file.path.rpartition("/")[2].removesuffix(".json")
+        for file in log.store.list(transaction_log(log.transactional_id), after=log.path_of(after))
     )
     return max((int(name) for name in names if name.isdecimal()), default=0)
 

@@ -1,5 +1,4 @@
-"""Finishing what producers left: unfinished decisions, sessions that are past their time-out (rule T4,
-open sessions).
+"""Finishing what producers left behind: unfinished decisions, sessions past their time-out (rule T4, open sessions).
 
 Everything here may be done by anybody, at any time and twice: what is decided stays so, and a transaction that isn't is
 aborted by taking the number that would have decided it.
@@ -235,7 +234,7 @@ class _Recovery:
         """The marker of a session that may have a transaction open. Removes the markers of earlier epochs."""
         known = [marker for marker in markers if marker.number <= newest.version]
         alive = [marker for marker in known if may_be_open(self._log, newest, marker)]
-        stale = [transaction_marker(self._log.transactional_id, one.number) for one in known if one not in alive]
+        stale = [transaction_marker(self._log.transactional_id, each.number) for each in known if each not in alive]
         if stale:
             self._cluster.store.delete(stale)
         return alive[-1] if alive else None
@@ -280,12 +279,12 @@ class _Recovery:
         self._log.make_durable(newest.version, newest)  # what comes now is durable, so what lies before it is
         deadline = self._log.clock.deadline_in(self._timeout_ms)
         try:
-            found, _, is_ours = append_entry(self._log, position, entry, tokens=set(), deadline=deadline)
+            created, _, is_ours = append_entry(self._log, position, entry, tokens=set(), deadline=deadline)
         except PositionLost:
             return False
         if is_ours:
-            self._open_session(found, markers)  # removes them
-            self._clean(found)
+            self._open_session(created, markers)  # removes them
+            self._clean(created)
         return is_ours
 
     def _clean(self, newest: TransactionEntry) -> None:

@@ -1,4 +1,4 @@
-"""The share consumer: takes records as the workers at a queue do, and acknowledges each (KIP-932)."""
+"""The share consumer: many members read records of one partition, and acknowledge each of them (KIP-932)."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ class ShareConsumer:
     """Takes records of topics as a member of a share group, and acknowledges each.
 
     The members of a group share the records of every partition, so there may be more members than partitions. A record
-    that is returned is locked for this member; it is delivered again, to whichever member, where it is released, or not
-    acknowledged before the lock's time is over; at most ``group_share_delivery_count_limit`` times. So records come in
-    no order once one was given back, and at least once.
+    that is returned is locked for this member. It is delivered again, to any member, if it is released or isn't
+    acknowledged before its lock ends; at most ``group_share_delivery_count_limit`` times. So records are delivered at
+    least once, and out of order after a record was delivered again.
 
     With ``share_acknowledgement_mode="implicit"`` the next :meth:`poll`, :meth:`commit_sync` or :meth:`commit_async`
-    accepts all that the last poll returned and that :meth:`acknowledge` hasn't been called for. With ``explicit`` each
-    record must be acknowledged before the next poll.
+    accepts all records that the last poll returned and that were not passed to :meth:`acknowledge`. With ``explicit``
+    each record must be acknowledged before the next poll.
 
-    A share consumer is for one thread at a time; others may call :meth:`wakeup` and :meth:`metrics`. It has no thread
-    of its own: it shows that it lives when it polls or commits. Calls raise ``IllegalStateError`` after :meth:`close`,
-    and in a process that was forked off.
+    Only one thread at a time may use a share consumer; others may call :meth:`wakeup` and :meth:`metrics`. It has no
+    background thread: its heartbeats are sent when it polls or commits. Calls raise ``IllegalStateError`` after
+    :meth:`close`, and in a forked child process.
 
     Args:
-        topics: to subscribe to.
-        cluster: the cluster's root (a path or URI), or an open cluster. There must be one.
-        storage_options: of the store, with a root.
-        clock: the cluster's by default.
-        settings: Kafka's with underscores; see :class:`sparklog.config.ShareConsumerConfig`; ``group_id`` must be
-            among them.
+        topics: the topics to subscribe to.
+        cluster: the root of an existing cluster (a path or URI), or an open cluster.
+        storage_options: credentials and endpoint of the store, if ``cluster`` is a URI.
+        clock: by default the cluster's.
+        settings: Kafka's share consumer settings with underscores; see :class:`sparklog.config.ShareConsumerConfig`.
+            ``group_id`` is required.
 
     Raises:
-        InvalidConfigurationError: an unknown setting, or a value that isn't allowed; names it.
+        InvalidConfigurationError: a setting is unknown or not allowed; the message names it.
         InvalidArgumentError: there is no cluster at the root.
-    Source: Java ``KafkaShareConsumer``, by names and by what it promises.
+    Source: names and semantics of Java's ``KafkaShareConsumer``.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ShareConsumer:
             self.subscribe(topics)
 
     def subscribe(self, topics: Collection[str]) -> None:
-        """Take records of these topics, and of no others any more. They must exist when the next poll comes.
+        """Read these topics, and no others. They must exist at the next poll.
 
         Raises:
             InvalidTopicError, TypeError.
@@ -88,30 +88,30 @@ class ShareConsumer:
             self._runtime.subscribe(check_topic_name(topic) for topic in topics)
 
     def subscription(self) -> set[str]:
-        """The topics that are subscribed."""
+        """The subscribed topics."""
         with self._guard:
             return set(self._runtime.topics)
 
     def unsubscribe(self) -> None:
-        """Take records of no topic any more, and leave the group; what is in hand is released."""
+        """End the subscription and leave the group; records that aren't acknowledged are released."""
         with self._guard:
             self._runtime.close(_CLOSE_MS)
             self._runtime.subscribe(())
 
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> Found:
-        """Take records, by partition; none if there are none within ``timeout_ms``. Each has a ``delivery_count``, 1 at
-        the first time.
+        """Acquire records, by partition; empty if there are none within ``timeout_ms``. Each record has a
+        ``delivery_count``, which is 1 at its first delivery.
 
-        What was acknowledged before is sent along, by the same request.
+        Acknowledgements that are pending are sent by the same request.
 
         Args:
-            timeout_ms: to wait where there is nothing; 0 doesn't wait.
-            max_records: ``max_poll_records`` by default.
+            timeout_ms: how long to wait if there are no records; 0 doesn't wait.
+            max_records: the most records to return; by default ``max_poll_records``.
         Raises:
             IllegalStateError: nothing is subscribed, or records of the last poll weren't acknowledged (``explicit``).
             UnknownTopicOrPartitionError: a topic doesn't exist.
             RecordDeserializationError: a deserializer failed; the record was released, so it is delivered again, up to
-                the limit.
+                the limit of deliveries.
             WakeupError: another thread called :meth:`wakeup`.
             CorruptRecordError, CommitStateUnknownError, StoreError, CorruptLogError, UnsupportedVersionError.
         """
@@ -128,9 +128,9 @@ class ShareConsumer:
                     f"{unmarked} records of the last poll weren't acknowledged; with "
                     "share_acknowledgement_mode=explicit each must be before the next poll"
                 )
-            found = self._runtime.poll(limit, timeout_ms)
+            records = self._runtime.poll(limit, timeout_ms)
         self._runtime.deliveries.show()  # the last step: what an interrupted poll has acquired is given back
-        return found
+        return records
 
     def acknowledge(
         self,
@@ -139,15 +139,15 @@ class ShareConsumer:
         *,
         offset: int | None = None,
     ) -> None:
-        """Say what became of a record of the last poll. The next poll or commit sends it.
+        """Acknowledge a record of the last poll. The next poll or commit sends the acknowledgement.
 
         Args:
-            record: as :meth:`poll` returned it; or its partition, with ``offset``: of a record that couldn't be
-                deserialized.
+            record: the record that :meth:`poll` returned; or, for a record that couldn't be deserialized, its
+                partition, with ``offset``.
             type: ``ACCEPT``: processed; ``RELEASE``: deliver it again; ``REJECT``: never deliver it again; ``RENEW``:
-                still being processed, hold it for another lock duration.
+                still being processed, lock it for another lock duration.
         Raises:
-            IllegalStateError: it isn't in hand: another poll returned it, or it was acknowledged already.
+            IllegalStateError: the record isn't locked by the last poll, or it was acknowledged already.
             TypeError.
         """
         with self._guard:
@@ -162,14 +162,14 @@ class ShareConsumer:
             self._runtime.deliveries.mark(partition, offset, type)
 
     def commit_sync(self, timeout_ms: float | None = None) -> dict[TopicPartition, SparklogError | None]:
-        """Send what was acknowledged, and wait for the outcome.
+        """Send pending acknowledgements, and wait for the outcome.
 
         Args:
-            timeout_ms: ``default_api_timeout_ms`` by default.
+            timeout_ms: by default ``default_api_timeout_ms``.
         Returns:
-            For each partition None, or why not: ``InvalidRecordStateError``: too late, the records are delivered again;
-            ``KafkaTimeoutError``: not done, the next call sends it again; ``CommitStateUnknownError``: perhaps done,
-            the next call finds out.
+            For each partition None on success, or an error. ``InvalidRecordStateError``: too late, the records are
+            delivered again; ``KafkaTimeoutError``: not done, the next call sends them again;
+            ``CommitStateUnknownError``: the outcome is unknown, the next call determines it.
         Raises:
             StoreError, CorruptLogError, UnsupportedVersionError.
         """
@@ -179,22 +179,22 @@ class ShareConsumer:
             return self._runtime.commit(timeout_ms)
 
     def commit_async(self) -> None:
-        """Let the next poll or commit send what was acknowledged. The callback is told the outcome."""
+        """Let the next poll or commit send pending acknowledgements. The callback is called with the outcome."""
         with self._guard:
             self._begin()
 
     def set_acknowledgement_commit_callback(self, callback: Acknowledged | None) -> None:
-        """Have ``callback(outcomes)`` called, inside of later calls and in their thread, with what :meth:`commit_sync`
-        returns; None: no more."""
+        """Set ``callback(outcomes)``, which is called inside later calls, in their thread, with the result that
+        :meth:`commit_sync` describes; None removes it."""
         with self._guard:
             self._runtime.on_acknowledged = callback
 
     def acquisition_lock_timeout_ms(self) -> int:
-        """How long a record is locked that was returned."""
+        """How long a returned record is locked, in milliseconds."""
         return self._runtime.config.share_record_lock_duration_ms
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """Kafka's share consumer metrics: group to name to value. From any thread; docs/monitoring.md lists them."""
+        """Kafka's share consumer metrics by group and name; docs/monitoring.md lists them. From any thread."""
         self._guard.check_process()
         return by_group(self._client_metrics().groups)
 
@@ -207,16 +207,16 @@ class ShareConsumer:
         )
 
     def wakeup(self) -> None:
-        """Let the poll that waits now, or else the next one, raise ``WakeupError``. From any thread."""
+        """Make the poll that waits now, or else the next one, raise ``WakeupError``. From any thread."""
         self._runtime.wake()
 
     def close(self, timeout_ms: float | None = None) -> None:
-        """Send what was acknowledged, release what is in hand besides, and leave the group; a second call does nothing.
+        """Send pending acknowledgements, release all other records, and leave the group. A second call does nothing.
 
         Args:
-            timeout_ms: for all of this; 30 s by default.
+            timeout_ms: bound for all of this; 30 s by default.
         Raises:
-            StoreError: then locks last until their time is over.
+            StoreError: records that couldn't be released stay locked until their locks end.
         """
         if self._guard.is_closed or self._guard.is_forked:
             return
@@ -241,7 +241,7 @@ class ShareConsumer:
         raise TypeError("a ShareConsumer can't be pickled or copied: make one where it is used")
 
     def _begin(self) -> None:
-        """Settle what the last poll returned, or had acquired when it failed."""
+        """Acknowledge the records of the last poll as the mode requires; release those of a poll that failed."""
         self._runtime.deliveries.release_unshown()
         if self._is_implicit:
             self._runtime.deliveries.mark_rest(AcknowledgeType.ACCEPT)

@@ -1,4 +1,4 @@
-"""The records that a member of a share group has in hand, and what the application says of them. No I/O."""
+"""The records that are locked for a member of a share group, and the application's acknowledgements. No I/O."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ class Deliveries:
         first = last = -1
         current: tuple[int, AcknowledgeType] | None = None
         for offset in sorted(marked):
-            found = (locks[offset], marked[offset])
-            if found == current and offset == last + 1:
+            acknowledgement = (locks[offset], marked[offset])
+            if acknowledgement == current and offset == last + 1:
                 last = offset
                 continue
             if current is not None:
                 yield Acknowledgement(first=first, last=last, lock=current[0], kind=current[1])
-            first, last, current = offset, offset, found
+            first, last, current = offset, offset, acknowledgement
         if current is not None:
             yield Acknowledgement(first=first, last=last, lock=current[0], kind=current[1])
 

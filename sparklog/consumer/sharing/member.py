@@ -1,4 +1,4 @@
-"""A member of a share group: it shows that it lives, and sees the others (rule G3, observed time).
+"""A member of a share group: it sends heartbeats, and observes the other members (rule G3, observed time).
 
 Nothing that must be right depends on it: whose lock counts is in the partitions' logs. So a member beats when it polls
 or commits, without a thread of its own, and its session is never shorter than its locks last.
@@ -88,19 +88,19 @@ class ShareMember:
         try:
             return self.beat(topics)
         except StoreError as error:
-            _LOGGER.info("share group %s: %s could not show that it lives: %s", self._group, self.member_id, error)
+            _LOGGER.info("share group %s: the heartbeat of member %s failed: %s", self._group, self.member_id, error)
             return False
 
     def subscriptions(self) -> dict[str, frozenset[str]]:
         """The topics of each living member by its id, this one among them."""
-        found = {
+        topics = {
             member_id: frozenset(member.state.topics)
             for member_id, member in self._roster.tracker.members.items()
             if member.state is not None and not member.is_dead
         }
         if self._written is not None:
-            found[self._written.member_id] = frozenset(self._written.topics)
-        return found
+            topics[self._written.member_id] = frozenset(self._written.topics)
+        return topics
 
     def gone(self, holders: Mapping[str, float]) -> frozenset[str]:
         """The members that hold locks and are gone: who locks records has written its state before.
@@ -126,7 +126,12 @@ class ShareMember:
         try:
             self.leave()
         except StoreError as error:
-            _LOGGER.info("share group %s: %s stays in the list: %s", self._group, self.member_id, error)
+            _LOGGER.info(
+                "share group %s: member %s could not leave; its session ends by itself: %s",
+                self._group,
+                self.member_id,
+                error,
+            )
 
     def _new_id(self) -> str:
         return f"{(self._client_id or 'consumer')[:_PREFIX_LENGTH]}-{uuid4()}"

@@ -1,4 +1,4 @@
-"""Records of one partition as a member of a share group reads them: from any offset on, before they are acquired."""
+"""Reading the records of one partition for a share group, from any offset, before they are acquired."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Window:
 
     def runs(self) -> list[tuple[int, int]]:
         """First and last offsets (both inclusive) of records next to each other."""
-        found: list[tuple[int, int]] = []
+        ranges: list[tuple[int, int]] = []
         for batch in self.batches:
             offsets = _offsets(batch)
             offsets = offsets[offsets >= self.first]
@@ -44,8 +44,8 @@ class Window:
             breaks = np.flatnonzero(np.diff(offsets) != 1) + 1
             firsts = offsets[np.concatenate(([0], breaks))].tolist()
             lasts = offsets[np.concatenate((breaks - 1, [len(offsets) - 1]))].tolist()
-            found += zip(firsts, lasts, strict=True)
-        return found
+            ranges += zip(firsts, lasts, strict=True)
+        return ranges
 
     def records(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """The records between two offsets (both inclusive)."""

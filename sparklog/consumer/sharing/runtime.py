@@ -1,4 +1,4 @@
-"""The work of a share consumer: acknowledge and acquire, partition by partition; one entry does both."""
+"""The work of a share consumer: it acknowledges and acquires records, by one log entry for each partition."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ class ShareRuntime:
         """Send what was acknowledged, and acquire records: those of one partition after the other's."""
         self.metrics.poll_begins()
         try:
-            found = self._poll(max_records, timeout_ms)
+            records = self._poll(max_records, timeout_ms)
         finally:
             self.metrics.poll_ends()
-        if found:
-            self.metrics.consumed(sum(map(len, found.values())), self._found_bytes)
-        return found
+        if records:
+            self.metrics.consumed(sum(map(len, records.values())), self._found_bytes)
+        return records
 
     def _poll(self, max_records: int, timeout_ms: float) -> Found:
         self.deliveries.release_unshown()
@@ -185,9 +185,13 @@ class ShareRuntime:
         """The partitions that this member takes from first, another one first each time."""
         counts = {name: len(topic.partitions) for name, topic in self._open.items() if name in self.topics}
         mine = spread(self._member.subscriptions(), counts).get(self._member.member_id, frozenset())
-        found = [self._open[topic].partitions[number] for topic, number in sorted(mine)]
+        partitions = [self._open[topic].partitions[number] for topic, number in sorted(mine)]
         self._turn += 1
-        return found[self._turn % len(found) :] + found[: self._turn % len(found)] if found else []
+        return (
+            partitions[self._turn % len(partitions) :] + partitions[: self._turn % len(partitions)]
+            if partitions
+            else []
+        )
 
     # Acknowledging and acquiring.
 
@@ -296,9 +300,9 @@ class ShareRuntime:
         if settled.outcome is Outcome.CREATED:
             return self._finish(partition, settled.change, settled.decision)
         state = partition.exchange.state
-        given = settled.change.acknowledgements
-        held = [state is not None and state.holds(each.first, each.last, each.lock) for each in given]
-        lost = [each for each, is_held in zip(given, held, strict=True) if not is_held]
+        acknowledgements = settled.change.acknowledgements
+        held = [state is not None and state.holds(each.first, each.last, each.lock) for each in acknowledgements]
+        lost = [each for each, is_held in zip(acknowledgements, held, strict=True) if not is_held]
         if lost:  # what is held still is sent again
             self.deliveries.sent(partition.at, lost, [False] * len(lost), renewed=0)
             self.metrics.acknowledged(_count(lost), _count(lost))
@@ -331,23 +335,23 @@ class ShareRuntime:
     def _records(self, partition: SharedPartition, acquired: StateRange) -> list[ConsumerRecord]:
         """The records of a range. One that can't be deserialized is released, and the next poll says so."""
         topic = self._open[partition.at.topic]
-        found: list[ConsumerRecord] = []
+        records: list[ConsumerRecord] = []
         for batch in partition.window.records(acquired.first, acquired.last):
             while len(batch):
                 made, error = self._maker.make(batch, partition.at, topic.timestamp_type, topic.values)
-                found += [DeliveredRecord.of(record, acquired.delivery_count) for record in made]
+                records += [DeliveredRecord.of(record, acquired.delivery_count) for record in made]
                 self._found_bytes += batch.slice(0, len(made)).nbytes
                 if error is None:
                     break
                 self.deliveries.mark(partition.at, error.offset, AcknowledgeType.RELEASE)
                 self._errors.append(error)
                 batch = batch.slice(len(made) + 1)
-        return found
+        return records
 
     def _forget(self, at: TopicPartition) -> None:
-        given = self.deliveries.acknowledgements(at)
-        if given:
-            self.metrics.acknowledged(_count(given), _count(given))
+        acknowledgements = self.deliveries.acknowledgements(at)
+        if acknowledgements:
+            self.metrics.acknowledged(_count(acknowledgements), _count(acknowledgements))
             self._outcomes[at] = InvalidRecordStateError(f"acknowledged too late: the topic or group of {at} is gone")
         self.deliveries.forget(at)
 

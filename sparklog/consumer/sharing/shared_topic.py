@@ -1,4 +1,4 @@
-"""A topic as a member of a share group uses it: followed, read, and with the group's logs of its partitions."""
+"""A topic of a share group: its follower and reader, and the group's log for each of its partitions."""
 
 from __future__ import annotations
 
@@ -110,7 +110,9 @@ class SharedPartition:
             self._topic.refresh()
         head = self._topic.follower.head
         if self.at.partition >= head.partition_count:
-            raise UnknownTopicOrPartitionError(f"{self.at.topic}-{self.at.partition}: the topic made anew has no such")
+            raise UnknownTopicOrPartitionError(
+                f"{self.at.topic}-{self.at.partition}: the new topic has no such partition"
+            )
         return head.topic_id, head.log_start_offsets[self.at.partition]
 
     def begin(self, policy: ResetPolicy, *, deadline: Deadline) -> None:
@@ -165,5 +167,5 @@ class SharedPartition:
         if policy.kind == "latest":
             return head.log_end_offsets[partition]
         since = self._clock.now_ms() - policy.duration_ms
-        found = self._topic.follower.offset_for_time(partition, max(0, since))
-        return head.log_end_offsets[partition] if found is None else found.offset
+        first = self._topic.follower.offset_for_time(partition, max(0, since))
+        return head.log_end_offsets[partition] if first is None else first.offset

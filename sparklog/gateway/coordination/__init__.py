@@ -1,1 +1,1 @@
-"""Groups of Kafka's clients as their coordinator sees them: members, generations, assignments. All in memory."""
+"""Groups of Kafka's clients on their coordinator: members, generations, assignments. All in memory."""

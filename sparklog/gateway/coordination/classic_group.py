@@ -1,4 +1,4 @@
-"""The state machine of a classic group: who is in it, and which of its generations they know.
+"""The state machine of a classic group: its members, and the generation that each of them knows.
 
 Everything happens in the event loop's thread, and time comes in by :meth:`ClassicGroup.tick`, as steps: a process that
 was suspended takes nobody for dead for it (rule G3, observed time). Source of all rules: Kafka ``ClassicGroup``,
@@ -86,19 +86,19 @@ class ClassicGroup:
 
     async def join(self, request: JoinRequest) -> dict[str, Any]:
         """Answer JoinGroup, once all members have joined or their time is over."""
-        found = self._begin_join(request)
-        if not isinstance(found, Member):
-            return found
+        member = self._begin_join(request)
+        if not isinstance(member, Member):
+            return member
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        if found.joining is not None:  # the client has asked again
-            answer(found.joining, _join_error(ErrorCode.REBALANCE_IN_PROGRESS, found.member_id))
-        found.joining = future
+        if member.joining is not None:  # the client has asked again
+            answer(member.joining, _join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        member.joining = future
         self._complete_if_all_joined()
         try:
             return await future
         except asyncio.CancelledError:  # the client has gone
-            if found.joining is future:
-                found.joining = None
+            if member.joining is future:
+                member.joining = None
             raise
 
     def _begin_join(self, request: JoinRequest) -> Member | dict[str, Any]:
@@ -144,7 +144,7 @@ class ClassicGroup:
     def _static_member(self, instance_id: str | None) -> Member | None:
         if instance_id is None:
             return None
-        return next((one for one in self.members.values() if one.instance_id == instance_id), None)
+        return next((member for member in self.members.values() if member.instance_id == instance_id), None)
 
     def _add(self, request: JoinRequest) -> Member:
         member_id = request.member_id or _new_member_id(request)
@@ -245,11 +245,11 @@ class ClassicGroup:
         is_leader = member.member_id == self.leader
         members = [
             {
-                "member_id": one.member_id,
-                "group_instance_id": one.instance_id,
-                "metadata": one.metadata(self.protocol),
+                "member_id": each.member_id,
+                "group_instance_id": each.instance_id,
+                "metadata": each.metadata(self.protocol),
             }
-            for one in self.members.values()
+            for each in self.members.values()
         ]
         return {
             "generation_id": self.generation,
@@ -383,7 +383,7 @@ class ClassicGroup:
                 self._become_empty()
             self._complete_if_all_joined()
         else:
-            self._prepare(f"member {member_id} is out: {why}")
+            self._prepare(f"member {member_id} was removed: {why}")
             self._complete_if_all_joined()
 
     # Time.
@@ -407,7 +407,7 @@ class ClassicGroup:
             else:
                 self._complete_if_all_joined()
         elif self.state is ClassicState.COMPLETING and is_late and not self._settling:
-            for member_id in [one.member_id for one in self.members.values() if one.syncing is None]:
+            for member_id in [each.member_id for each in self.members.values() if each.syncing is None]:
                 if member_id in self.members:
                     self._remove(member_id, "it didn't take its assignment")
 

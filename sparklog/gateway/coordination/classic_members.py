@@ -1,4 +1,4 @@
-"""A member of a classic group, and what it asks for as it joins."""
+"""A member of a classic group, and the request with which it joins."""
 
 from __future__ import annotations
 
@@ -117,11 +117,11 @@ def selected_protocol(members: Collection[Member]) -> str | None:
 
 def topics_of(members: Collection[Member]) -> frozenset[str]:
     """The topics that consumers subscribe to; a subscription that can't be read counts for none."""
-    found: set[str] = set()
+    topics: set[str] = set()
     for member in members:
         for _, metadata in member.protocols:
             try:
-                found |= subscribed_topics(metadata)
+                topics |= subscribed_topics(metadata)
             except ValueError as error:
-                _LOGGER.info("member %s subscribes by what can't be read: %s", short(member.member_id), error)
-    return frozenset(found)
+                _LOGGER.info("the subscription of member %s can't be parsed: %s", short(member.member_id), error)
+    return frozenset(topics)

@@ -122,17 +122,17 @@ class ConsumerGroup:
             return Heard(ErrorCode.UNSUPPORTED_ASSIGNOR, f"assignor {said.assignor} isn't served: expected {known}")
         if said.epoch in (LEAVES, LEAVES_FOR_A_WHILE):
             return self._leave(said)
-        found = self._joining(said) if said.epoch == 0 else self._known(said)
-        if isinstance(found, Heard):
-            return found
-        if found.hear(said):
+        member = self._joining(said) if said.epoch == 0 else self._known(said)
+        if isinstance(member, Heard):
+            return member
+        if member.hear(said):
             self.epoch += 1
         self._assign()
-        before = (found.epoch, found.assigned)
-        found.advance(self.target_epoch, said.owned, lambda wanted: self._held_by_others(found, wanted))
+        before = (member.epoch, member.assigned)
+        member.advance(self.target_epoch, said.owned, lambda wanted: self._held_by_others(member, wanted))
         is_full = said.epoch == 0 or said.topics is not None or said.pattern is not None
-        is_told = is_full or before != (found.epoch, found.assigned)
-        return Heard(ErrorCode.NONE, None, found.member_id, found.epoch, found.assigned if is_told else None)
+        is_told = is_full or before != (member.epoch, member.assigned)
+        return Heard(ErrorCode.NONE, None, member.member_id, member.epoch, member.assigned if is_told else None)
 
     def _joining(self, said: ConsumerHeartbeat) -> ConsumerMember | Heard:
         if not said.topics and not said.pattern:
@@ -184,7 +184,7 @@ class ConsumerGroup:
     def _static(self, instance_id: str | None) -> ConsumerMember | None:
         if instance_id is None:
             return None
-        return next((one for one in self.members.values() if one.instance_id == instance_id), None)
+        return next((member for member in self.members.values() if member.instance_id == instance_id), None)
 
     def _leave(self, said: ConsumerHeartbeat) -> Heard:
         code, message = self._check(said.member_id, said.instance_id)
@@ -199,7 +199,7 @@ class ConsumerGroup:
 
     def remove(self, member_id: str, why: str) -> None:
         """Put a member out; what it had goes to others."""
-        _LOGGER.info("group %s: member %s is out: %s", self.group_id, short(member_id), why)
+        _LOGGER.info("group %s: member %s was removed: %s", self.group_id, short(member_id), why)
         del self.members[member_id]
         self.epoch += 1
 
@@ -217,9 +217,9 @@ class ConsumerGroup:
             )
             for member_id, member in self.members.items()
         }
-        given = ASSIGNORS[self.assignor].assign(counts, subscriptions)
+        assigned = ASSIGNORS[self.assignor].assign(counts, subscriptions)
         for member_id, member in self.members.items():
-            member.target = frozenset(given[member_id])
+            member.target = frozenset(assigned[member_id])
         self.target_epoch = self.epoch
 
     def _held_by_others(self, member: ConsumerMember, wanted: Collection[TopicPartition]) -> Partitions:

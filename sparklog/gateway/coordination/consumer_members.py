@@ -1,4 +1,4 @@
-"""A member of a group of the protocol ``consumer``: what it is to have, what it has, and the way from one to the other.
+"""A member of a group of the protocol ``consumer``: its target assignment, its present one, and the steps between them.
 
 Source: Kafka ``ConsumerGroupMember``, ``CurrentAssignmentBuilder``.
 """

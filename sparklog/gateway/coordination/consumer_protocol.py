@@ -1,4 +1,5 @@
-"""Parts of a group's messages that consumers write: subscriptions and assignments, which the coordinator passes on.
+"""The parts of a group's messages that consumers encode: subscriptions and assignments, which the coordinator passes
+on.
 
 Source: Kafka ``ConsumerProtocolSubscription``, ``ConsumerProtocolAssignment``, version 0, with which all later begin.
 """

@@ -108,9 +108,9 @@ def batch_headers(data: bytes | bytearray | memoryview) -> Iterator[BatchHeader]
         end = _LENGTH_END + length
         if not HEADER_BYTES <= end <= len(left):
             raise BatchError(f"a record batch of length {length}: {len(left) - _LENGTH_END} bytes are there")
-        found = crc32c(left[_CRC_END:end])
-        if found != crc:
-            raise BatchError(f"a record batch whose checksum is {found:#x}, and should be {crc:#x}")
+        checksum = crc32c(left[_CRC_END:end])
+        if checksum != crc:
+            raise BatchError(f"a record batch whose checksum is {checksum:#x}, and should be {crc:#x}")
         if attributes & _CODEC_BITS not in CODECS:
             raise UnsupportedCodecError(f"a record batch of compression {attributes & _CODEC_BITS}")
         if count < 0 or last < 0 or (count and last < count - 1):

@@ -19,17 +19,17 @@ def decompress(data: memoryview, codec: str, *, limit_bytes: int) -> bytes:
         if codec == "snappy":
             return _from_snappy(data, limit_bytes)
         with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), codec) as stream:
-            found: bytes = stream.read(limit_bytes + 1)
+            decompressed: bytes = stream.read(limit_bytes + 1)
     except (pa.ArrowException, OSError) as error:
         raise BatchError(f"records that aren't {codec}: {error}") from error
-    _check_size(len(found), limit_bytes)
-    return found
+    _check_size(len(decompressed), limit_bytes)
+    return decompressed
 
 
 def compress(data: bytes | memoryview, codec: str) -> bytes:
     """The data in a codec; snappy as one bare block, which every client reads."""
-    found: bytes = pa.Codec(codec).compress(pa.py_buffer(data), asbytes=True)
-    return found
+    compressed: bytes = pa.Codec(codec).compress(pa.py_buffer(data), asbytes=True)
+    return compressed
 
 
 def _check_size(size: int, limit_bytes: int) -> None:
@@ -66,5 +66,5 @@ def _block(block: memoryview, limit_bytes: int) -> bytes:
     _check_size(size, limit_bytes)
     if size == 0:
         return b""
-    found: bytes = pa.Codec("snappy").decompress(pa.py_buffer(block), decompressed_size=size, asbytes=True)
-    return found
+    decompressed: bytes = pa.Codec("snappy").decompress(pa.py_buffer(block), decompressed_size=size, asbytes=True)
+    return decompressed

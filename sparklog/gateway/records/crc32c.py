@@ -44,11 +44,11 @@ def _after_zeros(columns: list[int]) -> list[int]:
 
 
 def _apply(columns: list[int], value: int) -> int:
-    found = 0
+    product = 0
     for bit in range(32):
         if value >> bit & 1:
-            found ^= columns[bit]
-    return found
+            product ^= columns[bit]
+    return product
 
 
 @lru_cache(maxsize=40)
@@ -111,10 +111,10 @@ def _chosen() -> Callable[[bytes | bytearray | memoryview], int]:
         compiled: Callable[[bytes | bytearray | memoryview], int] = CORE.crc32c
         return compiled
     try:
-        found: Callable[[bytes | bytearray | memoryview], int] = import_module("crc32c").crc32c
+        checksum: Callable[[bytes | bytearray | memoryview], int] = import_module("crc32c").crc32c
     except ImportError:
         return crc32c_numpy
-    return found
+    return checksum
 
 
 crc32c = _chosen()

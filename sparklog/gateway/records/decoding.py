@@ -60,9 +60,9 @@ def decode_batches(batches: Sequence[BatchHeader], *, limit_bytes: int) -> pa.Ta
     """
     parts = _parts(batches, limit_bytes)
     if CORE is not None:
-        found = _by_core(CORE, parts, batches)
-        if found is not None:
-            return found.table
+        rows = _by_core(CORE, parts, batches)
+        if rows is not None:
+            return rows.table
     return _pure(parts, batches)  # which also says what is wrong with records that the core has refused
 
 
@@ -112,8 +112,8 @@ def decode_parts(batches: Sequence[tuple[Any, ...]], parts: Sequence[bytes | mem
     if CORE is None:
         return None
     partitions, _, _, _, last_deltas, counts, base_times, append_times, *_ = zip(*batches, strict=True)
-    found = CORE.decode_records(parts, last_deltas, counts, [0] * len(parts), base_times, append_times)
-    return None if found is None else _rows(found, parts, np.repeat(np.array(partitions, np.int32), counts))
+    columns = CORE.decode_records(parts, last_deltas, counts, [0] * len(parts), base_times, append_times)
+    return None if columns is None else _rows(columns, parts, np.repeat(np.array(partitions, np.int32), counts))
 
 
 def _by_core(
@@ -127,7 +127,7 @@ def _by_core(
     Args:
         partition: a column of it, in place of that of the offsets.
     """
-    found = core.decode_records(
+    columns = core.decode_records(
         parts,
         [batch.last_offset_delta for batch in batches],
         [batch.count for batch in batches],
@@ -135,9 +135,9 @@ def _by_core(
         [batch.base_timestamp_ms for batch in batches],
         [batch.max_timestamp_ms if batch.is_log_append_time else None for batch in batches],
     )
-    if found is None:
+    if columns is None:
         return None
-    return _rows(found, parts, partition)
+    return _rows(columns, parts, partition)
 
 
 def _rows(
@@ -153,7 +153,9 @@ def _rows(
     columns = [
         pa.Array.from_buffers(pa.int64(), total, [None, pa.py_buffer(times)]),
         *(
-            pa.Array.from_buffers(pa.binary(), total, [None if one is None else pa.py_buffer(one) for one in column])
+            pa.Array.from_buffers(
+                pa.binary(), total, [None if buffer is None else pa.py_buffer(buffer) for buffer in column]
+            )
             for column in (keys, values)
         ),
         _headers(total, rows),
@@ -164,7 +166,7 @@ def _rows(
     else:
         of_each = np.full(total, partition, np.int32) if isinstance(partition, int) else partition
         table = pa.Table.from_arrays([*columns, pa.array(of_each)], schema=_SENT)
-    size = sum(len(one) for one in (offsets, times, *keys[1:], *values[1:])) + sum(
+    size = sum(len(buffer) for buffer in (offsets, times, *keys[1:], *values[1:])) + sum(
         end - at for _, _, at, end, _ in headers
     )
     return DecodedRows(table=table, size_bytes=size, least_timestamp_ms=least, largest_bytes=largest)
@@ -186,10 +188,10 @@ def _starts(part: bytes | memoryview, count: int, begin: int) -> list[tuple[int,
     end, at = len(data), 0
     if count * 7 > end:  # the least that a record takes; before memory is taken for them
         raise BatchError(f"{count} records in {end} bytes")
-    found: list[tuple[int, int]] = []
+    starts: list[tuple[int, int]] = []
     for _ in range(count):
         if at >= end:
-            raise BatchError(f"a batch of {count} records ends after {len(found)}")
+            raise BatchError(f"a batch of {count} records ends after {len(starts)}")
         byte = data[at]
         if byte < 128:
             size, at = byte >> 1 ^ -(byte & 1), at + 1
@@ -197,11 +199,11 @@ def _starts(part: bytes | memoryview, count: int, begin: int) -> list[tuple[int,
             size, at = _length(data, at)
         if size < 6 or size > end - at:
             raise BatchError(f"a record of {size} bytes where {end - at} are left")
-        found.append((at + begin, at + size + begin))
+        starts.append((at + begin, at + size + begin))
         at += size
     if at != end:
         raise BatchError(f"{end - at} bytes behind the {count} records of a batch")
-    return found
+    return starts
 
 
 def _length(data: bytes, at: int) -> tuple[int, int]:
@@ -261,15 +263,15 @@ def _columns(raw: bytes, spans: _Ints, batches: Sequence[BatchHeader], counts: _
         bounds[0] = at[0]
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(raw)]
     cells = pa.Array.from_buffers(pa.binary(), 4 * total, buffers)
-    place = np.arange(total, dtype=np.int32) * 4
+    first_cell = np.arange(total, dtype=np.int32) * 4
     base_times = np.repeat(np.array([batch.base_timestamp_ms for batch in batches], np.int64), counts)
     base_offsets = np.repeat(np.array([batch.base_offset for batch in batches], np.int64), counts)
     return pa.table(
         {
             "offset": pa.array(base_offsets + deltas),
             "timestamp": pa.array(_times(base_times + times, batches, counts)),
-            "key": cells.take(pa.array(place + 1, mask=key_sizes < 0)),
-            "value": cells.take(pa.array(place + 3, mask=value_sizes < 0)),
+            "key": cells.take(pa.array(first_cell + 1, mask=key_sizes < 0)),
+            "value": cells.take(pa.array(first_cell + 3, mask=value_sizes < 0)),
             "headers": _headers(
                 total,
                 (
@@ -293,16 +295,18 @@ def _times(times: _Ints, batches: Sequence[BatchHeader], counts: _Ints) -> _Ints
 def _check_deltas(deltas: _Ints, batches: Sequence[BatchHeader]) -> None:
     at = 0
     for batch in batches:
-        found = deltas[at : at + batch.count]
+        of_batch = deltas[at : at + batch.count]
         at += batch.count
-        if batch.count and (found[0] < 0 or found[-1] > batch.last_offset_delta or (np.diff(found) <= 0).any()):
+        if batch.count and (
+            of_batch[0] < 0 or of_batch[-1] > batch.last_offset_delta or (np.diff(of_batch) <= 0).any()
+        ):
             raise BatchError("a batch whose offset deltas don't rise from 0 to the last one")
 
 
-def _headers(total: int, found: Iterable[tuple[int, bytes, int, int, int]]) -> pa.Array:
+def _headers(total: int, entries: Iterable[tuple[int, bytes, int, int, int]]) -> pa.Array:
     """The column of headers: of each row that has some, the bytes, where they begin, how many, and their end."""
     rows: list[list[dict[str, object]] | None] = []
-    for row, raw, at, count, end in found:
+    for row, raw, at, count, end in entries:
         rows += [None] * (row - len(rows))
         rows.append(_row_headers(raw, at, count, end))
     if not rows:
@@ -311,7 +315,7 @@ def _headers(total: int, found: Iterable[tuple[int, bytes, int, int, int]]) -> p
 
 
 def _row_headers(raw: bytes, at: int, count: int, end: int) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = []
+    headers: list[dict[str, object]] = []
     if count * 2 > end - at:
         raise BatchError(f"{count} headers in {end - at} bytes")
     for _ in range(count):
@@ -325,8 +329,8 @@ def _row_headers(raw: bytes, at: int, count: int, end: int) -> list[dict[str, ob
         size, at = _length(raw, at + size)
         if not -1 <= size <= end - at:
             raise BatchError(f"a header's value of {size} bytes where {end - at} are left")
-        found.append({"key": key, "value": None if size < 0 else raw[at : at + size]})
+        headers.append({"key": key, "value": None if size < 0 else raw[at : at + size]})
         at += max(0, size)
     if at != end:
         raise BatchError(f"{end - at} bytes behind the headers of a record")
-    return found
+    return headers

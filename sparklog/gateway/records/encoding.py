@@ -98,8 +98,8 @@ def _batch(records: pa.Table, codec: str | None, bits: int) -> bytearray:
 
 def _by_core(core: ModuleType, records: pa.Table, times: _Ints, offsets: _Ints) -> bytearray:
     """The records behind room for their header."""
-    keys, values = (_one(records[name]) for name in ("key", "value"))
-    headers = _one(records["headers"])
+    keys, values = (_one_array(records[name]) for name in ("key", "value"))
+    headers = _one_array(records["headers"])
     rows = None if headers.null_count == len(headers) else _header_rows(headers)
     made: bytearray = core.encode_records(
         HEADER_BYTES,
@@ -114,8 +114,8 @@ def _by_core(core: ModuleType, records: pa.Table, times: _Ints, offsets: _Ints) 
 def encode_records_pure(records: pa.Table, times: _Ints, offsets: _Ints) -> memoryview:
     """The records of a batch, in pure Python."""
     times, deltas = times - times[0], offsets - offsets[0]
-    keys, values = _one(records["key"]), _one(records["value"])
-    headers, header_sizes = _headers(_one(records["headers"]))
+    keys, values = _one_array(records["key"]), _one_array(records["value"])
+    headers, header_sizes = _headers(_one_array(records["headers"]))
     key_sizes, value_sizes = (
         pc.fill_null(pc.binary_length(column), -1).to_numpy(zero_copy_only=False).astype(np.int64)
         for column in (keys, values)
@@ -141,11 +141,11 @@ def encode_records_pure(records: pa.Table, times: _Ints, offsets: _Ints) -> memo
     return memoryview(data)[first:last]
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)  # not copied
-    found = column.combine_chunks()
-    return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+    array = column.combine_chunks()
+    return array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
 
 
 def _zigzags(numbers: _Ints) -> tuple[pa.Array, _Ints]:
@@ -160,11 +160,11 @@ def _zigzags(numbers: _Ints) -> tuple[pa.Array, _Ints]:
     bounds = np.zeros(len(left) + 1, np.int32)
     np.cumsum(sizes, out=bounds[1:])
     out = np.empty(int(bounds[-1]), np.uint8)
-    for place in range(int(sizes.max(initial=0))):
-        here = np.flatnonzero(sizes > place)
-        part = left[here] >> np.uint64(7 * place) & np.uint64(127)
-        goes_on = np.where(sizes[here] > place + 1, 128, 0)
-        out[bounds[here] + place] = part.astype(np.uint8) | goes_on.astype(np.uint8)
+    for number in range(int(sizes.max(initial=0))):
+        rows = np.flatnonzero(sizes > number)
+        part = left[rows] >> np.uint64(7 * number) & np.uint64(127)
+        goes_on = np.where(sizes[rows] > number + 1, 128, 0)
+        out[bounds[rows] + number] = part.astype(np.uint8) | goes_on.astype(np.uint8)
     return pa.Array.from_buffers(pa.binary(), len(left), [None, pa.py_buffer(bounds), pa.py_buffer(out)]), sizes
 
 

@@ -63,18 +63,18 @@ def message(name: str) -> Message:
 
 @lru_cache(maxsize=1)
 def _all() -> dict[str, Message]:
-    found = json.loads(resources.files(__package__).joinpath("definitions.json").read_text(encoding="utf-8"))
-    return {one["name"]: _message(one) for one in found["messages"]}
+    definitions = json.loads(resources.files(__package__).joinpath("definitions.json").read_text(encoding="utf-8"))
+    return {message["name"]: _message(message) for message in definitions["messages"]}
 
 
-def _message(found: dict[str, Any]) -> Message:
-    structs = {one["name"]: one for one in found.get("commonStructs", ())}
+def _message(definition: dict[str, Any]) -> Message:
+    structs = {struct["name"]: struct for struct in definition.get("commonStructs", ())}
     return Message(
-        name=found["name"],
-        api_key=found.get("apiKey", -1),
-        versions=Versions.parse(found["validVersions"]),
-        flexible=Versions.parse(found["flexibleVersions"]),
-        fields=tuple(Field.parse(field, structs) for field in found["fields"]),
+        name=definition["name"],
+        api_key=definition.get("apiKey", -1),
+        versions=Versions.parse(definition["validVersions"]),
+        flexible=Versions.parse(definition["flexibleVersions"]),
+        fields=tuple(Field.parse(field, structs) for field in definition["fields"]),
     )
 
 

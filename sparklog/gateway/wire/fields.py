@@ -60,21 +60,21 @@ class Field:
     """Fields of a struct, or of an array's elements."""
 
     @classmethod
-    def parse(cls, found: Mapping[str, Any], structs: Mapping[str, Any]) -> Field:
+    def parse(cls, definition: Mapping[str, Any], structs: Mapping[str, Any]) -> Field:
         """A field of ``definitions.json``; ``structs``: those of the message that fields name, by name."""
-        kind = found["type"]
-        inner = found.get("fields") or structs.get(kind.removeprefix("[]"), {}).get("fields", ())
+        kind = definition["type"]
+        inner = definition.get("fields") or structs.get(kind.removeprefix("[]"), {}).get("fields", ())
         fields = tuple(cls.parse(field, structs) for field in inner)
-        flexible = found.get("flexibleVersions")
+        flexible = definition.get("flexibleVersions")
         return cls(
-            name=re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", found["name"]).lower(),
+            name=re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", definition["name"]).lower(),
             kind=kind,
-            versions=Versions.parse(found.get("versions")),
-            nullable=Versions.parse(found.get("nullableVersions")),
-            tagged=Versions.parse(found.get("taggedVersions")),
-            tag=found.get("tag", -1),
+            versions=Versions.parse(definition.get("versions")),
+            nullable=Versions.parse(definition.get("nullableVersions")),
+            tagged=Versions.parse(definition.get("taggedVersions")),
+            tag=definition.get("tag", -1),
             flexible=None if flexible is None else Versions.parse(flexible),
-            default=_default(kind, found.get("default")),
+            default=_default(kind, definition.get("default")),
             fields=fields,
         )
 
@@ -82,22 +82,22 @@ class Field:
 _NULL = object()
 
 
-def _default(kind: str, found: Any) -> Any:
-    if found == "null":
+def _default(kind: str, value: Any) -> Any:
+    if value == "null":
         return _NULL
     if kind.startswith("[]"):
         return []
     if kind.startswith(("int", "uint")):
-        return int(str(found or 0), 0)
+        return int(str(value or 0), 0)
     if kind == "float64":
-        return float(found or 0)
+        return float(value or 0)
     if kind == "bool":
-        return str(found).lower() == "true"
+        return str(value).lower() == "true"
     if kind == "uuid":
         return uuid.UUID(int=0)
     if kind in ("bytes", "records"):
         return b""
-    return (found or "") if kind == "string" else None
+    return (value or "") if kind == "string" else None
 
 
 def _default_of(field: Field, version: int) -> Any:
@@ -168,8 +168,8 @@ def _array(element: Codec, *, compact: bool, nullable: bool) -> Codec:
             _write_unsigned(out, len(value) + 1)
         else:
             _INT32.write(out, len(value))
-        for one in value:
-            write_element(out, one)
+        for each in value:
+            write_element(out, each)
 
     return Codec(read, write, 1 if compact else 4)
 
@@ -197,8 +197,8 @@ def _codec(field: Field, version: int, *, flexible: bool) -> Codec:
     kind = field.kind
     if kind.startswith("[]"):
         return _array(_element(field, kind[2:], version, flexible), compact=flexible, nullable=nullable)
-    found = _element(field, kind, version, flexible, nullable=nullable)
-    return _nullable_struct(found) if nullable and field.fields else found
+    codec = _element(field, kind, version, flexible, nullable=nullable)
+    return _nullable_struct(codec) if nullable and field.fields else codec
 
 
 def _element(field: Field, kind: str, version: int, flexible: bool, *, nullable: bool = False) -> Codec:
@@ -275,9 +275,9 @@ class _Tags:
             if name in value and value[name] != default
         ]
         _write_unsigned(out, len(present))
-        for tag, codec, one in present:
+        for tag, codec, content in present:
             part = bytearray()
-            codec.write(part, one)
+            codec.write(part, content)
             _write_unsigned(out, tag)
             _write_unsigned(out, len(part))
             out += part

@@ -194,14 +194,14 @@ def remove_members(cluster: Cluster, group: str, members: Iterable[str]) -> list
         StoreError.
     """
     states = read_members(cluster.store, group, sorted(list_members(cluster.store, group)))
-    found: dict[str, None] = {}
+    member_ids: dict[str, None] = {}
     for wanted in members:
         matching = [i for i, state in states.items() if wanted == i or (state and state.instance_id == wanted)]
         if not matching:
             raise UnknownMemberIdError(f"group {group!r} has no member {wanted!r}")
-        found.update(dict.fromkeys(matching))
-    _delete_members(cluster, group, found)
-    return list(found)
+        member_ids.update(dict.fromkeys(matching))
+    _delete_members(cluster, group, member_ids)
+    return list(member_ids)
 
 
 def _described(
@@ -213,10 +213,10 @@ def _described(
         return undescribed(group, seen)
     known: dict[str, TopicDescription] = {}
     for topic in topics_of(seen.members, seen.rows):
-        found = topics[topic]
-        if isinstance(found, SparklogError):
-            return undescribed(group, found)
-        known.update(found)
+        facts = topics[topic]
+        if isinstance(facts, SparklogError):
+            return undescribed(group, facts)
+        known.update(facts)
     return describe(group, seen.newest, seen.members, seen.rows, known)
 
 

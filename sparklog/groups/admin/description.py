@@ -167,15 +167,15 @@ def current_offsets(rows: Rows, topics: Mapping[str, TopicDescription]) -> dict[
     What was committed for a topic that was deleted doesn't count, nor for the topic of the same name that was created
     later: see :meth:`OffsetRow.committed_for <sparklog.groups.offsets.rows.OffsetRow.committed_for>`.
     """
-    found: dict[TopicPartition, OffsetAndMetadata] = {}
+    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     for partition, row in sorted(rows.items(), key=lambda item: item[0]):
         topic = topics.get(partition.topic)
         if topic is None or partition.partition >= topic.partition_count:
             continue
         committed = row.committed_for(topic.topic_id)
         if committed is not None:
-            found[partition] = committed
-    return found
+            offsets[partition] = committed
+    return offsets
 
 
 def describe(

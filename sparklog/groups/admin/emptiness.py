@@ -56,9 +56,9 @@ def living_of(cluster: Cluster, group: str, listed: Iterable[ObjectInfo], now: S
     """The living ones of the members whose objects were listed, by id. A GET each, and the time where there are any."""
     folder = group_members(group)
     written: dict[str, int] = {}
-    for found in listed:
-        member_id = decode_id(found.path[len(folder) :].partition("/")[0])
-        written[member_id] = max(written.get(member_id, 0), found.modified_ms)
+    for file in listed:
+        member_id = decode_id(file.path[len(folder) :].partition("/")[0])
+        written[member_id] = max(written.get(member_id, 0), file.modified_ms)
     if not written:
         return {}
     now_ms = now.ms(group)
@@ -114,4 +114,4 @@ def empty_since_ms(log: GenerationLog, newest: Generation | None) -> int | None:
         return None
     path = log.path_of(newest.version)
     listed = log.store.list(log.folder, after=log.path_of(newest.version - 1))
-    return next((found.modified_ms for found in listed if found.path == path), None)
+    return next((file.modified_ms for file in listed if file.path == path), None)

@@ -1,4 +1,4 @@
-"""Looking at groups from outside, many at a time: what an administrator asks, in as few requests as can be.
+"""Reading many groups from outside, for administrators, with as few requests as possible.
 
 Nothing here is trusted to be true a moment later.
 """
@@ -90,8 +90,8 @@ def group_listings(cluster: Cluster) -> list[GroupListing]:
     As :func:`group_names`, and for a group with members what describing it costs, but for its topics.
     """
     now = StoreNow(cluster)
-    found = parallel_map(lambda group: _listing(cluster, group, now), group_folders(cluster))
-    return [listing for listing in found if listing is not None]
+    listings = parallel_map(lambda group: _listing(cluster, group, now), group_folders(cluster))
+    return [listing for listing in listings if listing is not None]
 
 
 def inspect_group(cluster: Cluster, group: str, now: StoreNow | None = None) -> InspectedGroup:
@@ -123,19 +123,19 @@ def _look_into(cluster: Cluster, group: str) -> _Folder:
     generations, members = group_generations(group), group_members(group)
     for _ in range(_ATTEMPTS):
         began, number, has_offsets = cluster.clock.ticks_ms(), 0, False
-        found: list[ObjectInfo] = []
+        member_files: list[ObjectInfo] = []
         for listed in cluster.store.list(group_folder(group)):
             if listed.path.startswith(generations):
                 number = max(number, log.number_of(listed.path[len(generations) :]) or 0)
             elif listed.path.startswith(members):
-                found.append(listed)
+                member_files.append(listed)
             elif listed.path >= offsets:
                 has_offsets = listed.path.startswith(offsets)
                 break
         newest = log.read_entry(number) if number else None
         is_young = cluster.clock.ticks_ms() - began <= cluster.tail_trust_ms  # else it may be another (rule L1, trust)
         if not number or (newest is not None and is_young):
-            return _Folder(newest=newest, members=found, has_offsets=has_offsets)
+            return _Folder(newest=newest, members=member_files, has_offsets=has_offsets)
     raise StoreUnavailableError(f"{cluster.store.uri}/{generations} was cleaned under {_ATTEMPTS} looks")
 
 

@@ -89,7 +89,7 @@ def plan_reset(
 def _reset(
     to: ResetTo | Mapping[TopicPartition, int], partition: TopicPartition, bounds: PartitionBounds
 ) -> OffsetReset:
-    asked = _offset_of(to, partition, bounds) if isinstance(to, ResetTo) else _given(to, partition)
+    asked = _offset_of(to, partition, bounds) if isinstance(to, ResetTo) else _given_offset(to, partition)
     is_kept = isinstance(to, ResetTo) and to.kind == "current"
     within = min(max(asked, bounds.log_start_offset), bounds.log_end_offset)
     return OffsetReset(
@@ -105,16 +105,16 @@ def _offset_of(to: ResetTo, partition: TopicPartition, bounds: PartitionBounds) 
         if bounds.committed is None:
             raise InvalidArgumentError(f"{_name(partition)} can't be shifted: the group has committed nothing for it")
         return bounds.committed + to.number
-    found = {
+    offset = {
         "earliest": bounds.log_start_offset,
         "current": bounds.committed,
         "offset": to.number,
         "time": bounds.offset_for_time,
     }.get(to.kind)
-    return bounds.log_end_offset if found is None else found
+    return bounds.log_end_offset if offset is None else offset
 
 
-def _given(offsets: Mapping[TopicPartition, int], partition: TopicPartition) -> int:
+def _given_offset(offsets: Mapping[TopicPartition, int], partition: TopicPartition) -> int:
     offset = offsets.get(partition)
     if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
         raise InvalidArgumentError(f"reset {_name(partition)}: got {offset!r}, expected an offset, 0 or more")

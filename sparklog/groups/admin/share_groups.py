@@ -88,9 +88,9 @@ class ShareGroupDescription:
 
 def share_group_names(cluster: Cluster) -> list[str]:
     """The names of the share groups that have members, or offsets in some partition. Some LISTs for each group."""
-    found = sorted(decode_id(part.rstrip("/")) for part in cluster.store.list_names(SHARE_GROUPS_FOLDER))
-    alive = parallel_map(lambda group: _exists(cluster, group), found)
-    return [group for group, is_there in zip(found, alive, strict=True) if is_there]
+    groups = sorted(decode_id(part.rstrip("/")) for part in cluster.store.list_names(SHARE_GROUPS_FOLDER))
+    alive = parallel_map(lambda group: _exists(cluster, group), groups)
+    return [group for group, is_there in zip(groups, alive, strict=True) if is_there]
 
 
 def describe_share_group(cluster: Cluster, group: str) -> ShareGroupDescription:
@@ -150,8 +150,8 @@ def delete_share_group(cluster: Cluster, group: str, *, deadline: Deadline) -> N
 
 def clean_share_groups(cluster: Cluster) -> int:
     """Delete entries of all share groups' logs that are no longer needed; how many. Raises ``StoreError``."""
-    found = sorted(decode_id(part.rstrip("/")) for part in cluster.store.list_names(SHARE_GROUPS_FOLDER))
-    logs = [open_share_log(cluster, group, at) for group in found for at in _partitions(cluster, group)]
+    groups = sorted(decode_id(part.rstrip("/")) for part in cluster.store.list_names(SHARE_GROUPS_FOLDER))
+    logs = [open_share_log(cluster, group, at) for group in groups for at in _partitions(cluster, group)]
     return sum(parallel_map(clean_share_log, logs))
 
 
@@ -159,14 +159,16 @@ def _members(cluster: Cluster, group: str) -> tuple[ShareMemberDescription, ...]
     """The members that live, by the store's own time."""
     folder = share_group_members(group)
     written: dict[str, int] = {}
-    for found in cluster.store.list(folder):
-        member_id = decode_id(found.path[len(folder) :].partition("/")[0])
-        written[member_id] = max(written.get(member_id, 0), found.modified_ms)
+    for file in cluster.store.list(folder):
+        member_id = decode_id(file.path[len(folder) :].partition("/")[0])
+        written[member_id] = max(written.get(member_id, 0), file.modified_ms)
     if not written:
         return ()
     now_ms = store_time_ms(cluster, new_probe())
     states = read_members_in(cluster.store, folder, sorted(written)).values()
-    living = [one for one in states if one is not None and now_ms - written[one.member_id] <= one.session_timeout_ms]
+    living = [
+        state for state in states if state is not None and now_ms - written[state.member_id] <= state.session_timeout_ms
+    ]
     return tuple(map(_member, living))
 
 
@@ -179,7 +181,9 @@ def _member(state: MemberState) -> ShareMemberDescription:
 def _refuse_members(cluster: Cluster, group: str) -> None:
     members = _members(cluster, group)
     if members:
-        raise NonEmptyGroupError(f"share group {group!r} has members: {', '.join(one.member_id for one in members)}")
+        raise NonEmptyGroupError(
+            f"share group {group!r} has members: {', '.join(member.member_id for member in members)}"
+        )
 
 
 def _partitions(cluster: Cluster, group: str) -> list[TopicPartition]:
@@ -189,8 +193,8 @@ def _partitions(cluster: Cluster, group: str) -> list[TopicPartition]:
     numbers = parallel_map(lambda topic: cluster.store.list_names(f"{folder}{topic}/"), topics)
     return sorted(
         TopicPartition(topic, int(name.rstrip("/")))
-        for topic, found in zip(topics, numbers, strict=True)
-        for name in found
+        for topic, names in zip(topics, numbers, strict=True)
+        for name in names
         if name.rstrip("/").isdigit()
     )
 
@@ -203,8 +207,8 @@ def _states(cluster: Cluster, group: str) -> dict[TopicPartition, SharePartition
         return None if entry is None else entry.partition
 
     partitions = _partitions(cluster, group)
-    found = zip(partitions, parallel_map(newest, partitions), strict=True)
-    return {at: state for at, state in found if state is not None}
+    states = zip(partitions, parallel_map(newest, partitions), strict=True)
+    return {at: state for at, state in states if state is not None}
 
 
 def _exists(cluster: Cluster, group: str) -> bool:
@@ -220,8 +224,8 @@ def _log_ends(cluster: Cluster, topics: Collection[str]) -> dict[str, tuple[str,
         return described.topic_id, tuple(described.log_end_offsets)
 
     names = sorted(topics)
-    found = zip(names, parallel_map(look, names), strict=True)
-    return {topic: facts for topic, facts in found if facts is not None}
+    looks = zip(names, parallel_map(look, names), strict=True)
+    return {topic: facts for topic, facts in looks if facts is not None}
 
 
 def _describe(

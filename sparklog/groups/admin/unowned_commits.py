@@ -1,4 +1,4 @@
-"""Commits of a consumer that assigns partitions itself: beside a group, as long as it has no members (rule G5,
+"""Commits of a consumer that assigns partitions itself: allowed while the group has no members (rule G5,
 administrators)."""
 
 from __future__ import annotations

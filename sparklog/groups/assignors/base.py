@@ -1,4 +1,4 @@
-"""The interface of assignors: arguments, results, and the promises that every assignor has to keep."""
+"""The interface of assignors: arguments, results, and the rules that every assignor must obey."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Assignments = Mapping[str, Sequence[TopicPartition]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSubscription:
-    """The topics that a member of a group subscribes to, and the partitions that it has."""
+    """The topics to which a member of a group subscribes, and the partitions that it has."""
 
     topics: tuple[str, ...]
     """Sorted, each once. One that doesn't exist gives nothing."""
@@ -36,9 +36,9 @@ class MemberSubscription:
 
 
 class Assignor(ABC):
-    """Divides the partitions of the subscribed topics among the members of a group; subclasses may be users' own.
+    """Divides the partitions of the subscribed topics among the members of a group. Users may write subclasses.
 
-    It has to be a pure function: any member may compute a generation, and all have to come to the same one.
+    It must be a pure function: any member may compute a generation, and all must get the same result.
     """
 
     name: str
@@ -50,11 +50,11 @@ class Assignor(ABC):
     def assign(
         self, partition_counts: Mapping[str, int], members: Mapping[str, MemberSubscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Give each partition of a topic that a member subscribes to, to exactly one member that subscribes to it.
+        """Assign each partition of each subscribed topic to exactly one member that subscribes to the topic.
 
         Args:
-            partition_counts: of each topic that exists; there may be more topics than somebody subscribes to.
-            members: by member id.
+            partition_counts: of each topic that exists; there may be topics to which no member subscribes.
+            members: their subscriptions by member id.
         Returns:
             The partitions of each member; every member is a key. See :func:`check_assignment`.
         """
@@ -66,17 +66,17 @@ def check_assignment(
     members: Mapping[str, MemberSubscription],
     assignments: Assignments,
 ) -> None:
-    """Refuse what an assignor may not give, before a group lives by it.
+    """Check an assignor's result before a group uses it.
 
     Raises:
-        InvalidArgumentError: a member is left out or invented; or a partition is given to nobody, given twice, given to
-            a member that doesn't subscribe to its topic, or doesn't exist. Names the assignor and one such case.
+        InvalidArgumentError: a member is missing or doesn't exist; or a partition is assigned to no member, to two, or
+            to one that doesn't subscribe to its topic, or doesn't exist. Names the assignor and one such case.
     """
     name = f"assignor {assignor.name!r}"
     for member in sorted(members.keys() ^ assignments.keys()):
         problem = "is left out" if member in members else "is none of the group's"
         raise InvalidArgumentError(f"{name}: member {member!r} {problem}, expected a list for each member")
-    given: dict[TopicPartition, str] = {}
+    owners: dict[TopicPartition, str] = {}
     for member, partitions in assignments.items():
         for partition in partitions:
             where = f"{name}: partition {_named(partition)} is given to {member!r}"
@@ -85,18 +85,18 @@ def check_assignment(
                 raise InvalidArgumentError(f"{where}, but doesn't exist")
             if topic not in members[member].topics:
                 raise InvalidArgumentError(f"{where}, which doesn't subscribe to its topic")
-            if partition in given:
-                raise InvalidArgumentError(f"{where} and to {given[partition]!r}, expected one member")
-            given[partition] = member
+            if partition in owners:
+                raise InvalidArgumentError(f"{where} and to {owners[partition]!r}, expected one member")
+            owners[partition] = member
     for partition in partitions_of(wanted_topics(partition_counts, members)):
-        if partition not in given:
+        if partition not in owners:
             raise InvalidArgumentError(
                 f"{name}: partition {_named(partition)} is given to nobody, expected one of its topic's subscribers"
             )
 
 
 def wanted_topics(partition_counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> dict[str, int]:
-    """The partition counts of the topics that exist and that somebody subscribes to, sorted by name."""
+    """The partition counts of the topics that exist and to which a member subscribes, sorted by name."""
     wanted = {topic for member in members.values() for topic in member.topics}
     return {topic: partition_counts[topic] for topic in sorted(wanted) if partition_counts.get(topic, 0) > 0}
 
@@ -109,7 +109,7 @@ def partitions_of(partition_counts: Mapping[str, int]) -> list[TopicPartition]:
 def ranked_members(members: Mapping[str, MemberSubscription]) -> list[str]:
     """Member ids in the order in which they are served: static members by instance id, then the others by member id.
 
-    A static member so keeps its place when it comes back with another member id.
+    So a static member keeps its rank when it returns with another member id.
 
     Source: Kafka ``AbstractPartitionAssignor.MemberInfo.compareTo``.
     """

@@ -1,4 +1,4 @@
-"""Cooperative-sticky: the sticky assignment, reached without stopping who keeps its partitions."""
+"""Cooperative-sticky: the sticky assignment, reached without stopping members that keep their partitions."""
 
 from __future__ import annotations
 

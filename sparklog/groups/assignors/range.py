@@ -1,4 +1,4 @@
-"""Range: of each topic, each member gets a contiguous range of partitions."""
+"""Range: each member gets a contiguous range of the partitions of each topic."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class RangeAssignor(Assignor):
         for topic, count in wanted_topics(partition_counts, members).items():
             fewest, one_more = divmod(count, len(subscribers[topic]))
             start = 0
-            for place, member in enumerate(subscribers[topic]):
-                end = start + fewest + (place < one_more)
+            for rank, member in enumerate(subscribers[topic]):
+                end = start + fewest + (rank < one_more)
                 assigned[member] += [TopicPartition(topic, number) for number in range(start, end)]
                 start = end
         return assigned

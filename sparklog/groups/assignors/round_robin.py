@@ -1,4 +1,4 @@
-"""Round robin: the partitions of all topics are dealt out in turn."""
+"""Round robin: the partitions of all topics are assigned to the members in turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sticky: as even as can be, and of all such assignments one that moves few partitions."""
+"""Sticky: the assignment is as even as possible, and moves as few partitions as possible."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class UnevenAssignment:
             for member, held in holdings.items()
             if any(len(self._subscribers[topic]) > 1 for topic in self._topics[member])
         )
-        return sum((2 * place + 1 - len(sizes)) * size for place, size in enumerate(sizes))
+        return sum((2 * rank + 1 - len(sizes)) * size for rank, size in enumerate(sizes))
 
 
 class _Ranks:

@@ -1,4 +1,4 @@
-"""A member's heartbeat rounds: each shows that it lives, lists the members, and acts upon new generations.
+"""A member's heartbeat rounds: each writes a heartbeat, lists the members, and acts upon new generations.
 
 A steady round is three requests whatever the group's size: the own heartbeat is written, the members are listed, and
 the next generation is asked for. The rules are pure, in modules of their own (``liveness``, ``proposals``,

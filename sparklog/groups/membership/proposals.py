@@ -212,9 +212,9 @@ def plan_generation(
             member_id: MemberSubscription(topics=member.topics, instance_id=member.instance_id, owned=owned[member_id])
             for member_id, member in plan_members.items()
         }
-        given: Mapping[str, Sequence[TopicPartition]] = assignors[name].assign(counts, subscriptions)
-        check_assignment(assignors[name], counts, subscriptions, given)
-        assignment = {member_id: frozenset(given[member_id]) for member_id in plan_members}
+        assigned: Mapping[str, Sequence[TopicPartition]] = assignors[name].assign(counts, subscriptions)
+        check_assignment(assignors[name], counts, subscriptions, assigned)
+        assignment = {member_id: frozenset(assigned[member_id]) for member_id in plan_members}
     return GenerationPlan(
         members=MappingProxyType(plan_members),
         topics=MappingProxyType(topics),
@@ -286,11 +286,11 @@ def _owned(
     """The partitions that the previous generation gave to this member, or to the one that it replaces."""
     if previous is None:
         return frozenset()
-    given = previous.assignment.get(member_id)
-    if given is None:
-        given = previous.assignment.get(previous.holder_of(state.instance_id))
+    assigned = previous.assignment.get(member_id)
+    if assigned is None:
+        assigned = previous.assignment.get(previous.holder_of(state.instance_id))
     kept = topics.keys() & {t for t, f in topics.items() if _is_same_topic(previous, t, f)}
-    return frozenset(partition for partition in given or () if partition.topic in kept)
+    return frozenset(partition for partition in assigned or () if partition.topic in kept)
 
 
 def _is_same_topic(previous: GenerationPlan, topic: str, facts: TopicFacts) -> bool:

@@ -1,4 +1,4 @@
-"""The way from the partitions that a member has to those of its newest generation: releasing, claiming, taking.
+"""The steps from a member's present partitions to those of its newest generation: releasing, claiming, taking.
 
 Pure; a lock guards it. A partition moves without stopping the rest: its owner gives it up and withdraws its claim, and
 the new owner takes it once nobody who lives claims it any more. A member claims what it owns *and* what it is to get;

@@ -118,7 +118,7 @@ class SubscribedTopics:
         if deleted - self._deleted:
             group, names = self._membership.settings.group_id, ", ".join(sorted(deleted - self._deleted))
             _LOGGER.warning(
-                "group %s goes on without topics that were deleted: %s", group, names, extra=about(group=group)
+                "group %s continues without topics that were deleted: %s", group, names, extra=about(group=group)
             )
         self._deleted = deleted
         self._membership.report_missing(set(missing - deleted))

@@ -223,9 +223,11 @@ class OffsetCommitThread:
                 rows = self._change(made, deadline)
             for job in readers:
                 try:
-                    found = self._table.fetch() if rows is None else rows
+                    known_rows = self._table.fetch() if rows is None else rows
                     now_ms = self._clock.now_ms()
-                    stable = stable_rows(found, job.partitions, self._deciding.finish, now_ms=now_ms, waits=job.waits)
+                    stable = stable_rows(
+                        known_rows, job.partitions, self._deciding.finish, now_ms=now_ms, waits=job.waits
+                    )
                     job.future.set_result(stable)
                 except Exception as error:
                     job.future.set_exception(error)

@@ -97,5 +97,5 @@ def _modified_ms(log: DeltaLog, folder: str, path: str) -> int | None:
     """The time at which a file was written, by the store; None if it is gone: somebody sweeps more recently than we
     looked."""
     beyond = log.store.list(folder, after=path[:-1])  # what is listed comes after a name that is a little less than it
-    nearest = next((found for found in beyond if found.path >= path), None)
+    nearest = next((file for file in beyond if file.path >= path), None)
     return nearest.modified_ms if nearest is not None and nearest.path == path else None

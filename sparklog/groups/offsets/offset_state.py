@@ -102,7 +102,7 @@ class OffsetState:
             return ()
         if since is None or version - since >= _MAX_UNSYNCED:
             return None
-        entries = (log.path_of(one) for one in range(since, version + 1))
+        entries = (log.path_of(version_of_entry) for version_of_entry in range(since, version + 1))
         return (*(object_path(log.table, file.path) for file in self.live), *entries)
 
 
@@ -316,12 +316,12 @@ def _read_rows(log: DeltaLog, files: Iterable[AddFile | LiveFile]) -> Rows | Non
 def _unsynced_since(log: DeltaLog, entry: Entry) -> int:
     """The first version that may not be durable: who creates an entry with fsync has flushed all before it, as we
     do."""
-    found = (entry.info or {}).get(UNSYNCED_INFO, entry.version)
-    if not isinstance(found, int) or not 0 <= found <= entry.version:
+    since = (entry.info or {}).get(UNSYNCED_INFO, entry.version)
+    if not isinstance(since, int) or not 0 <= since <= entry.version:
         raise CorruptLogError(
-            f"{log.table}, version {entry.version} has {UNSYNCED_INFO} {found!r}, expected a version up to its own"
+            f"{log.table}, version {entry.version} has {UNSYNCED_INFO} {since!r}, expected a version up to its own"
         )
-    return found
+    return since
 
 
 def _live(added: Iterable[AddFile]) -> tuple[LiveFile, ...]:

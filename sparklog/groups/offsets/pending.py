@@ -132,8 +132,8 @@ class SettlePending:
 
 def pending_deciders(rows: Rows, partitions: Iterable[TopicPartition]) -> set[Decider]:
     """The transactions that have left offsets of these partitions pending."""
-    found = (rows[partition].pending for partition in partitions if partition in rows)
-    return {pending.decider for pending in found if pending is not None}
+    transactions = (rows[partition].pending for partition in partitions if partition in rows)
+    return {pending.decider for pending in transactions if pending is not None}
 
 
 def settle_pending(

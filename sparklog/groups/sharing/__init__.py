@@ -1,2 +1,2 @@
-"""Share groups: the records of a partition that several members have in hand, and the log that decides about them
+"""Share groups: the records of a partition that several members have locked, and the log that decides about them
 (``docs/share_groups.md``)."""

@@ -1,4 +1,4 @@
-"""The changes of a share group's partition: acknowledging, taking locks back, acquiring. Pure (rules S1 to S4).
+"""The changes of a share group's partition: acknowledging, ending locks, acquiring. Pure (rules S1 to S4).
 
 A change is a frozen value that can be applied to whatever state is the newest, again and again (rule L4, decide again).
 """

@@ -129,16 +129,16 @@ def clean_share_log(log: ShareLog) -> int:
     Raises ``StoreError``.
     """
     listed = list(log.store.list(log.folder))
-    marks = [found for found in listed if mark_of(found)]
+    marks = [file for file in listed if mark_of(file)]
     below = max(map(mark_of, marks), default=0)
-    by_number = {log.number_of(found.path.removeprefix(log.folder)): found for found in listed}
-    entries = sorted((number, found) for number, found in by_number.items() if number is not None)
-    latest_ms = max((found.modified_ms for _, found in entries[-1:]), default=0) - KEEP_MS
+    by_number = {log.number_of(file.path.removeprefix(log.folder)): file for file in listed}
+    entries = sorted((number, file) for number, file in by_number.items() if number is not None)
+    latest_ms = max((file.modified_ms for _, file in entries[-1:]), default=0) - KEEP_MS
     gone: dict[int, str] = {}
-    for (number, found), (_, successor) in pairwise(entries[:-1]):
+    for (number, file), (_, successor) in pairwise(entries[:-1]):
         if number >= below and successor.modified_ms > latest_ms:
             break
-        gone[number] = found.path
+        gone[number] = file.path
     if gone:
         log.mark_cleaned(max(below, max(gone) + 1))
         log.store.delete([*gone.values(), *superseded_marks(marks, latest_ms=latest_ms)])

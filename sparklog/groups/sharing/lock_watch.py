@@ -1,4 +1,4 @@
-"""Which locks are over, as one member of a share group counts it. Pure (rule G3, observed time).
+"""Which locks have ended, as one member of a share group measures it. Pure (rule G3, observed time).
 
 No clock is shared: an observer counts from the look that showed it a lock first, over its own completed looks, and no
 gap between two of them counts for more than twice the interval at which it looks. So whoever comes anew waits for a

@@ -1,4 +1,4 @@
-"""Which partitions a member of a share group acquires records of. Pure.
+"""The partitions from which each member of a share group acquires records. Pure.
 
 Nothing that must be right depends on it: any member may acquire from any partition, since the partition's log decides.
 So there are no generations: each member computes this from the members that it sees, and two that see others are only
@@ -24,12 +24,12 @@ def spread(
         subscriptions: the topics of each living member, by member id.
         partition_counts: of the topics that exist.
     """
-    found: dict[str, set[TopicPartition]] = {member: set() for member in subscriptions}
+    spread_partitions: dict[str, set[TopicPartition]] = {member: set() for member in subscriptions}
     for topic, count in partition_counts.items():
         members = sorted(member for member, topics in subscriptions.items() if topic in topics)
         if not members or not count:
             continue
         shift = crc32(topic.encode())  # that the first members don't get the first partition of every topic
         for turn in range(max(count, len(members))):
-            found[members[(turn + shift) % len(members)]].add(TopicPartition(topic, turn % count))
-    return {member: frozenset(partitions) for member, partitions in found.items()}
+            spread_partitions[members[(turn + shift) % len(members)]].add(TopicPartition(topic, turn % count))
+    return {member: frozenset(partitions) for member, partitions in spread_partitions.items()}

@@ -1,4 +1,4 @@
-"""The state of a share group in one partition: which records are available, locked by whom, or done with. Pure.
+"""The state of a share group in one partition: which records are available, locked by which member, or done. Pure.
 
 Kafka's words (KIP-932): a record *in flight* lies between the start offset, below which everything is done with, and
 the end offset, from which on nothing was acquired yet.

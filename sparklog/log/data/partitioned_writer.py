@@ -56,7 +56,7 @@ def discard_files(store: ObjectStore, table: str, paths: Sequence[str]) -> None:
     try:
         store.delete([object_path(table, path) for path in paths])
     except StoreError as error:
-        _LOGGER.info("%d files in %s are left to the sweep of orphans: %s", len(paths), table, error)
+        _LOGGER.info("%d files in %s could not be deleted and are orphans: %s", len(paths), table, error)
 
 
 @dataclass(slots=True)

@@ -196,15 +196,15 @@ def _picked(
     """
     part_of = np.searchsorted(ends, places, side="right")
     by_part = np.argsort(part_of, kind="stable")
-    found = []
+    picked = []
     for number in np.unique(part_of).tolist():
         before = int(ends[number]) - parts[number].num_rows
-        found.append(parts[number].take(pa.array(places[part_of == number] - before)))
-    if len(found) == 1:
-        return found[0]
+        picked.append(parts[number].take(pa.array(places[part_of == number] - before)))
+    if len(picked) == 1:
+        return picked[0]
     back = np.empty_like(by_part)
     back[by_part] = np.arange(len(by_part))
-    return pa.concat_batches(found).take(pa.array(back))
+    return pa.concat_batches(picked).take(pa.array(back))
 
 
 def _is_tiny(footer: pq.FileMetaData, most_bytes: int) -> bool:
@@ -280,18 +280,18 @@ def _expected_together(groups: Sequence[RowGroup], wanted: Sequence[int]) -> lis
 def _column_chunks(parquet: pq.ParquetFile, number: int, schema: pa.Schema) -> list[tuple[int, int]]:
     """Where the columns of a row group that are read lie in the file: first byte (inclusive) and last (exclusive)."""
     group = parquet.metadata.row_group(number)
-    found = []
+    chunks = []
     columns = ("offset_delta", *schema.names[1:])
     for column in (group.column(at) for at in range(group.num_columns)):
         if column.path_in_schema.partition(".")[0] in columns:
             start = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
-            found.append((start, start + column.total_compressed_size))
-    return found
+            chunks.append((start, start + column.total_compressed_size))
+    return chunks
 
 
 def _last_offsets(path: str, parquet: pq.ParquetFile, segment: Segment) -> list[int] | None:
     """The last offset of each row group; None if the rows of the file aren't in order."""
-    found: list[int] = []
+    last_offsets: list[int] = []
     last = -1
     for number in range(parquet.metadata.num_row_groups):
         for batch in parquet.iter_batches(
@@ -304,8 +304,8 @@ def _last_offsets(path: str, parquet: pq.ParquetFile, segment: Segment) -> list[
             if offsets[0] <= last or not _ascending(offsets):
                 return None
             last = int(offsets[-1])
-        found.append(last)
-    return found
+        last_offsets.append(last)
+    return last_offsets
 
 
 def _records(path: str, table: pa.Table, segment: Segment, start_offset: int, schema: pa.Schema) -> pa.RecordBatch:

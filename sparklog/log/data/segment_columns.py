@@ -21,13 +21,13 @@ def segments_of_table(files: pa.Table | None) -> list[Segment]:
     Raises:
         CorruptLogError: the partition of a file makes no sense, or what should be its statistics; names the file.
     """
-    found: list[Segment] = []
+    segments: list[Segment] = []
     for batch in files.to_batches() if files is not None else ():
         try:
-            found += _segments_of_columns(batch)
+            segments += _segments_of_columns(batch)
         except pa.ArrowException:  # a value as only Python understands it: one by one it takes ten times as long
-            found += [segment_of_row(row) for row in batch.to_pylist()]
-    return found
+            segments += [segment_of_row(row) for row in batch.to_pylist()]
+    return segments
 
 
 def _segments_of_columns(batch: pa.RecordBatch) -> list[Segment]:

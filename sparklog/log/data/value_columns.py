@@ -92,15 +92,15 @@ def indexed_leaves(values: pa.StructType, setting: str) -> tuple[Leaf, ...]:
     by_name = {leaf_name(leaf): (leaf, kind) for leaf, kind in leaves_of(values)}
     if not setting.strip():
         return tuple(leaf for leaf, kind in by_name.values() if _is_ordered(kind))[:MAX_INDEXED_LEAVES]
-    found: dict[Leaf, None] = {}
+    leaves: dict[Leaf, None] = {}
     for name in (part.strip() for part in setting.split(",")):
         if name == "none" and name not in by_name:
             continue
         if name not in by_name or not _is_ordered(by_name[name][1]):
             known = ", ".join(one for one, (_, kind) in by_name.items() if _is_ordered(kind))
             raise InvalidConfigurationError(f"value.index: no statistics can be of {name!r}; they can be of: {known}")
-        found[by_name[name][0]] = None
-    return tuple(found)
+        leaves[by_name[name][0]] = None
+    return tuple(leaves)
 
 
 def leaf_name(leaf: Leaf) -> str:
@@ -191,27 +191,27 @@ def view_columns(fields: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
     """The names of a value's fields as columns beside others: with ``value_`` before them where that name is taken, in
     any case, as SQL doesn't tell cases apart."""
     used = {name.lower() for name in taken}
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for field in fields:
         name = field
         while name.lower() in used:
             name = f"value_{name}"
         used.add(name.lower())
-        found[field] = name
-    return found
+        names[field] = name
+    return names
 
 
 def unknown_fields(given: pa.DataType, known: pa.DataType) -> list[str]:
     """The fields of a type, at any depth, that another doesn't have; names of nested ones with dots."""
     if pa.types.is_struct(given) and pa.types.is_struct(known):
-        found: list[str] = []
+        names: list[str] = []
         for field in given:
             at = known.get_field_index(field.name)
             if at < 0:
-                found.append(field.name)
+                names.append(field.name)
             else:
-                found += [f"{field.name}.{name}" for name in unknown_fields(field.type, known.field(at).type)]
-        return found
+                names += [f"{field.name}.{name}" for name in unknown_fields(field.type, known.field(at).type)]
+        return names
     if pa.types.is_list(given) and pa.types.is_list(known):
         return unknown_fields(given.value_type, known.value_type)
     if pa.types.is_map(given) and pa.types.is_map(known):
@@ -224,14 +224,14 @@ def unknown_values(values: pa.Array, known: pa.DataType) -> list[str]:
     :func:`unknown_fields`."""
     kind = values.type
     if pa.types.is_struct(kind) and pa.types.is_struct(known):
-        found: list[str] = []
+        names: list[str] = []
         for number, field in enumerate(kind):
             column, at = values.field(number), known.get_field_index(field.name)
             if at < 0:
-                found += [field.name] if column.null_count < len(column) else []
+                names += [field.name] if column.null_count < len(column) else []
             else:
-                found += [f"{field.name}.{name}" for name in unknown_values(column, known.field(at).type)]
-        return found
+                names += [f"{field.name}.{name}" for name in unknown_values(column, known.field(at).type)]
+        return names
     if pa.types.is_list(kind) and pa.types.is_list(known):
         return unknown_values(values.values, known.value_type)
     if pa.types.is_map(kind) and pa.types.is_map(known):

@@ -209,8 +209,8 @@ class _Rewrite:
         """
         if self._segment.partition is not None:
             return np.full(len(keys), self._segment.partition, np.int32)
-        found = [key_partitions(chunk, self._partition_count) for chunk in keys.chunks]
-        partitions: I32 = np.concatenate([np.empty(0, np.int32), *found])
+        of_chunks = [key_partitions(chunk, self._partition_count) for chunk in keys.chunks]
+        partitions: I32 = np.concatenate([np.empty(0, np.int32), *of_chunks])
         partitions[np.asarray(keys.is_null())] = (murmur2(self._segment.path.encode()) & 0x7FFFFFFF) % (
             self._partition_count
         )
@@ -234,7 +234,9 @@ class _Rewrite:
             (self._partitions(piece["key"]), piece["offset_delta"].to_numpy())
             for piece in self._source.pieces(["key", "offset_delta"])
         ]
-        return _ranks(np.concatenate([one for one, _ in pieces]), np.concatenate([numbers for _, numbers in pieces]))
+        return _ranks(
+            np.concatenate([hashes for hashes, _ in pieces]), np.concatenate([numbers for _, numbers in pieces])
+        )
 
 
 def _ranks(partitions: I32, numbers: I64) -> I64:

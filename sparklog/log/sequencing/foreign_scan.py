@@ -121,10 +121,10 @@ def _are_distinct(source: ForeignSource, count: int) -> bool:
     """Is no number there twice? Exact, in bounded memory: each pass looks at those that share a part of their hash."""
     passes = -(-count // _NUMBERS_AT_ONCE)
     for number in range(passes):
-        found = [
+        hashes = [
             _of_pass(piece["offset_delta"].to_numpy(), number, passes) for piece in source.pieces(["offset_delta"])
         ]
-        together = np.concatenate(found)
+        together = np.concatenate(hashes)
         together.sort()
         if (together[1:] == together[:-1]).any():
             return False
@@ -133,8 +133,8 @@ def _are_distinct(source: ForeignSource, count: int) -> bool:
 
 def _of_pass(numbers: I64, number: int, passes: int) -> I64:
     hashed = (numbers.astype(np.uint64) * _HASH_FACTOR) >> np.uint64(40)
-    found: I64 = numbers[hashed % np.uint64(passes) == np.uint64(number)]
-    return found
+    of_pass: I64 = numbers[hashed % np.uint64(passes) == np.uint64(number)]
+    return of_pass
 
 
 def _check_timestamps(timestamps: pa.ChunkedArray) -> None:

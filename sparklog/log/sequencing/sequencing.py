@@ -203,8 +203,8 @@ class _Run:
 
     def copy_and_commit(self, waiting: Sequence[Segment], limit_bytes: int | None) -> None:
         """Go through the files that wait, in order."""
-        for version, found in groupby(waiting, key=lambda segment: segment.delta_version):
-            together = [*found]
+        for version, segments in groupby(waiting, key=lambda segment: segment.delta_version):
+            together = [*segments]
             size_bytes = sum(segment.size_bytes for segment in together)
             if limit_bytes is not None and size_bytes > limit_bytes:
                 self._postpone(together, size_bytes, limit_bytes)

@@ -62,7 +62,7 @@ class Stage:
         try:
             store.delete([found.path for found in store.list(log_folder(self.log.table))])
         except StoreError as error:
-            _LOGGER.warning("%s is left over: %s", log_folder(self.log.table), error)
+            _LOGGER.warning("%s could not be deleted: %s", log_folder(self.log.table), error)
 
 
 class Verdict(Enum):

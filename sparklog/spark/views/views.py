@@ -273,8 +273,8 @@ def _head_at(cluster: Cluster, topic: str, version: int) -> TopicHead:
                 raise UnknownTopicOrPartitionError(f"unknown topic: {topic!r} was deleted by version {number}")
             return replace(head, delta_version=version, schemas=_schemas_of(head, newest.head))
     raise InvalidArgumentError(
-        f"topic {topic!r} can't be read as of version {version}: its log has no entry of it (any more); the newest is "
-        f"{newest.head.delta_version}"
+        f"topic {topic!r} can't be read as of version {version}: its log has no entry of this version (any more); the "
+        f"newest is {newest.head.delta_version}"
     )
 
 

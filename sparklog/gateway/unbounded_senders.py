@@ -13,7 +13,7 @@ _MUCH_BYTES = 131_072
 
 
 class UnboundedSenders:
-    """Those that were seen lately."""
+    """The clients that were seen to do so lately."""
 
     __slots__ = ("_since_s", "_size_bytes", "_there", "_were_many")
 

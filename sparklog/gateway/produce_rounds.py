@@ -26,7 +26,7 @@ from sparklog.gateway.records.batches import CODECS, HEADER_BYTES
 from sparklog.gateway.records.compression import decompress
 from sparklog.gateway.sent_batches import keep_sent
 from sparklog.gateway.sent_request import Sent
-from sparklog.gateway.unbounded_senders import MOST_BOUNDED, UnboundedSenders
+from sparklog.gateway.unbounded_senders import MANY_CONNECTIONS, MOST_BOUNDED, MUCH_BYTES, UnboundedSenders
 from sparklog.gateway.users import Rules
 from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.logs import short
@@ -53,8 +53,6 @@ _GATHERED_BYTES = 4_400_000
 in that time. More than 6 MiB wouldn't be taken together."""
 _ROW_BYTES = 24
 """Size of a record in columns beside its bytes."""
-_MANY_CONNECTIONS = 8
-_MUCH_BYTES = 131_072
 
 
 class _Waiting:
@@ -357,7 +355,7 @@ def gathers(connections: int, unanswered: int, size_bytes: int) -> bool:
         unanswered: those requests.
         size_bytes: of the round before.
     """
-    return connections >= _MANY_CONNECTIONS and unanswered >= 2 * connections and size_bytes >= _MUCH_BYTES
+    return connections >= MANY_CONNECTIONS and unanswered >= 2 * connections and size_bytes >= MUCH_BYTES
 
 
 class ProduceRounds:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["MOST_BOUNDED", "UnboundedSenders"]
+__all__ = ["MANY_CONNECTIONS", "MOST_BOUNDED", "MUCH_BYTES", "UnboundedSenders"]
 
+MANY_CONNECTIONS = 8
+MUCH_BYTES = 131_072
+"""Of a round, or of what came lately: for less a round isn't held."""
 MOST_BOUNDED = 5
 """Requests that a client which bounds them has unanswered, by default, and at most where it is idempotent. Source:
 Kafka ``max.in.flight.requests.per.connection``."""
 _LATELY_S = 0.1
-_MANY = 8
-_MUCH_BYTES = 131_072
 
 
 class UnboundedSenders:
@@ -36,7 +37,7 @@ class UnboundedSenders:
 
     @property
     def _are_many_now(self) -> bool:
-        return len(self._there) >= _MANY and self._size_bytes >= _MUCH_BYTES
+        return len(self._there) >= MANY_CONNECTIONS and self._size_bytes >= MUCH_BYTES
 
     def are_many(self, now_s: float) -> bool:
         """Do so many send so much that the next round should wait for more, whatever is unanswered?"""

@@ -26,6 +26,7 @@ from sparklog.gateway.records.batches import CODECS, HEADER_BYTES
 from sparklog.gateway.records.compression import decompress
 from sparklog.gateway.sent_batches import keep_sent
 from sparklog.gateway.sent_request import Sent
+from sparklog.gateway.unbounded_senders import MANY_CONNECTIONS, MOST_BOUNDED, MUCH_BYTES, UnboundedSenders
 from sparklog.gateway.users import Rules
 from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.logs import short
@@ -44,13 +45,14 @@ _MANY_ROUNDS = 1_000
 _GATHER_S = 0.05
 """Time between two rounds of a topic where :func:`gathers` says so: more requests share a file of their partition, a
 commit, and what a table of Arrow's costs."""
+_QUIET_S = 0.005
+"""Where many send on whatever is unanswered: the time without any request after which no more are waited for, unless
+others are on their way to the store."""
 _GATHERED_BYTES = 4_400_000
 """Bound of a round that is held, with :data:`_ROW_BYTES` for each record: to read as much takes some milliseconds, once
 in that time. More than 6 MiB wouldn't be taken together."""
 _ROW_BYTES = 24
 """Size of a record in columns beside its bytes."""
-_MANY_CONNECTIONS = 8
-_MUCH_BYTES = 131_072
 
 
 class _Waiting:
@@ -86,6 +88,9 @@ class _Round:
         self._unanswered_count = 0
         self._not_before_s = 0.0
         """The moment at which the next round is due at the soonest, by the loop's clock, unless it is large."""
+        self._unbounded = UnboundedSenders()
+        self._came_s = 0.0
+        """When the newest request came."""
 
     @property
     def is_held_up(self) -> bool:
@@ -106,11 +111,15 @@ class _Round:
             first_place: of the first of these batches in the request.
             batches: of each partition one, as the core has found them in ``frame``.
         """
-        if not self._waiting and 0 < self._not_before_s <= self._loop.time():
+        self._came_s = now_s = self._loop.time()
+        if not self._waiting and 0 < self._not_before_s <= now_s:
             self._not_before_s = 0.0  # a round that begins now isn't held, so it may not be as large as one that is
         connection, counts, place = sent.connection, True, first_place
-        self._unanswered[connection] = self._unanswered.get(connection, 0) + 1
+        before = self._unanswered.get(connection, 0)
+        self._unanswered[connection] = before + 1
         self._unanswered_count += 1
+        if before >= MOST_BOUNDED:
+            self._unbounded.note(id(connection), len(frame), now_s)
         for batch in batches:
             self._waiting.append(_Waiting(sent, place, frame[batch[1] : batch[2]], batch, counts))
             self._size_bytes += _cost(batch)
@@ -141,11 +150,26 @@ class _Round:
         self._due = None
         if not self._waiting or self._opening is not None or self._sending is not None:
             return
-        left_s = self._not_before_s - self._loop.time()
+        left_s = self._held_for_s()
         if left_s > 0:
             self._due = self._loop.call_later(left_s, self._end_turn)
         else:
             self._send()
+
+    def _held_for_s(self) -> float:
+        """The time for which what waits is held still."""
+        now_s = self._loop.time()
+        left_s = self._not_before_s - now_s
+        if left_s > 0 and self._unbounded.are_many(now_s) and self._do_all_wait:
+            return min(left_s, self._came_s + _QUIET_S - now_s)
+        return left_s
+
+    @property
+    def _do_all_wait(self) -> bool:
+        """Is all that is unanswered in the round, and nothing on its way to the store?"""
+        if self._unanswered_count > len(self._waiting):
+            return False
+        return self._unanswered_count == sum(one.counts for one in self._waiting)
 
     async def _open(self) -> None:
         """Open the topic, then send what came meanwhile: by as many threads as there are requests, each of which waits
@@ -186,13 +210,14 @@ class _Round:
 
     def _end_hold_if_all_wait(self) -> None:
         """Send what is held, unless other requests are on their way to the store: clients that have as many unanswered
-        as they send at once would send no more, and all would wait."""
-        if self._due is None or not self._not_before_s or self._unanswered_count > len(self._waiting):
+        as they send at once would send no more, and all would wait. Those that send on are waited for until nothing
+        has come for a moment."""
+        if self._due is None or not self._not_before_s or not self._do_all_wait:
             return
-        if self._unanswered_count == sum(one.counts for one in self._waiting):
+        if not self._unbounded.are_many(self._loop.time()):
             self._not_before_s = 0.0
-            self._due.cancel()
-            self._due = self._loop.call_soon(self._end_turn)
+        self._due.cancel()
+        self._due = self._loop.call_soon(self._end_turn)
 
     def _send(self) -> None:
         """Send what waits, or as much of it as takes the loop little time, and the others in its next turn."""
@@ -200,8 +225,9 @@ class _Round:
             self._due.cancel()
             self._due = None
         was_held = self._not_before_s > 0
+        now_s = self._loop.time()
         is_busy = gathers(len(self._unanswered), self._unanswered_count, self._size_bytes)
-        self._not_before_s = self._loop.time() + _GATHER_S if is_busy else 0.0
+        self._not_before_s = now_s + _GATHER_S if is_busy or self._unbounded.are_many(now_s) else 0.0
         try:
             taken = self._readable(was_held)
             is_sent = self._try_send(*taken)
@@ -329,7 +355,7 @@ def gathers(connections: int, unanswered: int, size_bytes: int) -> bool:
         unanswered: those requests.
         size_bytes: of the round before.
     """
-    return connections >= _MANY_CONNECTIONS and unanswered >= 2 * connections and size_bytes >= _MUCH_BYTES
+    return connections >= MANY_CONNECTIONS and unanswered >= 2 * connections and size_bytes >= MUCH_BYTES
 
 
 class ProduceRounds:

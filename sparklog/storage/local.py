@@ -383,8 +383,8 @@ class LocalStore(ObjectStore):
                 )
 
     def _few_from(self, prefix: str, first: str) -> Mapping[str, tuple[bool, int, int, int]] | None:
-        """Of what :meth:`_entries` returns: is it a folder, and its size, time of change and inode, by name. None where
-        that are many, or Python is to find out."""
+        """The names that :meth:`_entries` returns, each with whether it is a folder, and its size, time of change and
+        inode. None where there are many, or Python is to find out."""
         if CORE is None:
             return None
         least = first.encode() if first.isascii() and "\0" not in first else b""

@@ -9,6 +9,7 @@ cdef extern from *:
     #include <errno.h>
     #include <fcntl.h>
     #include <stdio.h>
+    #include <stdlib.h>
     #include <string.h>
     #include <sys/stat.h>
     #include <unistd.h>
@@ -80,15 +81,18 @@ cdef extern from *:
         int is_folder;
         char name[256];
     } sparklog_listed;
-    /* How many there are; -2: there is no such folder; -1: it can't be listed, or holds more than `most`. */
-    static int sparklog_list_folder(const char *path, sparklog_listed *out, int most) {
+    /* How many there are from `first` on, or whose name it begins with; -2: there is no such folder; -1: it can't be
+       listed, or holds more of these than `most`. They are at `*found_at`, which the caller frees, whatever it is told. */
+    static int sparklog_list_folder(const char *path, const char *first, sparklog_listed **found_at, int most) {
         DIR *folder = opendir(path);
-        int listed = 0, count = 0, at;
+        sparklog_listed *out = NULL, *more;
+        int listed = 0, count = 0, room = 0, at;
         if (!folder) {
             return errno == ENOENT ? -2 : -1;
         }
-        while (listed >= 0) {
+        while (1) {
             struct dirent *entry;
+            size_t length;
             errno = 0;
             entry = readdir(folder);
             if (!entry) {
@@ -98,11 +102,24 @@ cdef extern from *:
             if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) {
                 continue;
             }
-            if (listed == most || strlen(entry->d_name) >= sizeof out->name) {
-                listed = -1;
-            } else {
-                strcpy(out[listed++].name, entry->d_name);
+            length = strlen(entry->d_name);
+            if (strcmp(entry->d_name, first) < 0 && strncmp(entry->d_name, first, length)) {
+                continue;
             }
+            if (listed == most || length >= sizeof out->name) {
+                listed = -1;
+                break;
+            }
+            if (listed == room) {
+                room = room ? 2 * room : 32;
+                more = realloc(out, room * sizeof *out);
+                if (!more) {
+                    listed = -1;
+                    break;
+                }
+                *found_at = out = more;
+            }
+            strcpy(out[listed++].name, entry->d_name);
         }
         for (at = 0; at < listed && count >= 0; at++) {
             struct stat found;
@@ -134,7 +151,8 @@ cdef extern from *:
         uint64_t inode
         int is_folder
         char name[256]
-    int sparklog_list_folder(const char *path, sparklog_listed *out, int most) nogil
+    int sparklog_list_folder(const char *path, const char *first, sparklog_listed **found_at, int most) nogil
+    void free_listed "free"(void *listed) nogil
     bint sparklog_create_file(const char *folder, const char *target, const char *data, size_t size) nogil
     int64_t sparklog_read_file(const char *path, char *out, int64_t most) nogil
 
@@ -143,7 +161,7 @@ cdef enum:
     _ALIGNED = 64
     _SMALL_BYTES = 32_768
     _MISSING = -2
-    _FEW_LISTED = 64
+    _MOST_LISTED = 1_024
 
 
 def create_files(tuple files):
@@ -221,27 +239,35 @@ def read_small_files(tuple paths):
     return found
 
 
-def list_small_folder(bytes path):
-    """The files and folders in a folder of no more than 64, in no order, without the GIL.
+def list_folder(bytes path, bytes first):
+    """The files and folders in a folder, in no order, without the GIL.
 
+    Of a large folder, as a log becomes one, Python would look at each name to find the few at its end.
+
+    Args:
+        first: names that sort before it are left out, but for those that it begins with.
     Returns:
         The name, whether it is a folder, size, time of the last change in nanoseconds since the epoch and inode of
-        each; none where there is no such folder. None where it has more, or can't be listed.
+        each; none where there is no such folder. None where there are more than 1,024, or it can't be listed.
     """
-    cdef sparklog_listed[_FEW_LISTED] found
+    cdef sparklog_listed *found = NULL
     cdef char *folder = _path(path)
+    cdef char *least = _path(first)
     cdef int count
     cdef int at
-    with nogil:
-        count = sparklog_list_folder(folder, found, _FEW_LISTED)
-    if count == _MISSING:
-        return []
-    if count < 0:
-        return None
-    return [
-        (<bytes>found[at].name, found[at].is_folder != 0, found[at].size, found[at].mtime_ns, found[at].inode)
-        for at in range(count)
-    ]
+    try:
+        with nogil:
+            count = sparklog_list_folder(folder, least, &found, _MOST_LISTED)
+        if count == _MISSING:
+            return []
+        if count < 0:
+            return None
+        return [
+            (<bytes>found[at].name, found[at].is_folder != 0, found[at].size, found[at].mtime_ns, found[at].inode)
+            for at in range(count)
+        ]
+    finally:
+        free_listed(found)
 
 
 def read_files(tuple paths, int64_t least_bytes):

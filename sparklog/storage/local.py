@@ -356,11 +356,11 @@ class LocalStore(ObjectStore):
     def _walk(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
         # A folder sorts as its name with the slash, because that is what its objects' paths begin with.
         first = after[len(prefix) :].partition("/")[0] if after.startswith(prefix) else ""
-        small = self._small_folder(prefix)
+        few = self._few_from(prefix, first)
         names = (
             self._entries(prefix, first)
-            if small is None
-            else [(name, is_folder) for name, (is_folder, *_) in small.items()]
+            if few is None
+            else [(name, is_folder) for name, (is_folder, *_) in few.items()]
         )
         for name in sorted(name + "/" if is_folder else name for name, is_folder in names):
             path = prefix + name
@@ -369,7 +369,7 @@ class LocalStore(ObjectStore):
                     yield from self._walk(path, after)
             elif path > after:
                 try:
-                    found = self._stat(path) if small is None else small[name][1:]
+                    found = self._stat(path) if few is None else few[name][1:]
                 except FileNotFoundError:
                     continue  # deleted since the folder was read
                 except OSError as error:
@@ -382,10 +382,13 @@ class LocalStore(ObjectStore):
                     etag=f"{inode:x}-{mtime_ns:x}-{size_bytes:x}",
                 )
 
-    def _small_folder(self, prefix: str) -> Mapping[str, tuple[bool, int, int, int]] | None:
-        """Is each a folder, and its size, time of change and inode, by name; of legal names only. None where the folder
-        has many, or Python is to find out."""
-        listed = None if CORE is None else CORE.list_small_folder(os.fsencode(f"{self._root}/{prefix}"))
+    def _few_from(self, prefix: str, first: str) -> Mapping[str, tuple[bool, int, int, int]] | None:
+        """The names that :meth:`_entries` returns, each with whether it is a folder, and its size, time of change and
+        inode. None where there are many, or Python is to find out."""
+        if CORE is None:
+            return None
+        least = first.encode() if first.isascii() and "\0" not in first else b""
+        listed = CORE.list_folder(os.fsencode(f"{self._root}/{prefix}"), least)
         if listed is None:
             return None
         return {name: found for encoded, *found in listed if _is_listed(name := os.fsdecode(encoded))}
@@ -396,7 +399,7 @@ class LocalStore(ObjectStore):
 
 
 def _is_listed(name: str) -> bool:
-    return is_path(name) and not _TEMPORARY.fullmatch(name)
+    return is_path(name) and not (name[0] == "." and _TEMPORARY.fullmatch(name))
 
 
 def _read_whole(target: str) -> bytes:

@@ -512,8 +512,8 @@ def test_an_object_that_vanishes_during_a_listing_is_left_out(store, monkeypatch
     assert [info.path for info in listing] == ["c"]
 
 
-@pytest.mark.parametrize("count", [0, 1, 64, 65])
-def test_the_core_lists_a_folder_of_few_as_python_does(core, store, monkeypatch, count):
+@pytest.mark.parametrize("count", [0, 1, 32, 33, 1_024, 1_025])
+def test_the_core_lists_a_folder_as_python_does(core, store, monkeypatch, count):
     """Also what is no object: links that lead nowhere, temporary files, names that aren't text."""
     store.put_many({f"t/{number}": b"x" * number for number in range(count)} | {"t.x": b"1", "u/below/a": b"2"})
     if count == 1:
@@ -525,14 +525,25 @@ def test_the_core_lists_a_folder_of_few_as_python_does(core, store, monkeypatch,
         (store.root / "t" / "a\\b").write_bytes(b"")
         with suppress(OSError):  # not every file system has such names
             (store.root / "t" / os.fsdecode(b"\xff")).write_bytes(b"")
-    is_few = core.list_small_folder(os.fsencode(store.root / "t")) is not None
-    assert is_few == (count < 65)
+    is_few = core.list_folder(os.fsencode(store.root / "t"), b"") is not None
+    assert is_few == (count < 1_025)
     prefixes = ("", "t/", "u/", "t/0/", "nowhere/")
-    found = [[*store.list(prefix, after=after)] for prefix in prefixes for after in ("", "t/3", "t/link/b")]
+    afters = ("", "t/3", "t/31x", "t/link/b", "t/l", "t/z", "t/\0", "t/\xe9", "t/\ud800")
+    found = [[*store.list(prefix, after=after)] for prefix in prefixes for after in afters]
     names = [store.list_names(prefix) for prefix in prefixes]
     by_python(monkeypatch)
-    assert [[*store.list(prefix, after=after)] for prefix in prefixes for after in ("", "t/3", "t/link/b")] == found
+    assert [[*store.list(prefix, after=after)] for prefix in prefixes for after in afters] == found
     assert [store.list_names(prefix) for prefix in prefixes] == names
+
+
+def test_the_end_of_a_large_folder_is_listed_without_a_look_at_each_name(core, store):
+    store.put_many({f"log/{number:020d}.json": b"" for number in range(1_100)})
+    assert core.list_folder(os.fsencode(store.root / "log"), b"") is None
+    last = core.list_folder(os.fsencode(store.root / "log"), b"%020d" % 1_098)
+    assert sorted(name for name, *_ in last) == [b"%020d.json" % number for number in (1_098, 1_099)]
+    assert [one.path for one in store.list("log/", after=f"log/{1_098:020d}")] == [
+        f"log/{number:020d}.json" for number in (1_098, 1_099)
+    ]
 
 
 @pytest.mark.slow

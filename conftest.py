@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import threading
@@ -23,6 +22,7 @@ from tests.azurite import azure_options, azure_uri, azurite_endpoint
 from tests.databases import database_url, mariadb, postgresql
 from tests.depth import NIGHTLY, WALK, by_depth
 from tests.fake_gcs import fake_gcs_endpoint, gcs_options, gcs_uri, gcs_xml_endpoint, gcsfs_options
+from tests.garbage import exempt_what_is_there
 from tests.parts import CPU_S, PART, SUMMARY, Stopwatch, add_up, part_of
 from tests.s3_server import s3_endpoint, s3_options, s3_uri
 from tests.spark_session import SPARK_TIMEOUT_S, spark, spark_jars
@@ -138,12 +138,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Leave what was imported and collected out of later garbage collections: it lives as long as the run.
-
-    It is half a million objects, which each whole collection would look at, those that tests ask for among them.
-    """
-    gc.collect()
-    gc.freeze()
+    exempt_what_is_there()
 
 
 def is_slow(file: str) -> bool:

@@ -7,6 +7,7 @@ import pytest
 
 from sparklog.streaming import reused_process
 from sparklog.streaming.reused_process import work_begins
+from tests.garbage import exempt_what_is_there
 
 
 @pytest.fixture
@@ -16,7 +17,7 @@ def frozen(monkeypatch):
     monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
     before = gc.get_freeze_count()
     yield lambda: gc.get_freeze_count() - before
-    gc.unfreeze()
+    exempt_what_is_there()
 
 
 def test_objects_are_exempted_once_when_work_begins_again(frozen, monkeypatch):

@@ -11,6 +11,7 @@ from sparklog.model import TopicPartition
 from sparklog.producer import Producer
 from sparklog.storage import open_store
 from sparklog.streaming.task_reading import SOURCE_SCHEMA
+from tests.garbage import exempt_what_is_there
 from tests.spark.spark_support import HOUR_MS, a_cluster, put, seen
 from tests.support import T0_MS
 
@@ -138,7 +139,7 @@ def test_what_a_process_has_loaded_is_exempted_from_collections_as_it_reads_agai
         again = [batch.num_rows for batch in source_reader.read(partition)]
         after_two = gc.get_freeze_count() - before
     finally:
-        gc.unfreeze()
+        exempt_what_is_there()
     assert (read, again, after_one) == ([3], [3], 0)
     assert after_two > 10_000
 

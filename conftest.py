@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -137,8 +138,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=turn)
 
 
-def pytest_collection_finish() -> None:
-    exempt_what_is_there()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while tests are collected: nearly all that is made stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        exempt_what_is_there()
+        gc.enable()
 
 
 def is_slow(file: str) -> bool:

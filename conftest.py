@@ -23,7 +23,6 @@ from tests.azurite import azure_options, azure_uri, azurite_endpoint
 from tests.databases import database_url, mariadb, postgresql
 from tests.depth import NIGHTLY, WALK, by_depth
 from tests.fake_gcs import fake_gcs_endpoint, gcs_options, gcs_uri, gcs_xml_endpoint, gcsfs_options
-from tests.garbage import exempt_what_is_there
 from tests.parts import CPU_S, PART, SUMMARY, Stopwatch, add_up, part_of
 from tests.s3_server import s3_endpoint, s3_options, s3_uri
 from tests.spark_session import SPARK_TIMEOUT_S, spark, spark_jars
@@ -61,7 +60,7 @@ for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     )
 
 # No test asserts how long something takes.
-settings.register_profile("sparklog", deadline=None, max_examples=by_depth(gate=50, nightly=100))
+settings.register_profile("sparklog", deadline=None, max_examples=by_depth(gate=30, nightly=100))
 settings.load_profile("sparklog")
 
 REPOSITORY = Path(__file__).parent
@@ -140,12 +139,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect no garbage while tests are collected: nearly all that is made stays."""
+    """Collect no garbage while tests are collected, and leave what was made out of later collections.
+
+    It is millions of objects that live as long as the run. A whole collection would look at each of them, which takes a
+    second; so no test calls ``gc.unfreeze``, not even one that has frozen more.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
-        exempt_what_is_there()
+        gc.collect()
+        gc.freeze()
         gc.enable()
 
 

@@ -110,7 +110,7 @@ def test_offsets_that_do_not_count_from_0_on_are_left_to_arrow():
     assert read_plain_columns(data, MANY, MOST) is None
 
 
-@settings(max_examples=by_depth(gate=100, nightly=300))
+@settings(max_examples=by_depth(gate=50, nightly=300))
 @given(st.data())
 def test_a_file_with_wrong_bytes_is_read_within_its_bounds_or_left_to_arrow(data):
     file = bytearray(a_file(24))

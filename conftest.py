@@ -61,7 +61,7 @@ for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     )
 
 # No test asserts how long something takes.
-settings.register_profile("sparklog", deadline=None, max_examples=by_depth(gate=50, nightly=100))
+settings.register_profile("sparklog", deadline=None, max_examples=by_depth(gate=30, nightly=100))
 settings.load_profile("sparklog")
 
 REPOSITORY = Path(__file__).parent
@@ -142,14 +142,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=turn)
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Leave what was imported and collected out of later garbage collections: it lives as long as the run.
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while tests are collected, and leave what was made out of later collections.
 
-    It is half a million objects, which each whole collection would look at, those that tests ask for among them.
-    What is the same for all tests begins here, too: whose entries of the log they are shown.
+    It is millions of objects that live as long as the run. A whole collection would look at each of them, which takes a
+    second; so no test calls ``gc.unfreeze``, not even one that has frozen more.
     """
-    gc.collect()
-    gc.freeze()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Keep log entries of threads that another test has left from the tests that count entries."""
     plugin = session.config.pluginmanager.get_plugin("logging-plugin")
     if plugin is not None:
         plugin.caplog_handler.addFilter(is_of_this_test)

@@ -161,7 +161,7 @@ def too_long(source: str) -> Iterator[str]:
     """Everything in a module that is longer than it may be: the module itself, functions. Decorators don't count."""
     if len(source.splitlines()) > MOST_LINES:
         yield f"{len(source.splitlines())} lines"
-    for node in ast.walk(ast.parse(source)):
+    for node in statements(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > MOST_FUNCTION_LINES:

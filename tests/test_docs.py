@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -45,18 +46,27 @@ def test_python_examples_run(page, tmp_path, monkeypatch):
         exec(compile(code, page, "exec"), namespace)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=relative)
-def test_relative_links_lead_to_files(page):
-    links = [link["target"] for link in LINK.finditer(FENCE.sub("", page.read_text()))]
-    files = [link.partition("#")[0] for link in links if not re.match(r"[a-z]+:", link)]
-    assert [file for file in files if file and not (page.parent / file).exists()] == []
+def test_relative_links_lead_to_files_and_their_anchors_are_headings():
+    wrong, anchors_of = [], cache(anchors)
+    for page in PAGES:
+        for link in relative_links(page):
+            file, _, anchor = link.partition("#")
+            target = (page.parent / file).resolve() if file else page
+            if not target.exists() or (anchor and anchor not in anchors_of(target)):
+                wrong.append((relative(page), link))
+    assert wrong == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=relative)
-def test_anchors_of_links_are_headings(page):
+def relative_links(page: Path) -> list[str]:
     links = [link["target"] for link in LINK.finditer(FENCE.sub("", page.read_text()))]
-    parts = [link.partition("#") for link in links if "#" in link and not re.match(r"[a-z]+:", link)]
-    assert [link for link in parts if link[2] not in anchors(page.parent / link[0] if link[0] else page)] == []
+    return [link for link in links if not re.match(r"[a-z]+:", link)]
+
+
+def test_a_wrong_link_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# A page\n\n[a](#a-page) [b](b.md#there) [c](https://c.org/#c)\n```\n[d](d.md)\n```\n")
+    assert relative_links(page) == ["#a-page", "b.md#there"]
+    assert anchors(page) == {"a-page"}
 
 
 def anchors(page: Path) -> set[str]:
@@ -80,11 +90,11 @@ def test_files_of_the_code_that_a_page_names_exist(page):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/protocol.md"])
-def test_calls_that_a_page_names_exist(page):
-    text = (REPOSITORY / page).read_text()
+def test_calls_that_pages_name_exist():
     names = {each.name for each in public_names(REPOSITORY / "sparklog", overrides=True)}
-    assert sorted(set(re.findall(r"`([A-Z]\w+\.[a-z]\w*)`", text)) - names) == []
+    for page in ("docs/architecture.md", "docs/protocol.md"):
+        text = (REPOSITORY / page).read_text()
+        assert sorted(set(re.findall(r"`([A-Z]\w+\.[a-z]\w*)`", text)) - names) == [], page
 
 
 def test_citations_of_rules_carry_the_rules_name():
@@ -162,10 +172,9 @@ def test_semantics_names_every_topic_setting():
     assert [name for name in TOPIC_SETTINGS if f"`{name}`" not in page] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=relative)
-def test_tests_that_a_page_names_exist(page):
-    named = re.findall(r"`((?:tests|proof|benchmarks|examples)/[^`\s]*)`", page.read_text())
-    assert [path for path in named if not is_there(path)] == []
+def test_tests_that_pages_name_exist():
+    named = {page: re.findall(r"`((?:tests|proof|benchmarks|examples)/[^`\s]*)`", page.read_text()) for page in PAGES}
+    assert [(relative(page), path) for page, paths in named.items() for path in paths if not is_there(path)] == []
 
 
 def is_there(named: str) -> bool:

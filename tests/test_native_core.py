@@ -86,6 +86,15 @@ def test_without_a_compiler_it_says_what_is_missing(monkeypatch: pytest.MonkeyPa
         build_core.build()
 
 
+def test_without_a_compiler_nothing_is_made_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Cython makes takes seconds."""
+    compiling = pytest.importorskip("Cython.Compiler.Main")
+    monkeypatch.setattr(compiling, "compile_single", None)
+    monkeypatch.setenv("CC", "/nowhere/cc")
+    with pytest.raises(build_core.CannotCompileError, match="no C compiler: there is no /nowhere/cc"):
+        build_core.build()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc is Linux's")
 def test_the_core_runs_on_the_oldest_glibc_that_wheels_are_for() -> None:
     """What a header of a new glibc replaces by a new symbol (``fstat``, ``fcntl``) would need that glibc."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
 from itertools import groupby
+from pathlib import Path
 
 import pytest
 
@@ -88,6 +90,13 @@ def test_a_night_plays_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(depth, "NIGHTLY", True)
     assert depth.each_nth(iter("abc"), 3) == ["a", "b", "c"]
     assert depth.by_depth(gate=1, nightly=2) == 2
+
+
+def test_no_test_ends_the_exemption_from_garbage_collections() -> None:
+    """Each whole collection that its process makes later would take a second."""
+    tests = Path(__file__).parent
+    files = [*tests.rglob("*.py"), *(tests.parent / "proof").rglob("*.py")]
+    assert [file.name for file in files if re.search(r"gc\.unfreeze", file.read_text())] == []
 
 
 def test_tests_that_share_something_run_in_one_process_and_others_a_few_at_a_time() -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from sparklog.errors import InvalidArgumentError, InvalidTopicError
 from sparklog.paths import check_topic_name, decode_id, encode_id, new_data_file, topic_table
 from sparklog.storage import MemoryStore
+from tests.depth import by_depth
 
 
 # Source: Kafka Topic.validate and its TopicTest
@@ -65,7 +66,7 @@ def test_data_files_lie_in_their_partitions_folder_and_never_share_a_name():
 
 @pytest.mark.slow
 @given(st.text(min_size=1, max_size=16))
-@settings(max_examples=200)
+@settings(max_examples=by_depth(gate=100, nightly=200))
 def test_an_id_is_one_path_part_and_reads_back(name):
     part = encode_id(name)
     assert decode_id(part) == name
@@ -77,7 +78,7 @@ def test_an_id_is_one_path_part_and_reads_back(name):
 
 @pytest.mark.slow
 @given(st.text(alphabet="a.%2EF/é ", min_size=1, max_size=4), st.text(alphabet="a.%2EF/é ", min_size=1, max_size=4))
-@settings(max_examples=200)
+@settings(max_examples=by_depth(gate=100, nightly=200))
 def test_two_ids_never_share_a_path(one, other):
     assert (encode_id(one) == encode_id(other)) == (one == other)
 

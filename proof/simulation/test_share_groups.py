@@ -31,7 +31,7 @@ FIRST_FOUND = {
     "own_entry_is_not_known_again": 1,
     "records_are_shown_before_they_are_acquired": 0,
     "trust_never_ends": 1,
-    "unknown_is_told_as_refused": 3,
+    "unknown_is_told_as_refused": 4,
     "what_was_not_shown_is_accepted": 9,
     "whoever_is_refused_is_told_accepted": 0,
 }

@@ -41,6 +41,7 @@ def checksum(source: Path = SOURCE) -> str:
 
 def build(folder: Path = SOURCE.parent) -> Path:
     """Compile the core into a folder; returns the library's path. Raises :class:`CannotCompileError`."""
+    import shutil
     import sysconfig
     import tempfile
 
@@ -50,6 +51,9 @@ def build(folder: Path = SOURCE.parent) -> Path:
         from Cython.Compiler import Main
     except ImportError as error:
         raise CannotCompileError(f"no Cython: {error}") from error
+    command = _compiler()
+    if shutil.which(command[0]) is None:  # asked first: what Cython makes takes longer than the rest of a build
+        raise CannotCompileError(f"no C compiler: there is no {command[0]}")
     library = folder / f"core{sysconfig.get_config_var('EXT_SUFFIX')}"
     with tempfile.TemporaryDirectory() as scratch:
         c_file = Path(scratch) / "core.c"
@@ -59,7 +63,7 @@ def build(folder: Path = SOURCE.parent) -> Path:
         if result.num_errors:
             raise CannotCompileError(f"Cython found {result.num_errors} errors in {SOURCE}")
         made = Path(scratch) / library.name
-        _run([*_compiler(), str(c_file), "-o", str(made)])
+        _run([*command, str(c_file), "-o", str(made)])
         folder.mkdir(parents=True, exist_ok=True)
         beside = library.with_name(f"{library.name}.{os.getpid()}")
         beside.write_bytes(made.read_bytes())

@@ -132,7 +132,7 @@ def each(faults: Callable[[list[str]], Iterator[Fault]]) -> list[object]:
     return [
         pytest.param(job, fault, id=f"{job.name}: {fault.kind.name.lower()} at call {fault.at}")
         for job in JOBS
-        for fault in each_nth(faults(calls_of(job)), 4)
+        for fault in each_nth(faults(calls_of(job)), 6)
     ]
 
 
@@ -167,7 +167,7 @@ def test_a_lost_answer_or_a_passing_refusal_at_any_store_call_changes_nothing(jo
         pytest.param(job, number, id=f"{job.name} at call {number}")
         for job in JOBS
         if job.name != "maintain"
-        for number in each_nth(range(len(calls_of(job))), 6)
+        for number in each_nth(range(len(calls_of(job))), 10)
     ],
 )
 def test_a_job_may_sleep_two_days_of_commits_and_cleanups_at_any_store_call(job: Job, at: int, after: bool) -> None:
@@ -198,7 +198,7 @@ def test_a_job_may_sleep_two_days_of_commits_and_cleanups_at_any_store_call(job:
 
 
 @pytest.mark.parametrize(
-    "seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in each_nth(range(3, 30), 3))]
+    "seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in each_nth(range(3, 30), 6))]
 )
 def test_jobs_and_producers_in_any_order(seed: int) -> None:
     """Two of each job and three producers: whatever the order of their store calls, the last of each key is there."""

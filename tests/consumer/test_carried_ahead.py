@@ -167,7 +167,7 @@ def test_a_consumer_on_a_store_that_answers_at_once_takes_what_the_log_carries(m
 
 @pytest.mark.slow
 def test_records_come_by_offset_whatever_happens_while_they_are_sent() -> None:
-    for seed in each_nth(range(20), 2):
+    for seed in each_nth(range(20), 5):
         _walk(random.Random(seed))
 
 

@@ -232,7 +232,7 @@ def test_files_that_others_have_replaced_in_the_log_are_dropped() -> None:
 
 @pytest.mark.slow
 def test_records_come_by_offset_however_partitions_move_pause_and_are_sought() -> None:
-    for seed in each_nth(range(20), 2):
+    for seed in each_nth(range(20), 5):
         _walk(random.Random(seed))
 
 

@@ -15,6 +15,7 @@ from sparklog.gateway.error_codes import ErrorCode
 from sparklog.gateway.fetch_sessions import FetchSessions, SessionFetch
 from sparklog.gateway.users import Rules
 from sparklog.log.cluster import open_cluster
+from tests.depth import by_depth
 from tests.gateway.test_server import Wire, batch, fetched, fetching, produce, values
 
 UNKNOWN, WRONG_EPOCH, WRONG_NAMES = 70, 71, 106
@@ -248,7 +249,7 @@ STEPS = st.tuples(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=by_depth(gate=50, nightly=100), deadline=None)
 @given(st.lists(STEPS, min_size=1, max_size=12))
 def test_a_client_knows_what_it_would_know_without_a_session(steps):
     """After each answer: the positions that are looked at, and of each partition its end, its start and its error."""

@@ -52,7 +52,7 @@ def by_arrow(data, count, *, base_offset=0, start_offset=0, batch_bytes=2**18, i
     return [*encode_batches(table, batch_bytes=batch_bytes, is_append_time=is_append_time)]
 
 
-@settings(max_examples=by_depth(gate=60, nightly=300))
+@settings(max_examples=by_depth(gate=30, nightly=300))
 @given(
     some_rows(),
     st.sampled_from([1, 500, 2**20]),
@@ -106,7 +106,7 @@ def test_four_batches_are_about_what_clients_ask_for(size):
     assert 0.9 < sum(map(len, found[:4])) / topic_view._ASKED_BYTES <= 1
 
 
-@settings(max_examples=by_depth(gate=100, nightly=300))
+@settings(max_examples=by_depth(gate=50, nightly=300))
 @given(st.data())
 def test_a_file_with_wrong_bytes_is_read_within_its_bounds_or_left_to_arrow(data):
     file = bytearray(a_file(24))

@@ -63,14 +63,14 @@ def messages(draw):
 
 
 @given(messages())
-@settings(max_examples=by_depth(gate=100, nightly=300), deadline=None)
+@settings(max_examples=by_depth(gate=50, nightly=300), deadline=None)
 def test_a_message_comes_back_as_it_was(case):
     known, version, value = case
     assert known.decode(known.encode(value, version), version) == value
 
 
 @given(messages(), st.data())
-@settings(max_examples=by_depth(gate=100, nightly=300), deadline=None)
+@settings(max_examples=by_depth(gate=50, nightly=300), deadline=None)
 def test_cut_or_changed_bytes_are_an_error_or_another_message(case, data):
     known, version, value = case
     encoded = known.encode(value, version)

@@ -9,6 +9,7 @@ from sparklog.log.data.encode import FEW_RECORDS, encode_batch, open_parquet
 from sparklog.log.data.few_rows import FewRows, as_batch, decode_few_records, offset_at
 from sparklog.log.data.producer_stamp import ProducerStamp
 from sparklog.log.data.schema import PLAIN_RECORDS, RECORD_SCHEMA
+from tests.depth import by_depth
 from tests.log.test_few_records import BYTES, RECORDS, STAMPS, prepared
 
 FEW = st.lists(st.tuples(st.integers(0, 10**15), BYTES, BYTES), min_size=1, max_size=4)
@@ -43,7 +44,7 @@ def test_what_is_read_by_hand_is_what_arrow_reads(records, stamp, base_offset):
     assert [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)] == by_arrow(data, base_offset)
 
 
-@settings(max_examples=100)
+@settings(max_examples=by_depth(gate=50, nightly=100))
 @given(FEW, st.data())
 def test_of_a_file_that_was_changed_nothing_is_made_up(records, data):
     """It is left to Arrow, or is read as it is now: with other bytes in a value, in a key, in a time."""

@@ -1202,7 +1202,7 @@ def played(seed: int) -> Play:
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in each_nth(range(2, 200), 8))]
+    "seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in each_nth(range(2, 200), 16))]
 )
 def test_every_record_is_stored_once_in_order_and_where_it_was_said(seed: int) -> None:
     played(seed).check()

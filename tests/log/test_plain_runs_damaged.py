@@ -39,7 +39,7 @@ def changed(data: bytes, changes: list[tuple[bool, int, int, bytes]]) -> bytes:
     return data
 
 
-@settings(max_examples=by_depth(gate=200, nightly=20_000), deadline=None)
+@settings(max_examples=by_depth(gate=100, nightly=20_000), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(FILES), st.none() | CHANGES), min_size=1, max_size=4), st.integers(0, 2**40))
 def test_damaged_files_are_read_as_one_by_one_or_left_over(tmp_path_factory, given_files, base_offset):
     store = LocalStore(tmp_path_factory.getbasetemp() / "damaged")

@@ -172,7 +172,7 @@ def each(faults: Callable[[list[str]], Iterator[Fault]]) -> list[object]:
     return [
         pytest.param(operation, fault, id=f"{operation.name}: {fault.kind.name.lower()} at call {fault.at}")
         for operation in OPERATIONS
-        for fault in each_nth(faults(calls_of(operation)), 4)
+        for fault in each_nth(faults(calls_of(operation)), 6)
     ]
 
 
@@ -231,7 +231,7 @@ def test_a_full_or_read_only_disk_at_any_call_is_reported_and_leaves_the_topic_w
         pytest.param(o, n, id=f"{o.name} at call {n}")
         for o in OPERATIONS
         if o.name != "cleanup"
-        for n in each_nth(range(len(calls_of(o))), 5)
+        for n in each_nth(range(len(calls_of(o))), 8)
     ],
 )
 def test_a_process_may_sleep_two_days_of_commits_and_cleanups_at_any_store_call(

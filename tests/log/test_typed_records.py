@@ -22,6 +22,7 @@ from sparklog.log.data.producer_stamp import SEQUENCE_MODULUS, ProducerStamp
 from sparklog.log.data.schema import HEADERS, TIMESTAMP
 from sparklog.log.data.sorted_rows import SortedRows
 from sparklog.log.data.value_columns import indexed_leaves
+from tests.depth import by_depth
 
 pytestmark = pytest.mark.skipif(CORE is None, reason="the native core isn't compiled")
 
@@ -151,7 +152,7 @@ def statistics(column):
     return found.null_count, bounds, found.num_values
 
 
-@settings(max_examples=150)
+@settings(max_examples=by_depth(gate=75, nightly=150))
 @given(some_rows(), st.sampled_from([8, 64, 2**17]), st.sampled_from([500, 2**20]))
 def test_files_hold_what_arrows_do(rows, rows_a_page, page_bytes):
     ours, arrows = by_us_and_by_arrow(rows, rows_a_page=rows_a_page, page_bytes=page_bytes)
@@ -169,7 +170,7 @@ def test_files_hold_what_arrows_do(rows, rows_a_page, page_bytes):
         assert getattr(ours, facts) == getattr(arrows, facts)
 
 
-@settings(max_examples=100)
+@settings(max_examples=by_depth(gate=50, nightly=100))
 @given(some_rows(), st.sampled_from([64, 2**17]))
 def test_the_footer_tells_what_arrows_does(rows, rows_a_page):
     ours, arrows = by_us_and_by_arrow(rows, rows_a_page=rows_a_page)

@@ -82,7 +82,7 @@ def test_statistics_that_are_none_tell_nothing(stats):
     assert list(value_bounds(stats, list(leaves_of(KIND)))) == []
 
 
-@settings(max_examples=by_depth(gate=80, nightly=200), deadline=None)
+@settings(max_examples=by_depth(gate=40, nightly=200), deadline=None)
 @given(schemas_and_rows())
 def test_every_value_is_within_the_bounds_of_its_file(found):
     schema, rows = found
@@ -108,7 +108,7 @@ ANY_BOUND = (
 SIDES = st.dictionaries(st.sampled_from([field.name for field in KIND]), ANY_BOUND, max_size=4)
 
 
-@settings(max_examples=by_depth(gate=100, nightly=300), deadline=None)
+@settings(max_examples=by_depth(gate=50, nightly=300), deadline=None)
 @given(st.lists(st.tuples(SIDES, SIDES, st.booleans()), max_size=6))
 def test_the_bounds_of_many_files_are_those_of_each(files):
     stats: list[Any] = []

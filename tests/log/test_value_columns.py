@@ -15,7 +15,7 @@ from tests.producer.support import a_cluster, a_producer
 from tests.schemas.test_values import schemas_and_rows
 
 
-@settings(max_examples=by_depth(gate=80, nightly=200), deadline=None)
+@settings(max_examples=by_depth(gate=40, nightly=200), deadline=None)
 @given(schemas_and_rows())
 def test_a_leaf_is_what_arrow_says_of_it_in_slices_and_chunks_too(found):
     schema, rows = found

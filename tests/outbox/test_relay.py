@@ -270,7 +270,7 @@ def test_relays_that_are_killed_send_every_row_once_and_in_order(tmp_path, after
     delays = random.Random(17)
     total, recorder = 0, Recorder()
     with an_engine(url) as engine:
-        for _ in range(by_depth(gate=2, nightly=8)):
+        for _ in range(by_depth(gate=1, nightly=8)):
             write(engine, *range(total, total + 60))
             for key in range(3):
                 numbers = [number for number in range(total, total + 60) if number % 3 == key]

@@ -153,7 +153,7 @@ def test_purged_letters_are_gone():
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_replay_that_is_killed_at_any_call_is_finished_by_the_next(monkeypatch):
     monkeypatch.setattr(dead_letters, "Consumer", MortalConsumer)
-    for fault in each_nth(crashes(70), 12):
+    for fault in each_nth(crashes(70), 16):
         store = MemoryStore()
         cluster = letters(6, store)
         faulty = FaultyStore(store, fault)

@@ -15,6 +15,7 @@ from sparklog.errors import HandlerError, IllegalStateError, InvalidArgumentErro
 from sparklog.processing import App, Batch, Exponential, Fixed, Limits, Record, Retry, Send
 from sparklog.processing.deduplication import DEFAULT_GROUP, AlreadyProcessedError, current_group
 from sparklog.testing.processing import AppDriver
+from tests.depth import by_depth
 
 
 @dataclass
@@ -366,7 +367,7 @@ def test_wrong_handlers_are_refused():
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=by_depth(gate=75, nightly=150))
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 4)), max_size=12),
     st.sampled_from(["partition", "key", "none"]),

@@ -86,7 +86,7 @@ def a_filled_world(store: MemoryStore) -> Cluster:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", [FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER])
 def test_killed_at_any_write(kind):
-    for number in each_nth(range(MOST_WRITES), 8):
+    for number in each_nth(range(MOST_WRITES), 12):
         store = MemoryStore()
         cluster = a_filled_world(store)
         faulty = FaultyStore(store, Fault(kind=kind, when=is_write, skip=number))

@@ -167,7 +167,7 @@ def test_a_producer_that_dies_leaves_all_or_nothing_to_the_next(kind: FaultKind)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DEATHS)
 def test_a_producer_that_dies_at_any_store_call_leaves_all_or_nothing_to_the_next(kind: FaultKind) -> None:
-    every = by_depth(gate=4, nightly=1)
+    every = by_depth(gate=6, nightly=1)
     at = WALK % every
     while dies(Fault(kind=kind, at=at)):
         at += every
@@ -183,7 +183,7 @@ def test_a_passing_trouble_changes_nothing(kind: FaultKind) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TROUBLES)
 def test_a_passing_trouble_at_any_store_call_changes_nothing(kind: FaultKind) -> None:
-    every = by_depth(gate=4, nightly=1)
+    every = by_depth(gate=6, nightly=1)
     at = WALK % every
     while suffers(Fault(kind=kind, at=at, when=lambda call: call.op not in UNTROUBLED)):
         at += every

@@ -60,7 +60,7 @@ def packed(schema: Any, row: Any) -> Any:
     return struct_to_python(column_of(records))[0] if is_taken else None
 
 
-@settings(max_examples=by_depth(gate=100, nightly=300), deadline=None)
+@settings(max_examples=by_depth(gate=50, nightly=300), deadline=None)
 @given(schemas_and_rows())
 def test_any_values_of_any_schema_are_packed_and_come_back(found):
     schema, rows = found
@@ -74,7 +74,7 @@ def test_any_values_of_any_schema_are_packed_and_come_back(found):
     assert same(struct_to_python(column), rows)
 
 
-@settings(max_examples=by_depth(gate=150, nightly=500), deadline=None)
+@settings(max_examples=by_depth(gate=75, nightly=500), deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from([*SCHEMA.arrow.names, "other", 7]), ANYTHING, max_size=3), max_size=4))
 def test_nothing_is_packed_that_the_check_refuses_and_columns_are_those_of_arrow(rows):
     taken, records, _ = gathered(SCHEMA, rows)

@@ -187,7 +187,7 @@ def _fill(message: Any, given: Any) -> Any:
     return message
 
 
-@settings(max_examples=by_depth(gate=80, nightly=200), deadline=None)
+@settings(max_examples=by_depth(gate=40, nightly=200), deadline=None)
 @given(st.lists(VALUES_OF_TIMES, max_size=6))
 def test_messages_with_times_that_are_none_are_refused_as_each_alone(given):
     schema = value_schema(Times)

@@ -170,7 +170,7 @@ def changed(value: bytes, changes: list[tuple[int, int, bytes]]) -> bytes:
     return value
 
 
-@settings(max_examples=by_depth(gate=100, nightly=300), deadline=None)
+@settings(max_examples=by_depth(gate=50, nightly=300), deadline=None)
 @given(schemas_and_rows(), st.lists(CHANGES, min_size=4, max_size=4))
 def test_any_json_of_any_schema_with_any_mistakes_is_read_as_one_by_one(found, changes):
     schema, rows = found
@@ -179,14 +179,14 @@ def test_any_json_of_any_schema_with_any_mistakes_is_read_as_one_by_one(found, c
     read_as_alone(schema, [b"{}", *map(changed, values, changes), *values])
 
 
-@settings(max_examples=by_depth(gate=100, nightly=300), deadline=None)
+@settings(max_examples=by_depth(gate=50, nightly=300), deadline=None)
 @example([(b'{"a":1{"b":2}', []), (b'{"l":[1[2]}', []), (b'{,"a":1}', [])])  # which the expression takes
 @given(st.lists(st.tuples(st.sampled_from([one for one in PIECES if one is not None]), CHANGES), max_size=6))
 def test_any_piece_of_json_with_any_mistakes_is_read_as_one_by_one(given):
     read_as_alone(FLAT, [changed(value, changes) for value, changes in given])
 
 
-@settings(max_examples=by_depth(gate=80, nightly=200), deadline=None)
+@settings(max_examples=by_depth(gate=40, nightly=200), deadline=None)
 @given(schemas_and_rows())
 def test_json_as_it_is_written_looks_readable(found):
     schema, rows = found

@@ -121,7 +121,7 @@ def same(one: Any, other: Any) -> bool:
 BYTES_BY_NUMBER = value_schema(pa.schema([("c", pa.map_(pa.int64(), pa.binary()))]))
 
 
-@settings(max_examples=by_depth(gate=60, nightly=150), deadline=None)
+@settings(max_examples=by_depth(gate=30, nightly=150), deadline=None)
 @example((BYTES_BY_NUMBER, [{"c": {0: b"", 1: None}}]))
 @given(schemas_and_rows())
 def test_any_values_of_any_schema_come_back_from_columns_and_every_format(found):
@@ -282,7 +282,7 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=by_depth(gate=100, nightly=300), deadline=None)
+@settings(max_examples=by_depth(gate=50, nightly=300), deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from([*SCHEMA.arrow.names]), ANYTHING, max_size=2), max_size=3))
 def test_the_check_and_the_column_agree_on_any_objects(rows):
     refused = set()
@@ -449,7 +449,7 @@ def _alone(raws: list[bytes | None]) -> tuple[list[Any], set[int]]:
     return [row and {name: row[name] for name in FLAT.arrow.names} for row in rows], wrong
 
 
-@settings(max_examples=by_depth(gate=80, nightly=200), deadline=None)
+@settings(max_examples=by_depth(gate=40, nightly=200), deadline=None)
 @given(st.lists(st.sampled_from(PIECES[:8]) | st.sampled_from(PIECES), max_size=8))
 def test_json_is_read_at_once_as_it_is_one_by_one(raws):
     column, errors = decode("json", FLAT, pa.array(raws, pa.binary()))

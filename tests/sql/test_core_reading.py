@@ -21,6 +21,7 @@ from sparklog.log.data.schema import TIMESTAMP
 from sparklog.model import TopicPartition
 from sparklog.sql import connect, core_reading
 from sparklog.sql.core_reading import read_columns
+from tests.depth import by_depth
 
 pytestmark = pytest.mark.skipif(CORE is None, reason="the native core isn't compiled")
 
@@ -243,7 +244,7 @@ class TestWhatIsLeftToArrow:
             assert folder.by_core() is None
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=by_depth(gate=200, nightly=400), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_file_with_wrong_bytes_is_read_within_its_bounds_or_left_to_arrow(tmp_path, data):
     folder = Folder(tmp_path)

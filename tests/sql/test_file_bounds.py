@@ -66,7 +66,7 @@ FILTERS = st.recursive(
 )
 
 
-@settings(max_examples=by_depth(gate=100, nightly=300), deadline=None)
+@settings(max_examples=by_depth(gate=50, nightly=300), deadline=None)
 @given(FILES, FILTERS, st.frozensets(st.integers(0, 60), max_size=20))
 def test_no_file_with_a_record_that_is_asked_for_is_ruled_out(files, condition, unknown):
     bounds = bounds_of(files, unknown)

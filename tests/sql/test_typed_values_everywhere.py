@@ -117,7 +117,7 @@ def in_order(table: pa.Table) -> pa.Table:
     return table.take(pc.sort_indices(offsets))
 
 
-@settings(max_examples=by_depth(gate=10, nightly=20))
+@settings(max_examples=by_depth(gate=6, nightly=20))
 @example((EXTREME_SCHEMA, EXTREMES), False)
 @example((EXTREME_SCHEMA, EXTREMES), True)
 @example((FLAT_SCHEMA, FLAT), False)

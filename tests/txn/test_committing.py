@@ -49,8 +49,8 @@ T = TypeVar("T")
 
 
 def every(step: int, places: Sequence[T]) -> Sequence[T]:
-    """What a test walks over, see :data:`all_of_it`; in the gate one of five of all."""
-    return places[::step] if step > 1 else each_nth(places, 5)
+    """What a test walks over, see :data:`all_of_it`; in the gate one of eight of all."""
+    return places[::step] if step > 1 else each_nth(places, 8)
 
 
 @dataclass
@@ -164,7 +164,7 @@ def test_a_driver_started_again_after_death_at_any_store_call_has_each_batch_onc
         if fault.kind is FaultKind.CRASH_BEFORE or calls()[fault.at or 0] in CHANGES
     ]
     assert len(places) >= 30
-    for fault in each_nth(places, 4):
+    for fault in each_nth(places, 8):
         memory, clock, cluster = prepared()
         query = Query(a_cluster(FaultyStore(memory, fault), clock), cluster)
         with pytest.raises(SimulatedCrash):

@@ -468,7 +468,7 @@ def test_any_interleaving_is_all_or_nothing() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=by_depth(gate=120, nightly=800), suppress_health_check=[HealthCheck.differing_executors])
+@settings(max_examples=by_depth(gate=60, nightly=800), suppress_health_check=[HealthCheck.differing_executors])
 @given(seed=st.integers(0, 2**32 - 1))
 def test_any_of_very_many_interleavings_is(seed: int) -> None:
     play(seed)

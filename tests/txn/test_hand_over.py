@@ -259,7 +259,7 @@ def test_any_interleaving_keeps_the_order() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=by_depth(gate=100, nightly=400), suppress_health_check=[HealthCheck.differing_executors])
+@settings(max_examples=by_depth(gate=50, nightly=400), suppress_health_check=[HealthCheck.differing_executors])
 @given(seed=st.integers(0, 2**32 - 1))
 def test_any_of_very_many_interleavings_does(seed: int) -> None:
     play(seed)

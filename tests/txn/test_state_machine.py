@@ -310,7 +310,7 @@ class AgainstLists(RuleBasedStateMachine):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 class TestAgainstLists(AgainstLists.TestCase):  # type: ignore[misc, valid-type]
-    settings = settings(max_examples=by_depth(gate=10, nightly=120), stateful_step_count=40)
+    settings = settings(max_examples=by_depth(gate=6, nightly=120), stateful_step_count=40)
 
 
 class TestAgainstListsInShort(AgainstLists.TestCase):  # type: ignore[misc, valid-type]

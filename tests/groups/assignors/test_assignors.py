@@ -456,7 +456,7 @@ def groups(*, equal: bool | None = None, messy: bool = True, size: int = 6) -> s
 
 
 few = settings(max_examples=40)
-many = settings(max_examples=by_depth(gate=60, nightly=500))
+many = settings(max_examples=by_depth(gate=30, nightly=500))
 
 
 def keeps_the_rules(group: tuple[Any, Members]) -> None:

@@ -96,7 +96,7 @@ def test_kafka_gives_the_same(name, kafkas):
 def kafkas(runner) -> tuple[list[Group], dict[str, list[dict[str, list[str]]]]]:
     """Groups, and what Kafka gives them by each assignor, told by one JVM."""
     random = Random(20)
-    all_groups = [a_group(random, size=random.choice([4, 9, 40])) for _ in range(by_depth(gate=600, nightly=3_000))]
+    all_groups = [a_group(random, size=random.choice([4, 9, 40])) for _ in range(by_depth(gate=300, nightly=3_000))]
     answers = ask_kafka(runner, all_groups)
     return all_groups, {name: answers[at :: len(NAMES)] for at, name in enumerate(NAMES)}
 

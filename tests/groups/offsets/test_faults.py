@@ -144,7 +144,7 @@ def each(faults: Callable[[list[str]], Iterator[Fault]], *operations: Operation)
     return [
         pytest.param(operation, fault, id=f"{operation.name}: {fault.kind.name.lower()} at call {fault.at}")
         for operation in operations
-        for fault in each_nth(faults(calls_of(operation)), 4)
+        for fault in each_nth(faults(calls_of(operation)), 6)
     ]
 
 
@@ -171,7 +171,7 @@ def test_a_process_that_dies_at_any_store_call_leaves_the_table_whole(
 
 @pytest.mark.slow
 def test_maintenance_that_dies_at_any_store_call_leaves_the_table_whole(tmp_path: Path) -> None:
-    for number, fault in enumerate(each_nth(crashes_in(calls_of(MAINTENANCE)), 3)):
+    for number, fault in enumerate(each_nth(crashes_in(calls_of(MAINTENANCE)), 6)):
         test_a_process_that_dies_at_any_store_call_leaves_the_table_whole(MAINTENANCE, fault, tmp_path / str(number))
 
 
@@ -256,7 +256,7 @@ def test_a_process_may_sleep_two_days_of_commits_and_cleanups_at_any_store_call(
 
 @pytest.mark.slow
 def test_maintenance_may_sleep_two_days_at_any_store_call() -> None:
-    for at in each_nth(range(len(calls_of(MAINTENANCE))), 3):
+    for at in each_nth(range(len(calls_of(MAINTENANCE))), 6):
         memory, clock = prepared(MAINTENANCE)
         store = InterruptedStore(memory)
         store.interrupt(partial(two_days_of_commits, memory, clock), at=at, after=False)

@@ -135,7 +135,7 @@ def test_any_interleaving_keeps_the_rules(check: Callable[[int, float], None], f
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", [nothing_is_lost, members_fight])
-@settings(max_examples=by_depth(gate=20, nightly=150), suppress_health_check=[HealthCheck.differing_executors])
+@settings(max_examples=by_depth(gate=12, nightly=150), suppress_health_check=[HealthCheck.differing_executors])
 @given(seed=st.integers(0, 2**32 - 1), fault_chance=st.sampled_from([0, 0.08, 0.2]))
 def test_any_of_very_many_interleavings_keeps_the_rules(
     check: Callable[[int, float], None], seed: int, fault_chance: float
@@ -266,4 +266,4 @@ def shown(rows: Rows) -> dict[TopicPartition, tuple[str, Stamp, int | None]]:
 
 @pytest.mark.slow
 class TestAgainstADict(AgainstADict.TestCase):  # type: ignore[misc, valid-type]
-    settings = settings(max_examples=by_depth(gate=10, nightly=80), stateful_step_count=40)
+    settings = settings(max_examples=by_depth(gate=6, nightly=80), stateful_step_count=40)

@@ -20,6 +20,7 @@ from sparklog.groups.sharing.changes import (
 )
 from sparklog.groups.sharing.entries import decode_entry, encode_entry
 from sparklog.groups.sharing.states import RecordState, SharePartition, StateRange, empty_partition, overwritten
+from tests.depth import by_depth
 
 ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 LIMIT = 3
@@ -277,7 +278,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, missing=st.sets(st.integers(0, 30), max_size=10))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=by_depth(gate=150, nightly=300), deadline=None)
 def test_ranges_say_the_same_as_single_offsets(steps, missing):
     state, plain = empty_partition("t1", 0), Plain()
     there = {*range(40)} - missing

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from sparklog.errors import CorruptLogError, UnsupportedVersionError
 from sparklog.groups.sharing.entries import KEEP_MS, ShareEntry, ShareLog, clean_share_log, encode_entry, open_share_log
-from sparklog.groups.sharing.states import SharePartition, empty_partition
+from sparklog.groups.sharing.states import RecordState, SharePartition, empty_partition, overwritten
 from sparklog.log import Cluster
 from sparklog.model import TopicPartition
 from sparklog.paths import share_entry
@@ -63,7 +64,8 @@ def test_an_entry_reads_back_as_it_was_written(partition):
 
 def test_a_full_window_of_single_records_takes_some_dozen_kilobytes():
     state = acquire(empty_partition("t1", 0), 1, wants(2000, until=2000)).partition
-    released = acknowledge(state, 2, *((offset, offset, 1, RELEASE) for offset in range(0, 2000, 2))).partition
+    part = replace(state.ranges[0], state=RecordState.AVAILABLE, lock=0)
+    released = overwritten(state, (replace(part, first=offset, last=offset) for offset in range(0, 2000, 2)))
     assert len(released.ranges) == 2000
     assert len(encode_entry(released, "t" * 32)) < 40_000
 

@@ -131,14 +131,11 @@ def test_what_a_process_has_loaded_is_exempted_from_collections_as_it_reads_agai
     monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
     monkeypatch.setattr(reused_process, "_CALLS", count())
     before = gc.get_freeze_count()
-    try:
-        [partition] = [each for each in source_reader.partitions() if each.value.partition == 0]
-        read = [batch.num_rows for batch in source_reader.read(partition)]
-        after_one = gc.get_freeze_count() - before
-        again = [batch.num_rows for batch in source_reader.read(partition)]
-        after_two = gc.get_freeze_count() - before
-    finally:
-        gc.unfreeze()
+    [partition] = [each for each in source_reader.partitions() if each.value.partition == 0]
+    read = [batch.num_rows for batch in source_reader.read(partition)]
+    after_one = gc.get_freeze_count() - before
+    again = [batch.num_rows for batch in source_reader.read(partition)]
+    after_two = gc.get_freeze_count() - before
     assert (read, again, after_one) == ([3], [3], 0)
     assert after_two > 10_000
 

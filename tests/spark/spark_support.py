@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from sparklog.admin import Admin, NewTopic
+from sparklog.consumer import Consumer
 from sparklog.log.cluster import Cluster, open_cluster
+from sparklog.model import ConsumerRecord, TopicPartition
 from sparklog.storage import ObjectStore
 from tests.support import T0_MS, a_writer, records, within
 
@@ -27,7 +29,20 @@ def put(cluster: Cluster, *batches: tuple[int, str], topic: str = "t", timestamp
     uploaded = writer.upload(
         [(partition, records(*values, timestamp_ms=timestamp_ms)) for partition, values in batches]
     )
-    writer.append(uploaded, deadline=within(writer, 10_000))
+    writer.append(uploaded, deadline=within(writer, 60_000))
+
+
+def consumed(root: Path | str, topic: str, **settings: Any) -> list[ConsumerRecord]:
+    """All records up to the end of the log, as a consumer returns them, however long it takes."""
+    with Consumer(cluster=str(root), auto_offset_reset="earliest", **settings) as consumer:
+        partitions = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
+        consumer.assign(partitions)
+        ends = consumer.end_offsets(partitions)
+        found: list[ConsumerRecord] = []
+        while any(consumer.position(partition) < ends[partition] for partition in partitions):
+            for of_one in consumer.poll(timeout_ms=1_000).values():
+                found += of_one
+    return found
 
 
 def seen(frame: Any) -> list[tuple[int, int, str]]:

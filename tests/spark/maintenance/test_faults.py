@@ -166,14 +166,14 @@ class Together:
 
         def together(log: DeltaLog, *planned: Any) -> CleanPass:
             if waiting:
-                waiting.pop().wait(60)
+                waiting.pop().wait(300)
             return clean(log, *planned)
 
         return together
 
     def rewrite(self, rewrite: Rewrite) -> Rewrite:
         def together(log: DeltaLog, *planned: Any) -> Generator[Rewritten, None, None]:
-            self._barrier.wait(60)
+            self._barrier.wait(300)
             return rewrite(log, *planned)
 
         return together
@@ -254,12 +254,12 @@ def test_what_retention_removes_under_another_driver_stays_removed(spark: Any, t
         strict.assign([TopicPartition("t", 0)])
         strict.seek(TopicPartition("t", 0), 2)
         with pytest.raises(OffsetOutOfRangeError, match="log start 4"):
-            strict.poll(timeout_ms=5_000)
+            strict.poll(timeout_ms=60_000)
     for reset, first in (("earliest", [4, 5, 6, 7, 8]), ("latest", [])):
         with Consumer(cluster=cluster, auto_offset_reset=reset) as consumer:
             consumer.assign([TopicPartition("t", 0)])
             consumer.seek(TopicPartition("t", 0), 2)
-            found = consumer.poll(timeout_ms=5_000 if first else 200)
+            found = consumer.poll(timeout_ms=60_000 if first else 200)
             assert [record.offset for records in found.values() for record in records] == first
 
 

@@ -18,8 +18,13 @@ def test_a_delta_table_is_written_and_read(spark, tmp_path):
     assert (tmp_path / "table" / "_delta_log" / "00000000000000000000.json").exists()
 
 
-def test_workers_run_the_python_of_the_tests(spark):
-    assert spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).collect() == [sys.executable]
+def test_workers_run_the_python_of_the_tests_and_its_packages(spark):
+    """Not PySpark from Spark's zip, which each process would compile."""
+    import pyspark
+
+    tasks = spark.sparkContext.parallelize([0], 1)
+    found = tasks.map(lambda _: (sys.executable, __import__("pyspark").__file__)).collect()
+    assert found == [(sys.executable, pyspark.__file__)]
 
 
 def test_daemons_of_any_work_have_imported_what_their_processes_need():

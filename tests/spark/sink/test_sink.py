@@ -169,11 +169,12 @@ def test_a_topic_is_copied_as_it_is_read(spark, tmp_path):
     assert rows(cluster, "u") == rows(cluster, "t")
 
 
-IN_EACH_RUN = (
+Case = tuple[list[str], dict[str, str], str]
+IN_EACH_RUN: tuple[Case, ...] = (
     (["repeat('v', 2000000) AS value"], {"topic": "t"}, "kafka.max.request.size"),  # a task refuses
     (["id AS value"], {"topic": "t"}, "column value is bigint, expected string or binary"),  # the driver does
 )
-AT_NIGHT = (  # in each run test_sink_writing.py has these refused
+AT_NIGHT: tuple[Case, ...] = (  # in each run test_sink_writing.py has these refused
     (["'v' AS value"], {}, "give the option topic, or a column topic"),
     (["'v' AS value"], {"topic": "nowhere"}, "nowhere"),
     (["'v' AS value", "IF(id = 3, NULL, 't') AS topic"], {}, "1 rows have a null topic"),

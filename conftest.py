@@ -50,15 +50,13 @@ __all__ = [
 
 # A JVM of a test loads and compiles more than it runs: without its second compiler, with the plain garbage collector
 # and without a proof of each class that it loads, Spark takes less than half the CPU. Without the second compiler the
-# JVM keeps 48 MB for compiled code, which Spark fills: methods were thrown out, and compiled again, all the time. A
-# method is compiled once it was called some forty times, and not after two hundred: a quarter of the CPU went into the
-# interpreter. Nor is all memory searched for garbage each time that the classes outgrow what the JVM expects. Both
+# JVM keeps 48 MB for compiled code, which Spark fills: methods were thrown out, and compiled again, all the time. Both
 # variables are Spark's; they reach the JVMs that tests and examples start as well.
 for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(
         variable,
         "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
-        "-XX:ReservedCodeCacheSize=240m -XX:-MethodFlushing -XX:CompileThresholdScaling=0.2 -XX:MetaspaceSize=400m",
+        "-XX:ReservedCodeCacheSize=240m -XX:-MethodFlushing",
     )
 
 # No test asserts how long something takes.

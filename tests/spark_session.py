@@ -123,8 +123,7 @@ def settings(folder: Path) -> dict[str, Any]:
         "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
         "spark.local.dir": str(folder / "local"),
         "spark.driver.memory": "1g",
-        # What a query leaves is collected three times as seldom as with the 130 MB that the JVM takes for it.
-        "spark.driver.extraJavaOptions": f"-Xmn400m -Dderby.system.home={folder} -Djava.io.tmpdir={folder}",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -Djava.io.tmpdir={folder}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.connect.grpc.binding.port": "0",  # any that is free, for the tests that start its server

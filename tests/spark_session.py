@@ -32,8 +32,10 @@ OF_FEW_ROWS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.streaming.pollingDelay": "50ms",
 }
-DAEMON: dict[str, Any] = {"spark.python.daemon.module": "tests.spark_daemon"}
-"""For the session that tests share. Programs that tests start have Spark's own."""
+SUBMIT_ARGS = " ".join([*(f"--conf {name}={value}" for name, value in OF_FEW_ROWS.items()), "pyspark-shell"])
+"""The same for programs that start a session of their own: ``PYSPARK_SUBMIT_ARGS``."""
+WITH_IMPORTS = os.pathsep.join([str(Path(__file__).parent / "spark_site"), str(Path(__file__).parent.parent)])
+"""The ``PYTHONPATH`` of a Spark whose daemons have imported what their processes need."""
 
 
 def need_java() -> None:
@@ -93,11 +95,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         environment.setenv("PYSPARK_PYTHON", sys.executable)
         environment.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
         environment.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        environment.setenv("PYTHONPATH", os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")])))
+        environment.setenv("PYTHONPATH", os.pathsep.join(filter(None, [WITH_IMPORTS, os.environ.get("PYTHONPATH")])))
         try:
             with fetching_alone():
                 folder = tmp_path_factory.mktemp("spark")
-                spark = session("sparklog-tests", s3=True, **settings(folder), **DAEMON)
+                spark = session("sparklog-tests", s3=True, **settings(folder))
         except PySparkRuntimeError as error:  # spark-submit ended before Spark began
             if all(has_jar(package) for package in PACKAGES):
                 raise

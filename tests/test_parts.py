@@ -102,7 +102,8 @@ def test_no_test_ends_the_exemption_from_garbage_collections() -> None:
 def test_tests_that_share_something_run_in_one_process_and_others_a_few_at_a_time() -> None:
     shared = ["tests/spark/test_gaps.py", "tests/outbox/test_relay.py", "tests/console/test_browser.py"]
     assert [group_of(file) for file in shared] == ["spark", "database", "tests/console/test_browser.py"]
-    assert group_of("tests/integration/test_demo.py") is None
+    assert group_of("tests/integration/test_demo.py") == "spark"
+    assert group_of("tests/integration/test_spark_stream.py") is None  # it starts a JVM of its own
     files = [*shared, "tests/processing/test_inbox.py", "tests/log/test_head.py", "tests/log/test_gaps.py"]
     nodeids = [f"{file}::test_{number}" for file in files for number in range(AT_ONCE + 1)]
     units = units_of(nodeids)

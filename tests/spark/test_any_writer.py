@@ -110,7 +110,7 @@ def test_a_consumer_reads_what_spark_inserts_and_nobody_sequences(spark: Any, ro
         spark.sql(example(root, "INSERT INTO"))
         found: list[Any] = []
         while len(found) < 3:
-            records = consumer.poll(timeout_ms=30_000)
+            records = consumer.poll(timeout_ms=60_000)
             assert records, f"got {len(found)} records, expected 3"
             found += [record for of_one in records.values() for record in of_one]
     assert [record.value for record in found if record.key == b"ann"] == [b"12", b"7"]

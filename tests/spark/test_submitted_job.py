@@ -24,7 +24,7 @@ from tests.compaction.support import append_each, live
 from tests.spark.keyed_topics import a_keyed_topic, check_keys
 from tests.support import a_writer, contents
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 POLICY = OptimizePolicy(min_files=2, max_files=4, growth=1.5)
 REPOSITORY = Path(__file__).parents[2]
@@ -134,7 +134,7 @@ def printed(spark: Any, folder: Path, topics: object) -> list[str]:
         "SPARKLOG_TEST_DYING": str(folder / "died"),
     }
     done = subprocess.run(
-        [*submit, str(folder / "job.py")], capture_output=True, text=True, timeout=280, check=False, env=environment
+        [*submit, str(folder / "job.py")], capture_output=True, text=True, timeout=580, check=False, env=environment
     )
     assert done.returncode == 0, done.stderr[-3_000:]
     return done.stdout.splitlines()

@@ -3,16 +3,14 @@
 import datetime
 import decimal
 import json
-from typing import Any
 
 import pytest
 
 from sparklog.admin import Admin, NewTopic
-from sparklog.consumer import Consumer
 from sparklog.integrity import check_cluster
 from sparklog.log.cluster import open_cluster
 from sparklog.producer import Producer
-from tests.support import to_the_end
+from tests.spark.spark_support import consumed
 
 pytestmark = pytest.mark.spark
 
@@ -53,9 +51,7 @@ def root(tmp_path):
 
 
 def values(root, topic):
-    settings: dict[str, Any] = {"auto_offset_reset": "earliest", "value_format": "python"}
-    with Consumer(topic, cluster=root, **settings) as consumer:
-        return sorted((record.offset, record.value) for record in to_the_end(consumer))
+    return sorted((record.offset, record.value) for record in consumed(root, topic, value_format="python"))
 
 
 def frame(spark, root, topic="typed", **options):
@@ -158,8 +154,7 @@ def test_a_stream_carries_fields_from_topic_to_topic(spark, root, tmp_path):
     )
     sink = rows.writeStream.format("sparklog").option("topic", "copy").option("path", root)
     query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-    query.awaitTermination(90)
+    assert query.awaitTermination(500)
     assert query.exception() is None
     assert sorted(value["id"] for _, value in values(root, "copy")) == [70, 80]
-    with Consumer("copy", cluster=root, auto_offset_reset="earliest") as consumer:
-        assert sorted(json.loads(record.value)["id"] for record in to_the_end(consumer)) == [70, 80]
+    assert sorted(json.loads(record.value)["id"] for record in consumed(root, "copy")) == [70, 80]

@@ -32,7 +32,7 @@ def utc(spark: Any) -> Any:
     spark.conf.set("spark.sql.session.timeZone", before)
 
 
-@settings(max_examples=by_depth(gate=2, nightly=8))
+@settings(max_examples=by_depth(gate=1, nightly=8))
 @example((EXTREME_SCHEMA, EXTREMES), False)
 @given(schemas_and_rows(), st.booleans())
 def test_any_values_come_back_equal_in_spark(utc: Any, found: tuple[ValueSchema, list[Any]], as_table: bool) -> None:

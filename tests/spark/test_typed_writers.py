@@ -2,18 +2,16 @@
 
 import datetime
 import json
-from typing import Any
 
 import pytest
 
 from sparklog.admin import Admin, NewTopic
 from sparklog.compaction.optimize import optimize_topic
 from sparklog.compaction.plan_optimize import OptimizePolicy
-from sparklog.consumer import Consumer
 from sparklog.integrity import check_cluster
 from sparklog.log.cluster import open_cluster
 from sparklog.producer import Producer
-from tests.support import to_the_end
+from tests.spark.spark_support import consumed
 
 pytestmark = pytest.mark.spark
 
@@ -47,9 +45,7 @@ def sequence(root):
 
 
 def values(root):
-    settings: dict[str, Any] = {"auto_offset_reset": "earliest", "value_format": "python"}
-    with Consumer("t", cluster=root, **settings) as consumer:
-        return [record.value for record in to_the_end(consumer)]
+    return [record.value for record in consumed(root, "t", value_format="python")]
 
 
 def problems(root):

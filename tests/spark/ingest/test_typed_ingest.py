@@ -10,23 +10,20 @@ import pytest
 
 import sparklog.spark as ss
 from sparklog.admin import Admin, NewTopic
-from sparklog.consumer import Consumer
 from sparklog.errors import InvalidArgumentError, InvalidRecordError
 from sparklog.schemas import value_schema
 from sparklog.spark.ingest.ingest_batch import check_columns
 from sparklog.spark.ingest.ingest_values import checked_structs
 from tests.depth import NIGHTLY
-from tests.spark.spark_support import files_read
-from tests.support import to_the_end
+from tests.spark.spark_support import consumed, files_read
 
 FIELDS = "id BIGINT, total DOUBLE, place STRUCT<city: STRING>, sequence INT"
 NUMBERS = "producer_id BIGINT, producer_epoch SMALLINT, sequence INT"
 
 
 def values(root: Any, topic: str = "t") -> list[Any]:
-    settings: dict[str, Any] = {"value_format": "python", "auto_offset_reset": "earliest"}
-    with Consumer(topic, cluster=str(root), **settings) as consumer:
-        return [record.value for record in sorted(to_the_end(consumer), key=lambda record: record.offset)]
+    found = consumed(root, topic, value_format="python")
+    return [record.value for record in sorted(found, key=lambda record: record.offset)]
 
 
 @pytest.mark.spark
@@ -69,8 +66,7 @@ def test_fields_structs_and_bytes_become_columns(spark, tmp_path):
         b'{"id": "x"}',
         11,
     ]
-    with Consumer("t", cluster=str(tmp_path), auto_offset_reset="earliest") as consumer:
-        records = [record for record in to_the_end(consumer) if record.value]
+    records = [record for record in consumed(tmp_path, "t") if record.value]
     assert [json.loads(record.value).get("id") for record in records][-2:] == ["x", 11]
     assert [[name for name, _ in record.headers] for record in records[-2:]] == [["sparklog.value.error"], []]
 

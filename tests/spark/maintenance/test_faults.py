@@ -166,14 +166,14 @@ class Together:
 
         def together(log: DeltaLog, *planned: Any) -> CleanPass:
             if waiting:
-                waiting.pop().wait(60)
+                waiting.pop().wait(300)
             return clean(log, *planned)
 
         return together
 
     def rewrite(self, rewrite: Rewrite) -> Rewrite:
         def together(log: DeltaLog, *planned: Any) -> Generator[Rewritten, None, None]:
-            self._barrier.wait(60)
+            self._barrier.wait(300)
             return rewrite(log, *planned)
 
         return together

@@ -55,7 +55,7 @@ def check_streams(spark: Any, root: Path, cluster: Cluster) -> None:
     writer = source.load(str(root)).select("value").writeStream.format("sparklog").option("topic", "sink")
     query = writer.option("checkpointLocation", str(root.parent / "checkpoint")).trigger(availableNow=True)
     running = query.start(str(root))
-    assert running.awaitTermination(120)
+    assert running.awaitTermination(400)
     assert running.exception() is None
     assert spark.read.format("sparklog").option("subscribe", "sink").load(str(root)).count() == 1
 

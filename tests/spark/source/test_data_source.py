@@ -1,7 +1,6 @@
 """``format("sparklog")`` in Spark: batch and streaming."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from sparklog.model import TopicPartition
 from sparklog.producer import Producer
 from sparklog.storage import open_store
 from sparklog.streaming.task_reading import SOURCE_SCHEMA
+from tests.depth import NIGHTLY, by_depth
 from tests.spark.spark_support import HOUR_MS, a_cluster, put, seen
 from tests.support import T0_MS
 
@@ -38,7 +38,7 @@ class Query:
         """Read what is there; returns the batches of this run."""
         before = len(self.batches)
         query = self.start(availableNow=True)
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(500)
         return self.batches[before:]
 
     def _seen(self, frame, number):
@@ -183,11 +183,8 @@ def test_a_stream_that_runs_shows_its_progress(spark, tmp_path):
     try:
         for value in "ab":
             put(cluster, (0, value))
-            deadline = time.monotonic() + 60
-            while value not in query.batches and time.monotonic() < deadline:
-                time.sleep(0.05)
+            running.processAllAvailable()
         assert query.batches == ["a", "b"]
-        running.processAllAvailable()
         [source] = json.loads(running.lastProgress.json)["sources"]
         assert source["endOffset"]["t"] == {"0": 2, "1": 0}
         assert source["latestOffset"]["t"] == {"0": 2, "1": 0}
@@ -216,9 +213,10 @@ def test_topics_on_s3_are_read_without_s3a(spark, s3_uri, s3_options, tmp_path):
     options = {"storageOptions": json.dumps(s3_options)}
     assert seen(reader(spark, s3_uri, **options)) == [(0, 0, "a"), (0, 1, "b"), (1, 0, "x")]
     query = Query(spark, s3_uri, tmp_path / "checkpoint", groupId="g", **options)
-    assert query.run() == ["abx"]
+    if NIGHTLY:  # in each run the streams of a folder are started again
+        assert query.run() == ["abx"]
     put(cluster, (1, "y"))
-    assert query.run() == ["y"]
+    assert query.run() == by_depth(gate=["abxy"], nightly=["y"])
     lag = spark.read.format("sparklog").options(view="consumer_lag", **options).load(s3_uri)
     assert [(row.partition, row.committed_offset, row.lag) for row in lag.orderBy("partition").collect()] == [
         (0, 2, 0),

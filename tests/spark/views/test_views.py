@@ -53,7 +53,7 @@ def test_a_topic_is_a_view_with_the_columns_of_kafkas_source(spark, tmp_path):
 
 def test_tables_of_several_topics_are_loaded_side_by_side_and_shown_all_or_none(spark, tmp_path, monkeypatch):
     Admin(a_cluster(tmp_path, "first")).create_topics(["second"])
-    meeting, records = threading.Barrier(2, timeout=60), views._records
+    meeting, records = threading.Barrier(2, timeout=300), views._records
 
     def meet(table, topic, head):
         meeting.wait()

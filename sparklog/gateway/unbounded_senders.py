@@ -6,10 +6,10 @@ __all__ = ["MANY_CONNECTIONS", "MOST_BOUNDED", "MUCH_BYTES", "UnboundedSenders"]
 
 MANY_CONNECTIONS = 8
 MUCH_BYTES = 131_072
-"""Of a round, or of what came lately: for less a round isn't held."""
+"""The least bytes, of a round or of what came recently, for which a round is held."""
 MOST_BOUNDED = 5
-"""Requests that a client which bounds them has unanswered, by default, and at most where it is idempotent. Source:
-Kafka ``max.in.flight.requests.per.connection``."""
+"""The most unanswered requests of a client that bounds them: Kafka's default, and the most for an idempotent client.
+Source: Kafka ``max.in.flight.requests.per.connection``."""
 _LATELY_S = 0.1
 
 
@@ -20,13 +20,13 @@ class UnboundedSenders:
 
     def __init__(self) -> None:
         self._since_s = float("-inf")
-        """The beginning of the present period; what came in the one directly before it counts, too."""
+        """The beginning of the present period; requests of the period directly before it count, too."""
         self._there: set[int] = set()
         self._size_bytes = 0
         self._were_many = False
 
     def note(self, sender: int, size_bytes: int, now_s: float) -> None:
-        """One has sent a request while :data:`MOST_BOUNDED` of its own or more were unanswered."""
+        """Record that a client has sent a request while :data:`MOST_BOUNDED` or more of its own were unanswered."""
         lasts_s = now_s - self._since_s
         if lasts_s >= _LATELY_S:
             self._were_many = self._are_many_now and lasts_s < 2 * _LATELY_S
@@ -40,6 +40,6 @@ class UnboundedSenders:
         return len(self._there) >= MANY_CONNECTIONS and self._size_bytes >= MUCH_BYTES
 
     def are_many(self, now_s: float) -> bool:
-        """Do so many send so much that the next round should wait for more, whatever is unanswered?"""
+        """Whether so many send so much that the next round should wait for more requests."""
         lasts_s = now_s - self._since_s
         return (self._were_many and lasts_s < _LATELY_S) or (self._are_many_now and lasts_s < 2 * _LATELY_S)

@@ -6,6 +6,7 @@ A change is a frozen value that can be applied to whatever state is the newest, 
 from __future__ import annotations
 
 import enum
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -118,16 +119,12 @@ def decide(partition: SharePartition, change: ShareChange, facts: ShareFacts, *,
         StaleTopic: the state is of another topic, and which of the two is the newer one isn't known.
     """
     state = _as_of_log(partition, facts, number)
-    accepted: list[bool] = []
-    for each in change.acknowledgements:
-        accepted.append(state.holds(each.first, each.last, each.lock))
-        if accepted[-1]:
-            state = _acknowledge(state, each, limit=change.delivery_limit, number=number)
+    state, accepted = _acknowledge(state, change.acknowledgements, limit=change.delivery_limit, number=number)
     state = _take_back(state, change.over, limit=change.delivery_limit)
     acquired: tuple[StateRange, ...] = ()
     if change.acquisition is not None:
         state, acquired = _acquire(state, change.acquisition, number=number)
-    return ShareDecision(partition=state, accepted=tuple(accepted), number=number, acquired=acquired)
+    return ShareDecision(partition=state, accepted=accepted, number=number, acquired=acquired)
 
 
 def _as_of_log(partition: SharePartition, facts: ShareFacts, number: int) -> SharePartition:
@@ -148,16 +145,45 @@ def _as_of_log(partition: SharePartition, facts: ShareFacts, number: int) -> Sha
     return overwritten(partition, [_final(part) for part in gone])
 
 
-def _acknowledge(state: SharePartition, given: Acknowledgement, *, limit: int, number: int) -> SharePartition:
-    parts = [*state.within(given.first, given.last)]
-    if given.kind is AcknowledgeType.RENEW:
-        lock = state.locks[given.lock]
-        return overwritten(state, [replace(part, lock=number) for part in parts], locks={number: lock})
-    if given.kind is AcknowledgeType.ACCEPT:
-        return overwritten(state, [_final(part, RecordState.ACKNOWLEDGED) for part in parts])
-    if given.kind is AcknowledgeType.REJECT:
-        return overwritten(state, [_final(part) for part in parts])
-    return overwritten(state, [_released(part, limit) for part in parts])
+def _acknowledge(
+    state: SharePartition, acknowledgements: Sequence[Acknowledgement], *, limit: int, number: int
+) -> tuple[SharePartition, tuple[bool, ...]]:
+    """Apply acknowledgements in their order; returns which of them count, too.
+
+    Those that have no offset in common change the state together: each change copies it, and there may be an
+    acknowledgement for each record.
+    """
+    accepted: list[bool] = []
+    changes: list[StateRange] = []
+    changed: list[tuple[int, int]] = []
+    locks: dict[int, Lock] = {}
+    for each in acknowledgements:
+        if _has_common_offset(changed, each):
+            state = overwritten(state, changes, locks=locks)
+            changes, changed, locks = [], [], {}
+        accepted.append(state.holds(each.first, each.last, each.lock))
+        if accepted[-1] and each.first <= each.last:
+            changes += [_acknowledged(part, each.kind, limit, number) for part in state.within(each.first, each.last)]
+            insort(changed, (each.first, each.last))
+            if each.kind is AcknowledgeType.RENEW:
+                locks[number] = state.locks[each.lock]
+    return overwritten(state, changes, locks=locks) if changes else state, tuple(accepted)
+
+
+def _has_common_offset(ranges: Sequence[tuple[int, int]], acknowledgement: Acknowledgement) -> bool:
+    """Whether one of these ranges, ascending and without common offsets, has an offset that is acknowledged."""
+    at = bisect_right(ranges, acknowledgement.last, key=lambda offsets: offsets[0])
+    return at > 0 and ranges[at - 1][1] >= acknowledgement.first
+
+
+def _acknowledged(part: StateRange, kind: AcknowledgeType, limit: int, number: int) -> StateRange:
+    if kind is AcknowledgeType.RENEW:
+        return replace(part, lock=number)
+    if kind is AcknowledgeType.ACCEPT:
+        return _final(part, RecordState.ACKNOWLEDGED)
+    if kind is AcknowledgeType.REJECT:
+        return _final(part)
+    return _released(part, limit)
 
 
 def _take_back(state: SharePartition, over: Collection[int], *, limit: int) -> SharePartition:
@@ -191,10 +217,11 @@ def _lock(
     on the way. Returns how many were locked."""
     at, last = max(first, wanted.read_from), min(last, wanted.read_until - 1)
     taken = 0
-    for run_first, run_last in wanted.runs:
+    for index in range(bisect_left(wanted.runs, at, key=lambda run: run[1]), len(wanted.runs)):
+        run_first, run_last = wanted.runs[index]
         low, high = max(run_first, at), min(run_last, last)
         if low > high:
-            continue
+            break
         if taken >= most:
             return taken
         if low > at:

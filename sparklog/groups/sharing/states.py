@@ -7,6 +7,7 @@ the end offset, from which on nothing was acquired yet.
 from __future__ import annotations
 
 import enum
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -95,10 +96,12 @@ class SharePartition:
 
     def within(self, first: int, last: int) -> Iterator[StateRange]:
         """The parts of ranges between two offsets (both inclusive); none where ``last`` is below ``first``."""
-        for each in self.ranges:
+        for at in range(bisect_left(self.ranges, first, key=lambda each: each.last), len(self.ranges)):
+            each = self.ranges[at]
             low, high = max(first, each.first), min(last, each.last)
-            if low <= high:
-                yield replace(each, first=low, last=high)
+            if low > high:
+                return
+            yield each if (low, high) == (each.first, each.last) else replace(each, first=low, last=high)
 
     def holds(self, first: int, last: int, lock: int) -> bool:
         """Are all offsets from ``first`` to ``last`` (inclusive) locked by exactly that lock?"""

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparklog.groups.sharing import changes as changes_module
 from sparklog.groups.sharing.changes import (
     Acknowledgement,
     AcknowledgeType,
@@ -195,6 +196,33 @@ def test_neighbours_that_are_acknowledged_differently_leave_no_empty_range_betwe
     assert decode_entry(1, path, encode_entry(state, "token")).partition == state
 
 
+def test_acknowledgements_of_each_record_copy_the_state_once(monkeypatch):
+    """✗ Two thousand single records, every other acknowledged, took seconds of CPU: each acknowledgement copied all."""
+    copies = []
+
+    def counted(*args, **settings):
+        copies.append(args)
+        return overwritten(*args, **settings)
+
+    monkeypatch.setattr(changes_module, "overwritten", counted)
+    state = acquire(empty_partition("t1", 0), 1, wants(2_000, until=2_000)).partition
+    copies.clear()
+    decision = acknowledge(state, 2, *[(offset, offset, 1, ACCEPT) for offset in range(1, 2_000, 2)])
+    assert (decision.accepted, len(copies)) == ((True,) * 1_000, 1)
+    assert written(decision.partition)[:2] == [(0, 0, "acquired", 1, 1), (1, 1, "acknowledged", 0, 0)]
+    assert len(decision.partition.ranges) == 2_000
+
+
+def test_an_acknowledgement_sees_what_one_before_it_has_changed():
+    decision = acknowledge(acquired_at(), 2, (0, 5, 1, RENEW), (4, 4, 1, ACCEPT), (5, 6, 1, ACCEPT), (0, 3, 2, RELEASE))
+    assert decision.accepted == (True, False, False, True)
+    assert written(decision.partition) == [
+        (0, 3, "available", 1, 0),
+        (4, 5, "acquired", 1, 2),
+        (6, 9, "acquired", 1, 1),
+    ]
+
+
 def test_where_nothing_changes_the_state_is_the_same_object():
     state = acquired_at()
     assert decide(state, ShareChange(over=(7,), acquisition=wants(5, until=5)), facts(), number=2).partition is state
@@ -266,10 +294,13 @@ STEPS = st.lists(
         st.tuples(st.just("acquire"), st.integers(1, 6), st.integers(0, 20), st.integers(1, 12), st.integers(1, 15)),
         st.tuples(
             st.just("acknowledge"),
-            st.integers(0, 20),
-            st.integers(0, 4),
-            st.integers(1, 12),
-            st.sampled_from([*AcknowledgeType]),
+            st.lists(
+                st.tuples(
+                    st.integers(0, 20), st.integers(0, 4), st.integers(1, 12), st.sampled_from([*AcknowledgeType])
+                ),
+                min_size=1,
+                max_size=5,
+            ),
         ),
         st.tuples(st.just("over"), st.integers(1, 12)),
     ),
@@ -303,9 +334,10 @@ def test_ranges_say_the_same_as_single_offsets(steps, missing):
             got = [offset for each in decision.acquired for offset in range(each.first, each.last + 1)]
             assert got == plain.acquire(number, count, there, read_from, until, most)
         elif what == "acknowledge":
-            first, more, lock, kind = how
-            decision = acknowledge(state, number, (first, first + more, lock, kind))
-            assert decision.accepted == (plain.acknowledge(first, first + more, lock, kind, number),)
+            [several] = how
+            given = [(first, first + more, lock, kind) for first, more, lock, kind in several]
+            decision = acknowledge(state, number, *given)
+            assert decision.accepted == tuple(plain.acknowledge(*each, number) for each in given)
         else:
             decision = acknowledge(state, number, over=(how[0],))
             for offset, known in [*plain.known.items()]:

@@ -335,7 +335,7 @@ def test_the_command_listens_and_ends_though_the_store_never_answers() -> None:
             try:
                 assert process.stderr is not None
                 lines = [process.stderr.readline(), process.stderr.readline()]
-                assert "WARNING sparklog.console: the store is away" in lines[0]
+                assert "WARNING sparklog.console: the store is unavailable" in lines[0]
                 connection = HTTPConnection(lines[1].removeprefix("open http://").rstrip("/\n"), timeout=LONG_S)
                 for path in ("/topics/orders", "/"):
                     connection.request("GET", path)

@@ -26,7 +26,7 @@ from sparklog.gateway.records.batches import CODECS, HEADER_BYTES
 from sparklog.gateway.records.compression import decompress
 from sparklog.gateway.sent_batches import keep_sent
 from sparklog.gateway.sent_request import Sent
-from sparklog.gateway.unbounded_senders import MANY_CONNECTIONS, MOST_BOUNDED, MUCH_BYTES, UnboundedSenders
+from sparklog.gateway.unbounded_senders import MANY_CONNECTIONS, MUCH_BYTES, UnboundedSenders
 from sparklog.gateway.users import Rules
 from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.logs import short
@@ -118,8 +118,7 @@ class _Round:
         before = self._unanswered.get(connection, 0)
         self._unanswered[connection] = before + 1
         self._unanswered_count += 1
-        if before >= MOST_BOUNDED:
-            self._unbounded.note(id(connection), len(frame), now_s)
+        self._unbounded.note(id(connection), before, len(frame), now_s)
         for batch in batches:
             self._waiting.append(_Waiting(sent, place, frame[batch[1] : batch[2]], batch, counts))
             self._size_bytes += _cost(batch)

@@ -21,7 +21,7 @@ AT_ONCE = MOST_BOUNDED + 1
 def seen(*notes):
     senders = UnboundedSenders()
     for sender, size_bytes, now_s in notes:
-        senders.note(sender, size_bytes, now_s)
+        senders.note(sender, MOST_BOUNDED, size_bytes, now_s)
     return senders
 
 
@@ -34,6 +34,32 @@ def test_many_are_eight_that_send_much_within_a_moment():
     assert seen(*eight(16_384, 5.0)).are_many(5.0)
     assert not seen(*eight(16_383, 5.0)).are_many(5.0)
     assert not seen(*[(number % 7, 1_000_000, 5.0) for number in range(70)]).are_many(5.0)
+
+
+def test_a_client_that_bounds_what_is_unanswered_does_not_count():
+    senders = UnboundedSenders()
+    for sender in range(8):
+        senders.note(sender, MOST_BOUNDED - 1, 1_000_000, 5.0)
+    assert not senders.are_many(5.0)
+
+
+def test_a_client_is_known_by_what_it_did_while_it_goes_on_sending():
+    """A quick store answers each request before the next one comes."""
+    senders = seen(*eight(1, 5.0))
+    for now_s in range(50, 500, 20):
+        for sender in range(8):
+            senders.note(sender, 0, 16_384, now_s)
+        assert senders.are_many(now_s)
+    for sender in range(8):
+        senders.note(sender, 0, 16_384, 700.0)
+    assert senders.are_many(700.0)
+
+
+def test_a_client_that_was_silent_for_long_is_forgotten():
+    senders = seen(*eight(16_384, 5.0), *eight(16_384, 70.0, first=8), *eight(16_384, 140.0, first=16))
+    for sender in range(8):
+        senders.note(sender, 0, 1_000_000, 150.0)
+    assert senders.are_many(150.0) is False
 
 
 def test_what_came_long_ago_does_not_count():
@@ -52,7 +78,7 @@ def test_many_are_only_told_of_what_came_within_a_few_tenths_of_a_second(steps):
     for sender, size_bytes, later_s in steps:
         now_s += later_s
         notes.append((sender, size_bytes, now_s))
-        senders.note(*notes[-1])
+        senders.note(sender, MOST_BOUNDED, size_bytes, now_s)
         if senders.are_many(now_s):
             lately = [one for one in notes if one[2] >= now_s - 0.3]
             assert len({one[0] for one in lately}) >= 8
@@ -79,7 +105,7 @@ def test_a_round_waits_for_many_that_send_on_where_the_store_is_quick(cluster, m
     """Of a quick store so few requests are unanswered at a time that these don't show how many clients are at work."""
     monkeypatch.setattr(produce_rounds, "_GATHER_S", 3_600)
     monkeypatch.setattr(produce_rounds, "_QUIET_S", 3_600)
-    monkeypatch.setattr("sparklog.gateway.unbounded_senders._LATELY_S", 3_600)
+    monkeypatch.setattr("sparklog.gateway.unbounded_senders._PERIOD_S", 3_600)
 
     async def script(gateway):
         await one_after_the_other(gateway, connections)
@@ -101,7 +127,7 @@ def test_a_round_waits_for_many_that_send_on_where_the_store_is_quick(cluster, m
 def test_a_round_that_waits_is_sent_once_nothing_has_come_for_a_moment(cluster, monkeypatch):
     """Clients that do bound what is unanswered after all would wait as long as the gateway does."""
     monkeypatch.setattr(produce_rounds, "_GATHER_S", 3_600)
-    monkeypatch.setattr("sparklog.gateway.unbounded_senders._LATELY_S", 3_600)
+    monkeypatch.setattr("sparklog.gateway.unbounded_senders._PERIOD_S", 3_600)
 
     async def script(gateway):
         await one_after_the_other(gateway, 8)
@@ -115,7 +141,7 @@ def test_a_round_that_waits_is_sent_once_nothing_has_come_for_a_moment(cluster, 
 def test_a_round_that_waits_is_sent_in_time_while_requests_keep_coming(cluster, monkeypatch):
     monkeypatch.setattr(produce_rounds, "_GATHER_S", 0.05)
     monkeypatch.setattr(produce_rounds, "_QUIET_S", 3_600)
-    monkeypatch.setattr("sparklog.gateway.unbounded_senders._LATELY_S", 3_600)
+    monkeypatch.setattr("sparklog.gateway.unbounded_senders._PERIOD_S", 3_600)
 
     async def script(gateway):
         await one_after_the_other(gateway, 8)

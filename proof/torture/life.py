@@ -202,6 +202,10 @@ def live(told: Told, role: Callable[[Life], None]) -> None:
         life.is_over.set()
 
     signal.signal(signal.SIGTERM, end)
+    # A handler runs wherever the main thread is. If that is a function in C that has just failed, such as one of
+    # confluent-kafka, the handler fails, and the function by SystemError. So a thread waits for the signal.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    threading.Thread(target=_wait_for_the_end, args=(life,), daemon=True).start()
     told.place.redirect_errors()
     began = time.monotonic()
     try:
@@ -211,6 +215,11 @@ def live(told: Told, role: Callable[[Life], None]) -> None:
         print(f"--- {life.name}, after {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
         raise
     life.recorder.close()
+
+
+def _wait_for_the_end(life: Life) -> None:
+    signal.sigwait({signal.SIGTERM})
+    life.is_over.set()
 
 
 def identify(key: Any, value: Any) -> str:

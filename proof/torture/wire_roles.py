@@ -178,6 +178,8 @@ class _Sender:
             self.client.flush(_CLOSE_S)
         except confluent_kafka.KafkaException as error:  # of a producer that was fenced off
             _note_error(self.life, "flush", error.args[0])
+        except SystemError as error:  # confluent-kafka 2.16 may lose the exception of a fatal error, and raise this
+            self.life.note("wire error", f"flush: {error}")
 
 
 def wire_produce(life: Life) -> None:

@@ -1,4 +1,4 @@
-"""Plans of what a consumer reads next, partition by partition; and what of it one call of the core reads."""
+"""Plans of the files that a consumer reads next, by partition, and reading local ones by one call of the core."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Group:
     """About the size of the records that are decoded at once."""
     error: SparklogError | None
     rows: CopiedRows | None = None
-    """The records, where they were read; then there are no paths."""
+    """The records, if they were read already; then there are no paths."""
 
     @classmethod
     def of(cls, table: str, segments: list[Segment], *, size_bytes: int, by_ranges: bool) -> Group:
@@ -83,7 +83,7 @@ class Group:
         ]
 
     def check(self) -> None:
-        """Raises what is wrong with the paths."""
+        """Raise the error in one of the paths, if there is one."""
         if self.error is not None:
             raise self.error
 
@@ -107,41 +107,41 @@ def read_runs(
     piece_bytes: int,
     most_bytes: int,
 ) -> dict[str, Any]:
-    """Read what of the plans lies in local files of many plain records. Their groups have records then.
+    """Read the planned files that are local and have many plain records, and put their records into the plans' groups.
 
     Args:
-        is_plain: has a topic no typed values?
-        ahead: the files whose bytes are held, or on their way.
+        is_plain: whether a topic has no typed values.
+        ahead: the files whose bytes are held, or are being read.
         piece_bytes: files of a partition are put together up to this size.
-        most_bytes: of a file that is read so.
+        most_bytes: the largest file that is read in this way.
     Returns:
-        The bytes of other files that were found there, by path.
+        The bytes of files that were read, but have other records, by path.
     Raises:
         StoreError.
     """
     runs = [
-        (plan, place, run)
+        (plan, index, run)
         for plan in plans
         if plan.groups and is_plain(plan.request.state.partition.topic)
-        for place, run in _runs(plan.groups, ahead, piece_bytes, most_bytes)
+        for index, run in _runs(plan.groups, ahead, piece_bytes, most_bytes)
     ]
-    found = read_plain_runs(store, [run for *_, run in runs], most_bytes)
+    results = read_plain_runs(store, [run for *_, run in runs], most_bytes)
     others: dict[str, Any] = {}
-    for (plan, place, run), read in zip(reversed(runs), reversed(found or []), strict=found is not None):
+    for (plan, index, run), read in zip(reversed(runs), reversed(results or []), strict=results is not None):
         if read.other is not None:
             others[run.paths[read.file_count]] = read.other
         if read.rows is not None:
-            end = place + read.file_count
-            plan.groups[place:end] = [Group.together(plan.groups[place:end], read.rows)]
+            end = index + read.file_count
+            plan.groups[index:end] = [Group.together(plan.groups[index:end], read.rows)]
     return others
 
 
 def _runs(
     groups: Sequence[Group], ahead: Container[str], piece_bytes: int, most_bytes: int
 ) -> Iterator[tuple[int, PlainRun]]:
-    """Runs of files among groups, each with the place of its first."""
+    """Runs of files among groups, each with the index of its first group."""
     begun: tuple[int, PlainRun] | None = None
-    for place, group in enumerate(groups):
+    for index, group in enumerate(groups):
         segment = group.segments[0]
         if len(group.paths) != 1 or group.paths[0] in ahead or segment.size_bytes > most_bytes:
             if begun is not None:
@@ -151,6 +151,6 @@ def _runs(
             if begun is not None:
                 yield begun
             run = PlainRun()
-            begun = (place, run) if run.add(group.paths[0], segment, piece_bytes) else None
+            begun = (index, run) if run.add(group.paths[0], segment, piece_bytes) else None
     if begun is not None:
         yield begun

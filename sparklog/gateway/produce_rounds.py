@@ -46,8 +46,8 @@ _GATHER_S = 0.05
 """Time between two rounds of a topic where :func:`gathers` says so: more requests share a file of their partition, a
 commit, and what a table of Arrow's costs."""
 _QUIET_S = 0.005
-"""Where many send on whatever is unanswered: the time without any request after which no more are waited for, unless
-others are on their way to the store."""
+"""If many clients don't bound their unanswered requests: the time without a request after which a held round is sent,
+unless other requests are on their way to the store."""
 _GATHERED_BYTES = 4_400_000
 """Bound of a round that is held, with :data:`_ROW_BYTES` for each record: to read as much takes some milliseconds, once
 in that time. More than 6 MiB wouldn't be taken together."""
@@ -156,7 +156,7 @@ class _Round:
             self._send()
 
     def _held_for_s(self) -> float:
-        """The time for which what waits is held still."""
+        """How much longer the round is held, in seconds; 0 or less: it is due."""
         now_s = self._loop.time()
         left_s = self._not_before_s - now_s
         if left_s > 0 and self._unbounded.are_many(now_s) and self._do_all_wait:
@@ -209,8 +209,8 @@ class _Round:
 
     def _end_hold_if_all_wait(self) -> None:
         """Send what is held, unless other requests are on their way to the store: clients that have as many unanswered
-        as they send at once would send no more, and all would wait. Those that send on are waited for until nothing
-        has come for a moment."""
+        as they send at once would send no more, and all would wait. If many don't bound them, the round is held until
+        no request has come for a moment."""
         if self._due is None or not self._not_before_s or not self._do_all_wait:
             return
         if not self._unbounded.are_many(self._loop.time()):

@@ -39,7 +39,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class FilesRead(Generic[T]):
-    """The result of a call that reads objects where they lie as files."""
+    """The result of a call that reads objects as files of this machine."""
 
     result: T
     file_count: int
@@ -106,9 +106,10 @@ class ObjectStore(ABC):
     def read_files_by(
         self, paths: Sequence[str], read: Callable[[tuple[bytes, ...]], FilesRead[T]]
     ) -> FilesRead[T] | None:
-        """Have ``read`` read objects that are files of this machine: it gets their names as the system has them. An
-        object that isn't there is no error of this call. Returns what it returns; None: the store has no such files,
-        and ``read`` wasn't called."""
+        """Call ``read`` with the file names of objects, if the store's objects are files of this machine.
+
+        A missing object isn't an error of this call. Returns the result of ``read``; None: the store has no such
+        files, and ``read`` wasn't called."""
         return None
 
     def _read_or_none(self, path: str) -> bytes | None:

@@ -1,6 +1,8 @@
-"""Files of many plain records that go on one where the other ends, read by one call of the compiled core: files,
-footers and columns. Each step of its own asks for Python's lock, which an application that computes keeps for five
-milliseconds."""
+"""Files of many plain records with consecutive offsets, read by one call of the compiled core.
+
+The call reads files, footers and columns. As separate steps, each would wait for Python's lock, which an application
+that computes keeps for five milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ __all__ = ["PlainRun", "RunRead", "read_plain_runs"]
 
 _MOST_FILES = 256
 _LEAST_BUFFER_BYTES = 65_536
-"""A smaller file of another kind is ``bytes``."""
+"""A file of other records that is smaller is returned as ``bytes``."""
 _LEAST_RECORD_BYTES = 8
 """The bytes of a record's time in a file."""
 _NUMBERS = ("rows", *(f"{name}{end}" for name in ("offset_delta", "timestamp", "key", "value") for end in ("", "_at")))
@@ -32,7 +34,7 @@ _NUMBERS = ("rows", *(f"{name}{end}" for name in ("offset_delta", "timestamp", "
 
 @dataclass(slots=True)
 class PlainRun:
-    """Files whose offsets go on one after the other, as the log tells, and which may be files of many plain records."""
+    """Files with consecutive offsets, by the log, which may be files of many plain records."""
 
     paths: list[str] = field(default_factory=list)
     """In the store."""
@@ -44,7 +46,8 @@ class PlainRun:
     stored_bytes: int = 0
 
     def add(self, path: str, segment: Segment, most_bytes: int) -> bool:
-        """Take a file. False: it doesn't belong to these, or they are ``most_bytes`` with it and it isn't the first."""
+        """Add a file. False: it can't be one of these, doesn't follow them, or there would be too many of them, or more
+        than ``most_bytes``, which a first file may exceed."""
         base, count = segment.base_offset, segment.record_count
         if base is None or count is None or segment.partition is None:
             return False
@@ -66,7 +69,7 @@ class PlainRun:
 
     @property
     def room_bytes(self) -> int:
-        """The memory that the records take at most: as in the files, and each row's bits and ends once more."""
+        """The most memory that the records take: their bytes in the files, and each row's bits and ends again."""
         return self.stored_bytes + 10 * sum(self.counts) + 1_024
 
 
@@ -75,20 +78,20 @@ class RunRead:
     """The part of a run that was read."""
 
     file_count: int
-    """The files of which these are the records; those after them are to be read otherwise."""
+    """The number of files whose records these are; the files after them must be read in another way."""
     rows: CopiedRows | None
-    """None: of no file."""
+    """None: no file's records were read."""
     other: Any
-    """The bytes of the next file, as a store's ``read_buffers`` has them, where it is there and of another kind."""
+    """The bytes of the next file, as a store's ``read_buffers`` returns them, if it exists and has other records."""
 
 
 def read_plain_runs(store: ObjectStore, runs: Sequence[PlainRun], most_bytes: int) -> list[RunRead] | None:
-    """Read runs of files; None: the store or Python can't, and nothing was read.
+    """Read runs of files. None: the store isn't a local folder or there is no core, and nothing was read.
 
     Args:
-        most_bytes: of a file that is read so.
+        most_bytes: the largest file that is read in this way.
     Raises:
-        InvalidArgumentError: a path makes no sense.
+        InvalidArgumentError: a path is invalid.
     """
     if CORE is None or not runs:
         return None
@@ -125,12 +128,12 @@ def _of(
 
 @cache
 def _pattern() -> Any:
-    """The footer of such a file as the core takes it: names of numbers are places there."""
-    places = {name: place for place, name in enumerate(_NUMBERS)}
+    """The footer of such a file as the core takes it: with an index in place of each number's name."""
+    indexes = {name: index for index, name in enumerate(_NUMBERS)}
     parts: list[bytes | int] = []
     for part in footer_parts(PLAIN_CHUNKS):
         if isinstance(part, str):
-            parts.append(places.setdefault(part, len(places)))
+            parts.append(indexes.setdefault(part, len(indexes)))
         else:
             parts.append(-part if isinstance(part, int) else part)
     return CORE.FooterPattern(tuple(parts))  # type: ignore[union-attr]

@@ -30,6 +30,7 @@ from benchmarks.harness import (
     Running,
     Usage,
     compare,
+    compiling_environment,
     percentile,
     print_table,
     run,
@@ -71,6 +72,7 @@ def running_gateway(root: str) -> Iterator[tuple[Broker, float]]:
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         text=True,
+        env=compiling_environment(),
     )
     try:
         assert process.stdout is not None

@@ -33,6 +33,7 @@ __all__ = [
     "Usage",
     "bytes_read",
     "compare",
+    "compiling_environment",
     "empty_files",
     "median",
     "peak_memory_mib",
@@ -99,6 +100,12 @@ def _counted_requests() -> dict[str, float] | None:
     return control(os.environ[PROXY_VARIABLE])
 
 
+def compiling_environment() -> dict[str, str]:
+    """The environment of a process whose imports are timed: it keeps the modules that it compiles, so that the next
+    process compiles none, as with an installed package."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 class Running:
     """A function at work in a fresh interpreter; what it returns comes back as JSON."""
 
@@ -115,8 +122,8 @@ class Running:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
-        )  # where imports are timed, none is compiled: whoever installs sparklog has it compiled
+            env=compiling_environment(),
+        )
 
     def say(self, line: str) -> None:
         """Give it a line on its standard input."""

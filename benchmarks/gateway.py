@@ -30,7 +30,7 @@ from benchmarks.harness import (
     Running,
     Usage,
     compare,
-    compiling_environment,
+    environment_with_bytecode_cache,
     percentile,
     print_table,
     run,
@@ -72,7 +72,7 @@ def running_gateway(root: str) -> Iterator[tuple[Broker, float]]:
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         text=True,
-        env=compiling_environment(),
+        env=environment_with_bytecode_cache(),
     )
     try:
         assert process.stdout is not None

@@ -33,8 +33,8 @@ __all__ = [
     "Usage",
     "bytes_read",
     "compare",
-    "compiling_environment",
     "empty_files",
+    "environment_with_bytecode_cache",
     "median",
     "peak_memory_mib",
     "percentile",
@@ -100,9 +100,9 @@ def _counted_requests() -> dict[str, float] | None:
     return control(os.environ[PROXY_VARIABLE])
 
 
-def compiling_environment() -> dict[str, str]:
-    """The environment of a process whose imports are timed: it keeps the modules that it compiles, so that the next
-    process compiles none, as with an installed package."""
+def environment_with_bytecode_cache() -> dict[str, str]:
+    """The environment of a process whose start or CPU time is measured: Python keeps the modules that it compiles,
+    so the next process compiles none, as with an installed package."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
@@ -122,7 +122,7 @@ class Running:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=compiling_environment(),
+            env=environment_with_bytecode_cache(),
         )
 
     def say(self, line: str) -> None:

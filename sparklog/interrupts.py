@@ -10,10 +10,12 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-__all__ = ["CallThread", "EventCount", "SafeEvent", "bounded_s", "uninterrupted"]
+__all__ = ["CallThread", "EventCount", "SafeEvent", "SafeQueue", "bounded_s", "uninterrupted"]
 
 T = TypeVar("T")
 
@@ -35,12 +37,14 @@ class EventCount:
     """Lets threads wait until a predicate holds, and others say that it may hold now: a condition without a lock.
 
     ``threading.Condition`` and ``threading.Event`` are written in Python and have a lock inside, which an interrupt can
-    leave held: then whoever notifies waits for ever. Here each thread that waits has a ``SimpleQueue`` of its own,
-    whose calls are written in C. Source: Reed and Kanodia, "Synchronization with eventcounts and sequencers" (1979).
+    leave held: then whoever notifies waits for ever. Here each thread that waits has a lock of its own, which it holds
+    and waits for, and which a notification releases. Source: Reed and Kanodia, "Synchronization with eventcounts and
+    sequencers" (1979). ``SimpleQueue.get`` wouldn't serve: until Python 3.12 it never returns where its time is up
+    before it begins to wait, as happens to a process that is suspended then.
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[queue.SimpleQueue[None], None] = {}
+        self._waiting: dict[threading.Lock, None] = {}
 
     @property
     def waiting_count(self) -> int:
@@ -59,7 +63,8 @@ class EventCount:
         deadline_s = time.monotonic() + bounded_s(timeout_s)
         is_main = threading.current_thread() is threading.main_thread()
         while True:
-            own: queue.SimpleQueue[None] = queue.SimpleQueue()
+            own = threading.Lock()
+            own.acquire()
             try:
                 self._waiting[own] = None  # before the second look: what is notified after that look ends the wait
                 if predicate():
@@ -67,16 +72,15 @@ class EventCount:
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
                     return False
-                own.get(timeout=min(left_s, _LONGEST_DEAFNESS_S) if is_main else left_s)
-            except queue.Empty:
-                continue
+                own.acquire(timeout=min(left_s, _LONGEST_DEAFNESS_S) if is_main else left_s)
             finally:
                 self._waiting.pop(own, None)
 
     def notify_all(self) -> None:
         """Let all threads that wait now look again. Call it after the change that they wait for."""
         for waiting in list(self._waiting):
-            waiting.put(None)
+            with suppress(RuntimeError):  # another notification has released it
+                waiting.release()
             self._waiting.pop(waiting, None)
 
 
@@ -116,6 +120,35 @@ class SafeEvent:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it is set; False: not within the time."""
         return self._changed.wait_for(self.is_set, timeout_s)
+
+
+class SafeQueue(Generic[T]):
+    """A queue as ``queue.SimpleQueue``, but ``get`` with a timeout always ends: see :class:`EventCount`."""
+
+    def __init__(self) -> None:
+        self._items: deque[T] = deque()
+        self._changed = EventCount()
+
+    def empty(self) -> bool:
+        """Is nothing in it now?"""
+        return not self._items
+
+    def put(self, item: T) -> None:
+        """Add an item at the end; it never waits."""
+        self._items.append(item)
+        self._changed.notify_all()
+
+    def get(self, timeout_s: float | None = None) -> T:
+        """Take the first item, once there is one. Raises ``queue.Empty`` where there is none in time.
+
+        Args:
+            timeout_s: None for as long as it takes.
+        """
+        deadline_s = time.monotonic() + bounded_s(timeout_s)
+        while self._changed.wait_for(self._items.__len__, deadline_s - time.monotonic()):
+            with suppress(IndexError):  # another thread has taken it
+                return self._items.popleft()
+        raise queue.Empty
 
 
 class CallThread:

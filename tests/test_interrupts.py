@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import queue
 import signal
 import threading
 from collections.abc import Callable
 from functools import partial
+from itertools import cycle
+from types import SimpleNamespace
 
 import pytest
 
+from sparklog import interrupts
 from sparklog.interrupts import CallThread, EventCount, SafeEvent, uninterrupted
 from tests.interrupting import POINTS, interrupt, numbers
 
@@ -73,6 +77,54 @@ def test_a_wait_ends_as_soon_as_its_predicate_holds() -> None:
     assert events.wait_for(lambda: seen, 0)
     assert not events.wait_for(lambda: False, 0)
     assert not events.wait_for(lambda: False, -1)
+
+
+def test_a_wait_whose_time_is_up_before_it_begins_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of a process that is suspended just then; ``SimpleQueue.get`` never returns where that happens to it."""
+    ticks = cycle([0.0, 0.0, 1.0])  # as it is called, before it waits for the microsecond that is left, and afterwards
+    monkeypatch.setattr(interrupts, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+
+    def wait() -> None:
+        for _ in range(20_000):
+            assert not EventCount().wait_for(bool, 0.000_001)
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    waiting.join(LONG_S)
+    assert not waiting.is_alive()
+
+
+def test_a_queue_gives_each_item_to_one_thread_and_ends_in_time() -> None:
+    items, taken = interrupts.SafeQueue[int](), list[int]()
+
+    def take() -> None:
+        while (item := items.get(LONG_S)) >= 0:
+            taken.append(item)
+
+    threads = [threading.Thread(target=take, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for number in [*range(2_000), -1, -1, -1, -1]:
+        items.put(number)
+    for thread in threads:
+        thread.join(LONG_S)
+    assert sorted(taken) == [*range(2_000)]
+    assert items.empty()
+    for timeout_s in (0.001, 0, -1):
+        with pytest.raises(queue.Empty):
+            items.get(timeout_s)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_put_that_is_interrupted_anywhere_adds_its_item_once_or_not_at_all(point: str) -> None:
+    for at in numbers():
+        items = interrupts.SafeQueue[int]()
+        was_reached = interrupt(partial(items.put, 1), at=at, point=point)
+        items.put(2)
+        assert [items.get(LONG_S) for _ in range(2 - (was_reached and items._items[0] == 2))][-1] == 2
+        assert items.empty()
+        if not was_reached:
+            break
 
 
 def interrupting(work: Callable[[], object], go_on: threading.Event) -> Callable[[], object]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from sparklog.errors import IllegalStateError
+from sparklog.interrupts import SafeQueue
 from sparklog.workers import Worker
 
 __all__ = ["LoopThread", "result_of"]
@@ -49,7 +50,7 @@ class LoopThread:
     def __init__(self, client: str, wake: Callable[[], None] | None = None) -> None:
         self._client = client
         self._wake = wake
-        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._calls: SafeQueue[_Call | None] = SafeQueue()
         self._set_aside: deque[_Call] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = os.getpid()
@@ -173,7 +174,7 @@ class LoopThread:
         """Make the calls of a callback until it has an outcome; others wait."""
         while not outcome:
             try:
-                call = self._calls.get(timeout=_LOOK_S)
+                call = self._calls.get(_LOOK_S)
             except queue.Empty:
                 if loop.is_closed():
                     raise IllegalStateError(f"the event loop of this {self._client} was closed") from None

@@ -12,6 +12,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
+from sparklog.interrupts import SafeQueue
 from sparklog.workers import Worker
 
 __all__ = ["GivesUp", "Threads", "result_of"]
@@ -34,7 +35,7 @@ class Threads:
         self._name = name
         self._most = most
         self._lock = threading.Lock()
-        self._waiting: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+        self._waiting: SafeQueue[tuple[Future[Any], Callable[[], Any]]] = SafeQueue()
         self._thread_count = 0
         self._open_count = 0
         """Calls that wait or are under way."""
@@ -54,7 +55,7 @@ class Threads:
     def _work(self) -> None:
         while True:
             try:
-                future, call = self._waiting.get(timeout=_IDLE_S)
+                future, call = self._waiting.get(_IDLE_S)
             except queue.Empty:
                 with self._lock:
                     if self._waiting.empty():

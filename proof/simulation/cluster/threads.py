@@ -87,7 +87,8 @@ class Lock:
         if not _WORLD:
             return
         actor = _WORLD[-1].current
-        if actor is None or self.owner is not actor:  # its holder unwinds, or the world has ended
+        is_owner = self.owner is actor or not (self.is_reentrant or actor is None or actor.process.is_dead)
+        if actor is None or not is_owner:  # its holder unwinds, or the world has ended
             return
         self.depth -= 1
         if self.depth == 0:

@@ -87,8 +87,9 @@ class Lock:
         if not _WORLD:
             return
         actor = _WORLD[-1].current
-        is_owner = self.owner is actor or not (self.is_reentrant or actor is None or actor.process.is_dead)
-        if actor is None or not is_owner:  # its holder unwinds, or the world has ended
+        if actor is None or self.owner is None:  # the world has ended, or its holder has died
+            return
+        if self.owner is not actor and (self.is_reentrant or actor.process.is_dead):  # who doesn't hold it unwinds
             return
         self.depth -= 1
         if self.depth == 0:

@@ -22,6 +22,8 @@ T = TypeVar("T")
 _LONGEST_WAIT_S = threading.TIMEOUT_MAX / 2
 _LONGEST_DEAFNESS_S = 0.25
 """A signal that comes just before the main thread begins to wait doesn't end that wait."""
+_LONGEST_OVERSIGHT_S = 1.0
+"""An interrupt of ``put`` may come after it added its item and before it notified."""
 
 
 def bounded_s(timeout_s: float | None) -> float:
@@ -145,10 +147,13 @@ class SafeQueue(Generic[T]):
             timeout_s: None for as long as it takes.
         """
         deadline_s = time.monotonic() + bounded_s(timeout_s)
-        while self._changed.wait_for(self._items.__len__, deadline_s - time.monotonic()):
-            with suppress(IndexError):  # another thread has taken it
-                return self._items.popleft()
-        raise queue.Empty
+        while True:
+            left_s = deadline_s - time.monotonic()
+            if self._changed.wait_for(self._items.__len__, min(left_s, _LONGEST_OVERSIGHT_S)):
+                with suppress(IndexError):  # another thread has taken it
+                    return self._items.popleft()
+            elif left_s <= _LONGEST_OVERSIGHT_S:
+                raise queue.Empty
 
 
 class CallThread:

@@ -115,6 +115,18 @@ def test_a_queue_gives_each_item_to_one_thread_and_ends_in_time() -> None:
             items.get(timeout_s)
 
 
+def test_an_item_whose_put_was_interrupted_before_it_notified_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    items, taken = interrupts.SafeQueue[int](), list[int]()
+    monkeypatch.setattr(interrupts, "_LONGEST_OVERSIGHT_S", 0.05)
+    thread = threading.Thread(target=lambda: taken.append(items.get()), daemon=True)
+    thread.start()
+    while not items._changed.waiting_count:
+        pass
+    items._items.append(1)
+    thread.join(LONG_S)
+    assert taken == [1]
+
+
 @pytest.mark.parametrize("point", POINTS)
 def test_a_put_that_is_interrupted_anywhere_adds_its_item_once_or_not_at_all(point: str) -> None:
     for at in numbers():

@@ -20,10 +20,10 @@ __all__ = ["CallThread", "EventCount", "SafeEvent", "SafeQueue", "bounded_s", "u
 T = TypeVar("T")
 
 _LONGEST_WAIT_S = threading.TIMEOUT_MAX / 2
-_LONGEST_DEAFNESS_S = 0.25
-"""A signal that comes just before the main thread begins to wait doesn't end that wait."""
-_LONGEST_OVERSIGHT_S = 1.0
-"""An interrupt of ``put`` may come after it added its item and before it notified."""
+_SIGNAL_CHECK_INTERVAL_S = 0.25
+"""The main thread waits so long at once: a signal that comes just before it begins to wait doesn't end that wait."""
+_ITEM_CHECK_INTERVAL_S = 1.0
+"""``get`` waits so long at once: an interrupt may end ``put`` after it added its item and before it notified."""
 
 
 def bounded_s(timeout_s: float | None) -> float:
@@ -41,8 +41,8 @@ class EventCount:
     ``threading.Condition`` and ``threading.Event`` are written in Python and have a lock inside, which an interrupt can
     leave held: then whoever notifies waits for ever. Here each thread that waits has a lock of its own, which it holds
     and waits for, and which a notification releases. Source: Reed and Kanodia, "Synchronization with eventcounts and
-    sequencers" (1979). ``SimpleQueue.get`` wouldn't serve: until Python 3.12 it never returns where its time is up
-    before it begins to wait, as happens to a process that is suspended then.
+    sequencers" (1979). A ``SimpleQueue`` in place of the lock wouldn't do: in Python 3.10 to 3.12 ``get`` never returns
+    if its timeout ends just before it begins to wait, as it does if the process is suspended at that moment.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class EventCount:
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
                     return False
-                own.acquire(timeout=min(left_s, _LONGEST_DEAFNESS_S) if is_main else left_s)
+                own.acquire(timeout=min(left_s, _SIGNAL_CHECK_INTERVAL_S) if is_main else left_s)
             finally:
                 self._waiting.pop(own, None)
 
@@ -149,10 +149,10 @@ class SafeQueue(Generic[T]):
         deadline_s = time.monotonic() + bounded_s(timeout_s)
         while True:
             left_s = deadline_s - time.monotonic()
-            if self._changed.wait_for(self._items.__len__, min(left_s, _LONGEST_OVERSIGHT_S)):
+            if self._changed.wait_for(self._items.__len__, min(left_s, _ITEM_CHECK_INTERVAL_S)):
                 with suppress(IndexError):  # another thread has taken it
                     return self._items.popleft()
-            elif left_s <= _LONGEST_OVERSIGHT_S:
+            elif left_s <= _ITEM_CHECK_INTERVAL_S:
                 raise queue.Empty
 
 

@@ -89,7 +89,9 @@ class Lock:
         actor = _WORLD[-1].current
         if actor is None or self.owner is None:  # the world has ended, or its holder has died
             return
-        if self.owner is not actor and (self.is_reentrant or actor.process.is_dead):  # who doesn't hold it unwinds
+        if self.owner is not actor and (
+            self.is_reentrant or actor.process.is_dead
+        ):  # its caller doesn't hold it, and unwinds
             return
         self.depth -= 1
         if self.depth == 0:

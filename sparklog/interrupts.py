@@ -10,7 +10,6 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
@@ -23,7 +22,7 @@ _LONGEST_WAIT_S = threading.TIMEOUT_MAX / 2
 _SIGNAL_CHECK_INTERVAL_S = 0.25
 """The main thread waits so long at once: a signal that comes just before it begins to wait doesn't end that wait."""
 _ITEM_CHECK_INTERVAL_S = 1.0
-"""``get`` waits so long at once: an interrupt may end ``put`` after it added its item and before it notified."""
+"""``get`` with a timeout waits so long at once: an interrupt may end ``put`` before it notified of its item."""
 
 
 def bounded_s(timeout_s: float | None) -> float:
@@ -128,16 +127,17 @@ class SafeQueue(Generic[T]):
     """A queue as ``queue.SimpleQueue``, but ``get`` with a timeout always ends: see :class:`EventCount`."""
 
     def __init__(self) -> None:
-        self._items: deque[T] = deque()
+        self._items: queue.SimpleQueue[T] = queue.SimpleQueue()
         self._changed = EventCount()
+        """For those who wait with a timeout; others are woken by the queue itself."""
 
     def empty(self) -> bool:
         """Is nothing in it now?"""
-        return not self._items
+        return self._items.empty()
 
     def put(self, item: T) -> None:
         """Add an item at the end; it never waits."""
-        self._items.append(item)
+        self._items.put(item)
         self._changed.notify_all()
 
     def get(self, timeout_s: float | None = None) -> T:
@@ -146,12 +146,14 @@ class SafeQueue(Generic[T]):
         Args:
             timeout_s: None for as long as it takes.
         """
+        if timeout_s is None:
+            return self._items.get()
         deadline_s = time.monotonic() + bounded_s(timeout_s)
         while True:
             left_s = deadline_s - time.monotonic()
-            if self._changed.wait_for(self._items.__len__, min(left_s, _ITEM_CHECK_INTERVAL_S)):
-                with suppress(IndexError):  # another thread has taken it
-                    return self._items.popleft()
+            if self._changed.wait_for(lambda: not self._items.empty(), min(left_s, _ITEM_CHECK_INTERVAL_S)):
+                with suppress(queue.Empty):  # another thread has taken it
+                    return self._items.get_nowait()
             elif left_s <= _ITEM_CHECK_INTERVAL_S:
                 raise queue.Empty
 

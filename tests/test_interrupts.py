@@ -97,11 +97,11 @@ def test_a_wait_whose_time_is_up_before_it_begins_ends(monkeypatch: pytest.Monke
 def test_a_queue_gives_each_item_to_one_thread_and_ends_in_time() -> None:
     items, taken = SafeQueue[int](), list[int]()
 
-    def take() -> None:
-        while (item := items.get(LONG_S)) >= 0:
+    def take(timeout_s: float | None) -> None:
+        while (item := items.get(timeout_s)) >= 0:
             taken.append(item)
 
-    threads = [threading.Thread(target=take, daemon=True) for _ in range(4)]
+    threads = [threading.Thread(target=take, args=(each,), daemon=True) for each in (LONG_S, LONG_S, None, None)]
     for thread in threads:
         thread.start()
     for number in [*range(2_000), -1, -1, -1, -1]:
@@ -118,11 +118,11 @@ def test_a_queue_gives_each_item_to_one_thread_and_ends_in_time() -> None:
 def test_an_item_whose_put_was_interrupted_before_it_notified_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     items, taken = SafeQueue[int](), list[int]()
     monkeypatch.setattr(interrupts, "_ITEM_CHECK_INTERVAL_S", 0.05)
-    thread = threading.Thread(target=lambda: taken.append(items.get()), daemon=True)
+    thread = threading.Thread(target=lambda: taken.append(items.get(LONG_S)), daemon=True)
     thread.start()
     while not items._changed.waiting_count:
         pass
-    items._items.append(1)
+    items._items.put(1)
     thread.join(LONG_S)
     assert taken == [1]
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pyarrow.parquet as pq
 import pytest
 
 from sparklog._native import CORE
@@ -37,7 +38,7 @@ def filled(folder: Path, partitions: int = 2) -> Cluster:
 def files(folder: Path) -> list[Path]:
     """Data files of partition 0, in their order."""
     found = [path for path in folder.rglob("*.parquet") if "partition=0" in str(path)]
-    return sorted(found, key=lambda path: path.stat().st_mtime_ns)
+    return sorted(found, key=lambda path: pq.ParquetFile(path).read(["value"])["value"][0].as_py())
 
 
 def got(cluster: Cluster, count: int) -> tuple[list[Any], str]:

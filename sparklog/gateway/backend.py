@@ -40,7 +40,7 @@ T = TypeVar("T")
 class Request:
     """One request, as a handler gets it."""
 
-    __slots__ = ("api_version", "body", "client_host", "client_id", "local_address", "rules")
+    __slots__ = ("api_version", "body", "client_host", "client_id", "connection_end", "local_address", "rules")
 
     def __init__(
         self,
@@ -58,6 +58,8 @@ class Request:
         self.client_host = client_host
         self.rules: Rules | None = None
         """The rights of the client; None: everything."""
+        self.connection_end: asyncio.Future[None] | None = None
+        """Done once nothing more comes from the client; None: that isn't known."""
 
 
 Handler = Callable[["Backend", Request], Any]

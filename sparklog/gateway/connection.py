@@ -247,7 +247,7 @@ class Connection:
         host = str(self._peer[0]) if self._peer else ""
         self._log.client_id = header.client_id
         request = Request(version, body, header.client_id or "", self._local, host)
-        request.rules = rules
+        request.rules, request.connection_end = rules, self._reading
         if key != PRODUCE:
             return api, lambda: self._answered(api, request, version, correlation_id)
         while self._begun:  # records of a connection are stored in their order

@@ -54,9 +54,12 @@ class Coordinators:
 
     async def coordinator_of(self, group: str, own: str) -> str:
         """The address of a group's coordinator, which is ``own`` where no other gateway has it. May raise."""
-        if group in self.groups or group in self._starting:
+        if self._coordinates(group) or group in self._starting:
             return own
         return (await self._look(group)).coordinator or own
+
+    def _coordinates(self, group: str) -> bool:
+        return group in self.groups and not self.groups[group].is_superseded
 
     async def absent(self, group: str) -> ErrorCode:
         """The error for a member of a group that isn't coordinated here."""
@@ -82,8 +85,10 @@ class Coordinators:
         Args:
             address: where clients reach this gateway.
         """
-        if group in self.groups:
+        if self._coordinates(group):
             return ErrorCode.NONE
+        if group in self.groups:  # its clients must not join it again and again until the next tick ends it
+            self._begin_end(group)
         task = self._starting.get(group)
         if task is None and len(self.groups) + len(self._starting) >= self._backend.settings.max_groups:
             _LOGGER.warning("group %s was refused: this gateway already coordinates %d groups", group, len(self.groups))
@@ -138,13 +143,16 @@ class Coordinators:
     async def end(self, group: str) -> None:
         """Coordinate a group no more; returns once others may have it."""
         if group in self.groups:
-            coordinated = self.groups.pop(group)
-            coordinated.end()
-            task = asyncio.ensure_future(self._leave(group, coordinated.stay, coordinated.offsets))
-            self._ending[group] = task
-            task.add_done_callback(lambda _: self._ending.pop(group))
+            self._begin_end(group)
         if group in self._ending:
             await asyncio.shield(self._ending[group])
+
+    def _begin_end(self, group: str) -> None:
+        coordinated = self.groups.pop(group)
+        coordinated.end()
+        task = asyncio.ensure_future(self._leave(group, coordinated.stay, coordinated.offsets))
+        self._ending[group] = task
+        task.add_done_callback(lambda _: self._ending.pop(group))
 
     async def end_unused(self, group: str) -> None:
         """End it where nobody is in it."""

@@ -100,7 +100,7 @@ async def join_group(backend: Backend, request: Request) -> dict[str, Any]:
         needs_member_id=request.api_version >= _ASKS_FOR_MEMBER_ID,
         may_skip_assignment=request.api_version >= _MAY_SKIP_ASSIGNMENT,
     )
-    return await served.groups[group].classic.join(joining)
+    return await served.groups[group].classic.join(joining, request.connection_end)
 
 
 async def sync_group(backend: Backend, request: Request) -> dict[str, Any]:

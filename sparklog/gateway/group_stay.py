@@ -18,6 +18,7 @@ from sparklog.clock import Deadline
 from sparklog.errors import CommitFailedError, IllegalGenerationError, InconsistentGroupProtocolError, SparklogError
 from sparklog.groups.assignors import Assignor, MemberSubscription
 from sparklog.groups.assignors.base import partitions_of, ranked_members, wanted_topics
+from sparklog.groups.membership.generations import Generation
 from sparklog.groups.membership.heartbeat_rounds import HeartbeatRounds
 from sparklog.groups.membership.heartbeat_thread import HeartbeatThread
 from sparklog.groups.membership.membership import MemberSettings, Membership
@@ -142,8 +143,7 @@ class GroupStay:
             return Standing.OVER
         if not generation or newest is None:
             return Standing.JOINING
-        is_first = min(newest.plan.members, default="") == member_id
-        return Standing.COORDINATES if is_first else Standing.BESIDE_ANOTHER
+        return Standing.COORDINATES if _coordinator_of(newest) == member_id else Standing.BESIDE_ANOTHER
 
     @property
     def generation(self) -> int:
@@ -204,10 +204,13 @@ class GroupStay:
     def _stamp(self) -> Stamp:
         membership = self._membership
         with membership.lock:
-            stamp = Stamp(membership.reconciliation.generation, membership.member_id)
-        if not stamp.generation or stamp.member != self._member_id:
-            raise IllegalGenerationError(f"group {self._group!r} has another coordinator by now")
+            stamp, newest = Stamp(membership.reconciliation.generation, membership.member_id), self._rounds.newest
+        if stamp.member != self._member_id or not _may_take(stamp, newest):
+            raise self._superseded()
         return stamp
+
+    def _superseded(self) -> IllegalGenerationError:
+        return IllegalGenerationError(f"group {self._group!r} has another coordinator by now")
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Forget that partitions were taken: their rows were deleted, or aren't as they were."""
@@ -251,6 +254,9 @@ class GroupStay:
     def _take(
         self, topic_ids: Mapping[TopicPartition, str], stamp: Stamp, done: Callable[[Rows | Exception], None]
     ) -> None:
+        if not _may_take(stamp, self._rounds.newest):
+            done(self._superseded())
+            return
         future = self._taking(topic_ids, stamp, self._take_timeout_ms)
         future.add_done_callback(lambda taken: done(taken.exception() or taken.result()))  # type: ignore[arg-type]
 
@@ -267,3 +273,17 @@ class GroupStay:
                     if partition in rows and rows[partition].stamp == stamp:
                         self._stamps[partition] = (topic_id, stamp)
                         self._topic_ids[partition.topic] = topic_id
+
+
+def _coordinator_of(generation: Generation) -> str:
+    """The member that coordinates; empty where there is none."""
+    return min(generation.plan.members, default="")
+
+
+def _may_take(stamp: Stamp, newest: Generation | None) -> bool:
+    """May partitions be taken by this stamp? Its member must coordinate its generation.
+
+    So no two members write stamps of one generation, and the coordinator of the newest is never refused: an equal stamp
+    of another member would keep it from taking partitions until that one has left and a further generation is known.
+    """
+    return newest is not None and newest.version == stamp.generation and _coordinator_of(newest) == stamp.member

@@ -12,6 +12,7 @@ from sparklog.errors import CommitFailedError, IllegalGenerationError
 from sparklog.gateway.group_look import look_at_group, remove_dead
 from sparklog.gateway.group_offsets import GroupOffsets, KnownTopics
 from sparklog.gateway.group_stay import GroupStay, Standing
+from sparklog.groups.membership.membership import Membership
 from sparklog.log.cluster import open_cluster
 
 P0, P1 = TopicPartition("jobs", 0), TopicPartition("jobs", 1)
@@ -121,6 +122,54 @@ def test_of_two_gateways_in_a_group_one_coordinates(cluster):
     assert look_at_group(cluster, "g").coordinator == member.host
     gateways[0].close()
     assert look_at_group(cluster, "g").coordinator == ""
+
+
+def two_gateways(cluster, monkeypatch):
+    """Two that came at the same time: the first has coordinated, and knows by now that the second does."""
+    ids = iter(["z", "a"])
+    monkeypatch.setattr(Membership, "new_member_id", lambda _: next(ids))
+    first = Gateway(cluster, "first:1")
+    first.until(Standing.COORDINATES)
+    second = Gateway(cluster, "second:2")  # which hasn't looked for others
+    second.until(Standing.COORDINATES)
+    first.stay._wake()
+    first.until(Standing.BESIDE_ANOTHER)
+    return first, second
+
+
+def test_who_no_longer_coordinates_takes_no_partitions_by_the_same_generation(cluster, monkeypatch):
+    async def play():
+        first, second = two_gateways(cluster, monkeypatch)
+        assert first.stay.generation == second.stay.generation
+        with pytest.raises(IllegalGenerationError):
+            await first.commit(1)
+        await second.commit(2)
+        await second.commit(2, P1)
+        assert committed(cluster) == {0: 2, 1: 2}
+        first.close()
+        second.close()
+
+    asyncio.run(play())
+
+
+def test_rounds_of_who_no_longer_coordinates_take_no_partitions(cluster, monkeypatch):
+    async def play():
+        first, second = two_gateways(cluster, monkeypatch)
+        generation = first.stay.generation
+        first.stay.subscribe(frozenset({"jobs"}))  # the next plan gives its partitions to their only subscriber
+        while first.stay.generation == generation or not first.stay._membership.reconciliation.claims():
+            first.stay._wake()
+            second.stay._wake()
+        first.stay._wake()
+        while second.stay.generation != first.stay.generation:
+            second.stay._wake()
+        await second.commit(2)
+        await second.commit(2, P1)
+        assert committed(cluster) == {0: 2, 1: 2}
+        first.close()
+        second.close()
+
+    asyncio.run(play())
 
 
 def test_a_round_that_takes_partitions_in_a_newer_generation_hinders_no_commit(cluster):

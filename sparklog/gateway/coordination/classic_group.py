@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 from typing import Any
 
-from sparklog.gateway.coordination.classic_members import JoinRequest, Member, answer, selected_protocol, topics_of
+from sparklog.gateway.coordination.classic_members import (
+    JoinRequest,
+    Member,
+    PendingMember,
+    answer,
+    join_error,
+    new_member_id,
+    selected_protocol,
+    topics_of,
+)
 from sparklog.gateway.coordination.consumer_protocol import CONSUMER
 from sparklog.gateway.error_codes import ErrorCode
 from sparklog.logs import short
@@ -22,7 +30,9 @@ from sparklog.logs import short
 __all__ = ["ClassicGroup", "ClassicState"]
 
 _LOGGER = logging.getLogger("sparklog.gateway")
-_PREFIX_LENGTH = 60
+_PENDING_HOLDS_MS = 1_000.0
+"""A client that gets its member id joins with it at once. If it hasn't after so long, a rebalance goes on without it:
+Kafka waits for its session timeout, but there a client doesn't change its coordinator while it joins."""
 
 
 class ClassicState(str, Enum):
@@ -62,8 +72,8 @@ class ClassicGroup:
         """The assignor of this generation."""
         self.leader = ""
         self.members: dict[str, Member] = {}
-        self._pending: dict[str, float] = {}
-        """Member ids that were given and aren't in use yet, with the milliseconds that are left for that."""
+        self._pending: dict[str, PendingMember] = {}
+        """Member ids that were given and aren't in use yet."""
         self._settle = settle
         self._initial_delay_ms = initial_delay_ms
         self._max_size = max_size
@@ -84,19 +94,30 @@ class ClassicGroup:
 
     # Joining.
 
-    async def join(self, request: JoinRequest) -> dict[str, Any]:
-        """Answer JoinGroup, once all members have joined or their time is over."""
+    async def join(self, request: JoinRequest, connection_end: asyncio.Future[None] | None = None) -> dict[str, Any]:
+        """Answer JoinGroup, once all members have joined or their time is over.
+
+        Args:
+            connection_end: done once the client's connection has ended. A new member then is out at once: its client
+                can't know that it is one, and would be assigned partitions until its session ends.
+        """
         member = self._begin_join(request)
         if not isinstance(member, Member):
             return member
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         if member.joining is not None:  # the client has asked again
-            answer(member.joining, _join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+            answer(member.joining, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         member.joining = future
         self._complete_if_all_joined()
+        is_new = not member.was_answered and member.instance_id is None
         try:
+            if is_new and connection_end is not None:
+                ends: list[asyncio.Future[Any]] = [future, connection_end]
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                if not future.done():
+                    self._remove(member.member_id, "its client has gone")
             return await future
-        except asyncio.CancelledError:  # the client has gone
+        except asyncio.CancelledError:
             if member.joining is future:
                 member.joining = None
             raise
@@ -105,23 +126,23 @@ class ClassicGroup:
         """The member that waits for the others from now on, or the answer."""
         refused = self._refusal(request)
         if refused is not None:
-            return _join_error(refused, request.member_id)
+            return join_error(refused, request.member_id)
         static = self._static_member(request.instance_id)
         if not request.member_id and static is not None:
             return self._replace(static, request)
         if not request.member_id and len(self.members) + len(self._pending) >= self._max_size:
-            return _join_error(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+            return join_error(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
         if not request.member_id and request.needs_member_id and request.instance_id is None:
-            member_id = _new_member_id(request)
-            self._pending[member_id] = float(request.session_timeout_ms)
-            return _join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+            member_id = new_member_id(request)
+            self._pending[member_id] = PendingMember(float(request.session_timeout_ms))
+            return join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         if static is not None and static.member_id != request.member_id:
-            return _join_error(ErrorCode.FENCED_INSTANCE_ID, request.member_id)
+            return join_error(ErrorCode.FENCED_INSTANCE_ID, request.member_id)
         member = self.members.get(request.member_id)
         if member is not None and member.instance_id == request.instance_id:
             return self._rejoin(member, request)
         if request.member_id and request.member_id not in self._pending:
-            return _join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+            return join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
         return self._add(request)
 
     def _refusal(self, request: JoinRequest) -> ErrorCode | None:
@@ -147,7 +168,7 @@ class ClassicGroup:
         return next((member for member in self.members.values() if member.instance_id == instance_id), None)
 
     def _add(self, request: JoinRequest) -> Member:
-        member_id = request.member_id or _new_member_id(request)
+        member_id = request.member_id or new_member_id(request)
         self._pending.pop(member_id, None)
         member = Member.of(request, member_id)
         self.protocol_type = request.protocol_type
@@ -176,7 +197,7 @@ class ClassicGroup:
         del self.members[former.member_id]
         former.end(ErrorCode.FENCED_INSTANCE_ID)
         is_leader = self.leader == former.member_id
-        member_id = _new_member_id(request)
+        member_id = new_member_id(request)
         member = Member.of(request, member_id, assignment=former.assignment)
         self.members[member_id] = member
         if is_leader:
@@ -215,7 +236,8 @@ class ClassicGroup:
         self._complete_if_all_joined()
 
     def _complete_if_all_joined(self) -> None:
-        is_all = not self._pending and all(member.joining is not None for member in self.members.values())
+        is_held = any(pending.age_ms < _PENDING_HOLDS_MS for pending in self._pending.values())
+        is_all = not is_held and all(member.joining is not None for member in self.members.values())
         if self.state is ClassicState.PREPARING and not self._is_delayed and is_all:
             self._complete()
 
@@ -239,6 +261,7 @@ class ClassicGroup:
         for member in joined:
             future, member.joining, member.silence_ms = member.joining, None, 0.0
             if future is not None:
+                member.was_answered = True
                 answer(future, self._joined(member))
 
     def _joined(self, member: Member) -> dict[str, Any]:
@@ -390,9 +413,9 @@ class ClassicGroup:
 
     def tick(self, elapsed_ms: float) -> None:
         """Let time pass: sessions end, and those who are waited for for too long are waited for no more."""
-        for member_id in [*self._pending]:
-            self._pending[member_id] -= elapsed_ms
-            if self._pending[member_id] <= 0:
+        for member_id, pending in [*self._pending.items()]:
+            pending.age_ms += elapsed_ms
+            if pending.age_ms >= pending.session_timeout_ms:
                 del self._pending[member_id]
         for member in [*self.members.values()]:
             member.silence_ms = 0.0 if member.is_waiting else member.silence_ms + elapsed_ms
@@ -417,11 +440,3 @@ class ClassicGroup:
         self.state = ClassicState.EMPTY
         for member in members.values():
             member.end(code)
-
-
-def _new_member_id(request: JoinRequest) -> str:
-    return f"{(request.instance_id or request.client_id)[:_PREFIX_LENGTH]}-{uuid.uuid4()}"
-
-
-def _join_error(code: ErrorCode, member_id: str) -> dict[str, Any]:
-    return {"error_code": code, "member_id": member_id, "protocol_name": ""}

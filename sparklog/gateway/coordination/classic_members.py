@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from sparklog.gateway.coordination.consumer_protocol import subscribed_topics
+from sparklog.gateway.error_codes import ErrorCode
 from sparklog.logs import short
 
-__all__ = ["JoinRequest", "Member", "Protocols", "answer", "selected_protocol", "topics_of"]
+__all__ = [
+    "JoinRequest",
+    "Member",
+    "PendingMember",
+    "Protocols",
+    "answer",
+    "join_error",
+    "new_member_id",
+    "selected_protocol",
+    "topics_of",
+]
 
 _LOGGER = logging.getLogger("sparklog.gateway")
+_PREFIX_LENGTH = 60
 
 Protocols = tuple[tuple[str, bytes], ...]
 """Names of assignors and what the member says for each, the one it likes best first."""
@@ -39,6 +52,15 @@ class JoinRequest:
     """Does it understand that it leads, and isn't to assign anything? Source: KIP-814."""
 
 
+@dataclass(slots=True)
+class PendingMember:
+    """A member id that was given to a client, which hasn't joined with it yet."""
+
+    session_timeout_ms: float
+    """The id is forgotten after so long."""
+    age_ms: float = 0.0
+
+
 @dataclass(slots=True, kw_only=True)
 class Member:
     """A member."""
@@ -55,6 +77,8 @@ class Member:
     """Its JoinGroup that waits for the others."""
     syncing: asyncio.Future[dict[str, Any]] | None = None
     """Its SyncGroup that waits for the leader's."""
+    was_answered: bool = False
+    """Was it in a generation, so that a JoinGroup of it was answered?"""
     silence_ms: float = 0.0
     """Since it was heard of last, and nothing of its waits for an answer."""
 
@@ -125,3 +149,13 @@ def topics_of(members: Collection[Member]) -> frozenset[str]:
             except ValueError as error:
                 _LOGGER.info("the subscription of member %s can't be parsed: %s", short(member.member_id), error)
     return frozenset(topics)
+
+
+def new_member_id(request: JoinRequest) -> str:
+    """A member id that was never given before."""
+    return f"{(request.instance_id or request.client_id)[:_PREFIX_LENGTH]}-{uuid.uuid4()}"
+
+
+def join_error(code: ErrorCode, member_id: str) -> dict[str, Any]:
+    """An answer to JoinGroup with an error."""
+    return {"error_code": code, "member_id": member_id, "protocol_name": ""}

@@ -274,10 +274,10 @@ class HeartbeatRounds:
             self._membership.lose(self._membership.member_id)
 
     def _apply(self, generation: Generation) -> None:
-        before, self.newest = self.newest, generation
+        membership, before = self._membership, self.newest
         keeps = before is not None and only_replaces(before.plan, generation.plan)
-        membership = self._membership
-        with membership.lock:
+        with membership.lock:  # whoever holds it sees the generation, and that this member acts upon it, or neither
+            self.newest = generation
             member_id = membership.member_id
             target = generation.target_of(member_id)
             if not member_id:

@@ -165,6 +165,47 @@ async def test_a_member_id_that_is_not_used_is_forgotten():
 
 
 @played
+async def test_a_member_id_that_is_not_used_holds_a_rebalance_for_a_second():
+    group = a_group()
+    told = await group.join(a_request(needs_member_id=True, session_timeout_ms=60_000))
+    first = await started(group.join(a_request(session_timeout_ms=60_000)))
+    group.tick(900)
+    assert not first.done()
+    group.tick(100)
+    assert (await first)["generation_id"] == 11
+    late = await started(group.join(a_request(told["member_id"], needs_member_id=True)))
+    again = await group.join(a_request((await first)["member_id"], session_timeout_ms=60_000))
+    assert again["generation_id"] == (await late)["generation_id"] == 12
+
+
+@played
+async def test_a_new_member_whose_connection_ends_is_out():
+    group = a_group()
+    first = await group.join(a_request())
+    await sync(group, first)
+    end = asyncio.get_running_loop().create_future()
+    gone = await started(group.join(a_request(), end))
+    assert len(group.members) == 2
+    end.set_result(None)
+    assert (await gone)["error_code"] is ErrorCode.UNKNOWN_MEMBER_ID
+    assert [*group.members] == [first["member_id"]]
+    assert (await group.join(a_request(first["member_id"])))["generation_id"] == 12
+
+
+@played
+async def test_other_members_whose_connections_end_stay_until_their_sessions_end():
+    end = asyncio.get_running_loop().create_future()
+    end.set_result(None)
+    for is_static in (False, True):
+        group = a_group()
+        _, second = await two_members(group)
+        known = {"instance_id": "i"} if is_static else {"member_id": second["member_id"], "names": ("range", "sticky")}
+        gone = await started(group.join(a_request(**known), end))
+        assert (gone.done(), len(group.members)) == (False, 3 if is_static else 2)
+        gone.cancel()
+
+
+@played
 async def test_the_first_member_waits_for_others():
     group = a_group(initial_delay_ms=50)
     first = await started(group.join(a_request()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
@@ -52,6 +53,31 @@ def test_time_passes_only_where_everybody_waits():
     run(world, both)
     assert [name for name, _ in seen] == ["fast"] * 3 + ["slow"] * 3
     assert 3_000_000 <= world.now < 3_000_001
+
+
+def test_a_real_thread_that_takes_no_part_neither_waits_nor_draws_for_an_actor():
+    world = World(3, start_ms=0)
+    lock = Lock()
+
+    found: list[object] = []
+
+    def intrude() -> None:
+        with lock:  # which an actor holds
+            found.append(Event().wait(1))
+        found.extend([threads._RANDOM.random(), threads._SECRETS.token_hex(8), threads._UUID.uuid4()])
+        found.append(threads.get_ident())
+
+    def act() -> None:
+        with lock:
+            before, owner = world.random.getstate(), lock.owner
+            stranger = threading.Thread(target=intrude)
+            stranger.start()
+            stranger.join()
+            assert (world.random.getstate(), lock.owner) == (before, owner)
+            assert (found[0], len(found), found[-1]) == (False, 5, 0)
+            assert threads.get_ident() != 0
+
+    run(world, act)
 
 
 def test_a_lock_has_one_owner_across_calls_that_take_time():

@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import _base
 from contextlib import contextmanager
 from functools import lru_cache
+from threading import get_ident as get_real_ident
 from types import ModuleType, TracebackType
 from typing import Any
 
-from proof.simulation.cluster.world import Actor, Process, World
+from proof.simulation.cluster.world import PARTICIPANTS, Actor, Process, World
 
 __all__ = ["simulated"]
 
@@ -29,8 +30,8 @@ _WORLD: list[World] = []
 
 
 def _world() -> World | None:
-    """The world, as long as somebody in it acts."""
-    if not _WORLD:
+    """The world, as long as somebody in it acts, and its caller takes part."""
+    if not _WORLD or get_real_ident() not in PARTICIPANTS:
         return None
     world = _WORLD[-1]
     return None if world.current is None else world
@@ -50,7 +51,7 @@ class Lock:
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         # Half of what the simulator itself costs is here: few calls, and most locks are free.
-        world = _WORLD[-1] if _WORLD else None
+        world = _WORLD[-1] if _WORLD and get_real_ident() in PARTICIPANTS else None
         actor = None if world is None else world.current
         if world is None or actor is None:
             return True
@@ -84,7 +85,7 @@ class Lock:
         return True
 
     def release(self) -> None:
-        if not _WORLD:
+        if not _WORLD or get_real_ident() not in PARTICIPANTS:
             return
         actor = _WORLD[-1].current
         if actor is None or self.owner is None:  # the world has ended, or its holder has died
@@ -349,7 +350,10 @@ _THREADING = _namespace(
 
 
 def _generator() -> real_random.Random:
-    return _WORLD[-1].random
+    return _WORLD[-1].random if get_real_ident() in PARTICIPANTS else _OUTSIDE
+
+
+_OUTSIDE = real_random.Random()
 
 
 class _Random(real_random.Random):
@@ -413,6 +417,7 @@ def simulated(world: World) -> Iterator[None]:
     targets = _targets(len(sys.modules))
     before = [(module, name, vars(module)[name]) for module, name, _ in targets]
     _WORLD.append(world)
+    PARTICIPANTS.add(get_real_ident())
     try:
         for module, name, replacement in targets:
             setattr(module, name, replacement)
@@ -420,5 +425,6 @@ def simulated(world: World) -> Iterator[None]:
     finally:
         for module, name, value in before:
             setattr(module, name, value)
+        PARTICIPANTS.discard(get_real_ident())
         _WORLD.pop()
         _THREADS.clear()

@@ -340,6 +340,7 @@ class _Thread(threading.Thread):
         self.life: Callable[[], None] = lambda: None
 
     def run(self) -> None:
+        PARTICIPANTS.add(_thread.get_ident())
         while True:
             self.go.acquire()
             self.life()
@@ -348,6 +349,9 @@ class _Thread(threading.Thread):
 
 
 _IDLE: deque[_Thread] = deque()
+PARTICIPANTS: set[int] = set()
+"""Idents of the real threads that take part in worlds: those of actors, and whoever plays a world. Others, which a test
+may have left behind, must not wait or draw in its actors' names."""
 
 
 def _run_in_thread(world: World, actor: Actor) -> None:

@@ -60,6 +60,10 @@ for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
         "-XX:ReservedCodeCacheSize=240m -XX:-MethodFlushing",
     )
 
+# A shell that runs `make test &` in a script has it ignore Ctrl-C, which some tests send to themselves.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # No test asserts how long something takes.
 settings.register_profile("sparklog", deadline=None, max_examples=by_depth(gate=30, nightly=100))
 settings.load_profile("sparklog")

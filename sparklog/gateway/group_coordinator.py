@@ -48,7 +48,9 @@ class Coordinators:
         self._starting: dict[str, asyncio.Task[ErrorCode]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._looks: dict[str, tuple[float, GroupLook]] = {}
-        self._ticking = asyncio.ensure_future(self._tick_all())
+        self._ticks_ms = backend.cluster.clock.ticks_ms()
+        """Until then time has passed for the groups."""
+        self._ticking = asyncio.ensure_future(self._tick_on())
 
     # Who coordinates.
 
@@ -226,19 +228,21 @@ class Coordinators:
 
     # Time.
 
-    async def _tick_all(self) -> None:
-        clock = self._backend.cluster.clock
-        before = clock.ticks_ms()
+    async def _tick_on(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            now = clock.ticks_ms()
-            elapsed_ms, before = min(now - before, _LONGEST_TICK_MS), now
-            for group, coordinated in [*self.groups.items()]:
-                try:
-                    self._tick(group, coordinated, elapsed_ms)
-                except Exception:  # of one group; the others go on
-                    log_defect(self._backend.log_repeats, "group %s", short(group))
-            self._forget_idle(now)
+            self.tick()
+            self._forget_idle(self._ticks_ms)
+
+    def tick(self) -> None:
+        """Let the time pass for all groups that has passed since the last tick: sessions may end."""
+        now = self._backend.cluster.clock.ticks_ms()
+        elapsed_ms, self._ticks_ms = min(now - self._ticks_ms, _LONGEST_TICK_MS), now
+        for group, coordinated in [*self.groups.items()]:
+            try:
+                self._tick(group, coordinated, elapsed_ms)
+            except Exception:  # of one group; the others go on
+                log_defect(self._backend.log_repeats, "group %s", short(group))
 
     def _tick(self, group: str, coordinated: Coordinated, elapsed_ms: float) -> None:
         if coordinated.is_superseded or coordinated.stay.standing() is not Standing.COORDINATES:

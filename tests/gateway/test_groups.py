@@ -12,6 +12,7 @@ import pytest
 import sparklog.gateway
 from sparklog import Admin, Consumer, NewTopic, OffsetAndMetadata, TopicPartition
 from sparklog.errors import StoreUnavailableError
+from sparklog.gateway import group_coordinator
 from sparklog.gateway.coordination.consumer_protocol import encode_assignment, encode_subscription, subscribed_topics
 from sparklog.gateway.error_codes import ErrorCode
 from sparklog.gateway.server import parse_address
@@ -320,6 +321,19 @@ def test_a_client_that_goes_while_it_joins_is_out_at_once(wire, servers):
         pass
     alone = wire.call("JoinGroup", 9, joining(first["member_id"]))
     assert (alone["error_code"], len(alone["members"])) == (0, 1)
+
+
+@pytest.mark.slow
+def test_a_group_whose_last_session_has_just_ended_may_be_deleted(cluster, monkeypatch):
+    monkeypatch.setattr(group_coordinator, "_TICK_S", 3_600)  # by itself it notices nothing
+    with sparklog.gateway.serve(cluster, group_initial_rebalance_delay_ms=0, **PATIENT) as servers:
+        client = Wire(servers)
+        client.call("JoinGroup", 3, joining(session_ms=1_000))
+        codes = []
+        while 0 not in codes:
+            codes += [one["error_code"] for one in client.call("DeleteGroups", 2, {"groups_names": ["g"]})["results"]]
+        assert set(codes) == {68, 0}
+        client.close()
 
 
 def test_groups_are_listed_described_and_deleted(wire, cluster):

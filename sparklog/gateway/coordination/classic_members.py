@@ -78,7 +78,7 @@ class Member:
     syncing: asyncio.Future[dict[str, Any]] | None = None
     """Its SyncGroup that waits for the leader's."""
     was_answered: bool = False
-    """Was it in a generation, so that a JoinGroup of it was answered?"""
+    """Was a JoinGroup of it answered? Then its client knows that it is a member."""
     silence_ms: float = 0.0
     """Since it was heard of last, and nothing of its waits for an answer."""
 

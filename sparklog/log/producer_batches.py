@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from sparklog.clock import Deadline
@@ -101,6 +101,17 @@ class _Known:
     updated_ms: int = 0
     recent: deque[tuple[ProducerBatch, Verdict]] = field(default_factory=lambda: _no_batches())
     """The newest batches, oldest first, each with the verdict of the same batch once more."""
+
+    def copy(self) -> _Known:
+        """A copy that may be changed alone."""
+        return _Known(self.producer_epoch, self.last_sequence, self.updated_ms, self.recent.copy())
+
+    def verdict_of(self, batch: ProducerBatch) -> Verdict | None:
+        """The verdict of a batch that is among the newest; None: it isn't."""
+        for known, verdict in self.recent:
+            if known.base_sequence == batch.base_sequence and known == batch:  # most differ by the former
+                return verdict
+        return None
 
     def may_have_before(self, batch: ProducerBatch) -> bool:
         """May the batch be stored before those that are known?"""
@@ -216,7 +227,7 @@ class ProducerBatches:
                 producer_id=producer_id, producer_epoch=epoch, base_sequence=base_sequence, count=count
             )
             known = self._known.get((partition, producer_id))
-            if known is not None and all(found != batch for found, _ in known.recent):
+            if known is not None and known.verdict_of(batch) is None:
                 known.recent.append((batch, Verdict(offset=offset)))
 
     def _note_action(self, action: SetTransaction) -> None:
@@ -251,7 +262,7 @@ class ProducerBatches:
             key = (partition, batch.producer_id)
             if key not in drafts:
                 known = self._known.get(key)
-                drafts[key] = known and replace(known, recent=known.recent.copy())
+                drafts[key] = None if known is None else known.copy()
             verdict = self._judge_one(key, drafts[key], batch)
             if verdict.is_new:
                 draft = drafts[key] or _Known(0, 0)
@@ -278,9 +289,9 @@ class ProducerBatches:
             epoch, sequence = self._first.get(key, (-1, 0))
             is_too_early = epoch == batch.producer_epoch and batch.base_sequence != sequence
             return _out_of_order(key, batch, sequence) if is_too_early else Verdict()
-        for found, again in known.recent:
-            if found == batch:
-                return again
+        again = known.verdict_of(batch)
+        if again is not None:
+            return again
         if batch.producer_epoch < known.producer_epoch:
             partition, producer_id = key
             return Verdict(

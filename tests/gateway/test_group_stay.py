@@ -137,17 +137,21 @@ def two_gateways(cluster, monkeypatch):
     return first, second
 
 
+async def check_second_commits(cluster, first, second):
+    await second.commit(2)
+    await second.commit(2, P1)
+    assert committed(cluster) == {0: 2, 1: 2}
+    first.close()
+    second.close()
+
+
 def test_who_no_longer_coordinates_takes_no_partitions_by_the_same_generation(cluster, monkeypatch):
     async def play():
         first, second = two_gateways(cluster, monkeypatch)
         assert first.stay.generation == second.stay.generation
         with pytest.raises(IllegalGenerationError):
             await first.commit(1)
-        await second.commit(2)
-        await second.commit(2, P1)
-        assert committed(cluster) == {0: 2, 1: 2}
-        first.close()
-        second.close()
+        await check_second_commits(cluster, first, second)
 
     asyncio.run(play())
 
@@ -163,11 +167,7 @@ def test_rounds_of_who_no_longer_coordinates_take_no_partitions(cluster, monkeyp
         first.stay._wake()
         while second.stay.generation != first.stay.generation:
             second.stay._wake()
-        await second.commit(2)
-        await second.commit(2, P1)
-        assert committed(cluster) == {0: 2, 1: 2}
-        first.close()
-        second.close()
+        await check_second_commits(cluster, first, second)
 
     asyncio.run(play())
 

@@ -11,10 +11,11 @@ import pytest
 
 import sparklog.gateway
 from sparklog import Admin, Consumer, NewTopic, OffsetAndMetadata, TopicPartition
-from sparklog.errors import StoreUnavailableError
+from sparklog.errors import IllegalGenerationError, StoreUnavailableError
 from sparklog.gateway import group_coordinator
 from sparklog.gateway.coordination.consumer_protocol import encode_assignment, encode_subscription, subscribed_topics
 from sparklog.gateway.error_codes import ErrorCode
+from sparklog.gateway.group_stay import GroupStay
 from sparklog.gateway.server import parse_address
 from sparklog.log.cluster import open_cluster
 from sparklog.storage import MemoryStore
@@ -321,6 +322,26 @@ def test_a_client_that_goes_while_it_joins_is_out_at_once(wire, servers):
         pass
     alone = wire.call("JoinGroup", 9, joining(first["member_id"]))
     assert (alone["error_code"], len(alone["members"])) == (0, 1)
+
+
+def test_a_coordinator_that_is_superseded_is_none_as_soon_as_a_client_joins(cluster, monkeypatch):
+    monkeypatch.setattr(group_coordinator, "_TICK_S", 3_600)  # by itself it ends nothing
+    own, refusals = GroupStay.own, [IllegalGenerationError("another has taken them")]
+
+    async def refused_once(stay, topic_ids, *, timeout_ms):
+        if refusals:
+            raise refusals.pop()
+        await own(stay, topic_ids, timeout_ms=timeout_ms)
+
+    monkeypatch.setattr(GroupStay, "own", refused_once)
+    with sparklog.gateway.serve(cluster, group_initial_rebalance_delay_ms=0, **PATIENT) as servers:
+        client = Wire(servers)
+        first = joined(client)
+        assert client.call("SyncGroup", 5, syncing(first))["error_code"] == 16
+        again = client.call("JoinGroup", 9, joining(first["member_id"]))
+        assert again["error_code"] == 25  # of a group that begins anew
+        assert member(client)["error_code"] == 0
+        client.close()
 
 
 @pytest.mark.slow

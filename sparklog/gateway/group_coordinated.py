@@ -23,6 +23,8 @@ __all__ = ["Coordinated"]
 _LOGGER = logging.getLogger("sparklog.gateway")
 _LOOK_AGAIN_MS = 10_000.0
 """How often topics are looked at that members of the protocol ``consumer`` subscribe to."""
+_LONGEST_TICK_MS = 500.0
+"""A gateway that was suspended for longer lets no more time than this pass at once: its members must be heard first."""
 
 
 class Coordinated:
@@ -52,6 +54,8 @@ class Coordinated:
         self.is_superseded = False
         """Was it found out that another coordinates by now?"""
         self._backend = backend
+        self._ticks_ms = backend.cluster.clock.ticks_ms()
+        """The clock's ticks at the last tick of this group."""
         self._topics = topics
         self._looking = asyncio.Lock()
         self._looked: frozenset[str] = frozenset()
@@ -73,8 +77,10 @@ class Coordinated:
         """
         return self.consumer.may_commit(member_id, None, epoch) if self.classic.is_unused else ErrorCode.NONE
 
-    def tick(self, elapsed_ms: float) -> None:
-        """Let time pass."""
+    def tick(self) -> None:
+        """Let the time pass that has passed since the last tick: sessions may end."""
+        now_ms = self._backend.cluster.clock.ticks_ms()
+        elapsed_ms, self._ticks_ms = min(now_ms - self._ticks_ms, _LONGEST_TICK_MS), now_ms
         self.classic.tick(elapsed_ms)
         self.consumer.tick(elapsed_ms)
         self.unused_ms = self.unused_ms + elapsed_ms if self.is_unused else 0.0

@@ -28,8 +28,6 @@ __all__ = ["Coordinators", "coordinators"]
 
 _LOGGER = logging.getLogger("sparklog.gateway")
 _TICK_S = 0.1
-_LONGEST_TICK_MS = 500.0
-"""A gateway that was suspended for longer lets no more time than this pass at once: its members must be heard first."""
 _LOOK_KNOWN_MS = 1_000.0
 _UNUSED_MS = 2_000.0
 """A group in which nobody is any more is left after so long."""
@@ -48,9 +46,7 @@ class Coordinators:
         self._starting: dict[str, asyncio.Task[ErrorCode]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._looks: dict[str, tuple[float, GroupLook]] = {}
-        self._ticks_ms = backend.cluster.clock.ticks_ms()
-        """Until then time has passed for the groups."""
-        self._ticking = asyncio.ensure_future(self._tick_on())
+        self._ticking = asyncio.ensure_future(self._tick_all())
 
     # Who coordinates.
 
@@ -157,8 +153,11 @@ class Coordinators:
         task.add_done_callback(lambda _: self._ending.pop(group))
 
     async def end_unused(self, group: str) -> None:
-        """End it where nobody is in it."""
-        if group in self.groups and self.groups[group].is_unused:
+        """End it where nobody is in it; a member whose session has ended since the last tick is none."""
+        if group not in self.groups:
+            return
+        self.groups[group].tick()
+        if self.groups[group].is_unused:
             await self.end(group)
 
     async def _leave(self, group: str, stay: GroupStay, offsets: GroupOffsets) -> None:
@@ -228,28 +227,22 @@ class Coordinators:
 
     # Time.
 
-    async def _tick_on(self) -> None:
+    async def _tick_all(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            self.tick()
-            self._forget_idle(self._ticks_ms)
+            for group, coordinated in [*self.groups.items()]:
+                try:
+                    self._tick(group, coordinated)
+                except Exception:  # of one group; the others go on
+                    log_defect(self._backend.log_repeats, "group %s", short(group))
+            self._forget_idle(self._backend.cluster.clock.ticks_ms())
 
-    def tick(self) -> None:
-        """Let the time pass for all groups that has passed since the last tick: sessions may end."""
-        now = self._backend.cluster.clock.ticks_ms()
-        elapsed_ms, self._ticks_ms = min(now - self._ticks_ms, _LONGEST_TICK_MS), now
-        for group, coordinated in [*self.groups.items()]:
-            try:
-                self._tick(group, coordinated, elapsed_ms)
-            except Exception:  # of one group; the others go on
-                log_defect(self._backend.log_repeats, "group %s", short(group))
-
-    def _tick(self, group: str, coordinated: Coordinated, elapsed_ms: float) -> None:
+    def _tick(self, group: str, coordinated: Coordinated) -> None:
         if coordinated.is_superseded or coordinated.stay.standing() is not Standing.COORDINATES:
             _LOGGER.warning("this gateway no longer coordinates group %s", group)
             self._end_aside(group)
             return
-        coordinated.tick(elapsed_ms)
+        coordinated.tick()
         if coordinated.unused_ms > _UNUSED_MS:
             self._end_aside(group)
 

@@ -57,23 +57,25 @@ def test_time_passes_only_where_everybody_waits():
 
 def test_a_real_thread_that_takes_no_part_neither_waits_nor_draws_for_an_actor():
     world = World(3, start_ms=0)
-    lock = Lock()
-
+    lock, condition = Lock(), Condition()
     found: list[object] = []
 
     def intrude() -> None:
         with lock:  # which an actor holds
             found.append(Event().wait(1))
         found.extend([threads._RANDOM.random(), threads._SECRETS.token_hex(8), threads._UUID.uuid4()])
+        condition.notify_all()
         found.append(threads.get_ident())
 
     def act() -> None:
         with lock:
             before, owner = world.random.getstate(), lock.owner
+            assert owner is not None
+            condition._waiting.append(owner)  # as one that waits to be notified by another actor
             stranger = threading.Thread(target=intrude)
             stranger.start()
             stranger.join()
-            assert (world.random.getstate(), lock.owner) == (before, owner)
+            assert (world.random.getstate(), lock.owner, [*condition._waiting]) == (before, owner, [owner])
             assert (found[0], len(found), found[-1]) == (False, 5, 0)
             assert threads.get_ident() != 0
 

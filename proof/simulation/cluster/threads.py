@@ -162,9 +162,9 @@ class Condition:
 
     def notify(self, n: int = 1) -> None:
         world = _world()
-        while n > 0 and self._waiting:
+        while world is not None and n > 0 and self._waiting:
             actor = self._waiting.popleft()
-            if world is not None and not actor.is_done:
+            if not actor.is_done:
                 world.tell(actor)
             n -= 1
 
@@ -349,11 +349,12 @@ _THREADING = _namespace(
 )
 
 
+_OUTSIDE = real_random.Random()
+"""The numbers of threads that take no part."""
+
+
 def _generator() -> real_random.Random:
     return _WORLD[-1].random if get_real_ident() in PARTICIPANTS else _OUTSIDE
-
-
-_OUTSIDE = real_random.Random()
 
 
 class _Random(real_random.Random):

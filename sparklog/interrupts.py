@@ -144,7 +144,7 @@ class SafeQueue(Generic[T]):
         """Take the first item, once there is one. Raises ``queue.Empty`` where there is none in time.
 
         Args:
-            timeout_s: None for as long as it takes.
+            timeout_s: None for as long as it takes; the main thread gives a time, or Ctrl-C may not end its wait.
         """
         if timeout_s is None:
             return self._items.get()

@@ -109,7 +109,7 @@ class _Known:
     def verdict_of(self, batch: ProducerBatch) -> Verdict | None:
         """The verdict of a batch that is among the newest; None: it isn't."""
         for known, verdict in self.recent:
-            if known.base_sequence == batch.base_sequence and known == batch:  # most differ by the former
+            if known.base_sequence == batch.base_sequence and known == batch:  # most differ in the sequence
                 return verdict
         return None
 

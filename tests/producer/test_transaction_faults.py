@@ -251,11 +251,14 @@ def test_no_offset_counts_before_the_records_are_in_every_topic() -> None:
         kind=FaultKind.THROTTLED, path="topics/u/_delta_log", ops=["create"], when=lambda _: is_away[0], times=None
     )
     producer = a_troubled_producer(cluster, fault)
-    with pytest.raises(KafkaTimeoutError, match="is committed, but not visible everywhere yet; call it again"):
-        producer.commit_transaction()
-    row = OffsetTable(cluster, "g").fetch()[IN]
-    assert (row.committed, row.pending is not None) == (None, True)
-    assert values(cluster, "t") == [b"1"]
+    found: list[bytes | None] = []
+    while found != [b"1"]:  # a busy machine may not come to the other topic in the producer's time
+        with pytest.raises(KafkaTimeoutError, match="is committed, but not visible everywhere yet; call it again"):
+            producer.commit_transaction()
+        row = OffsetTable(cluster, "g").fetch()[IN]
+        assert (row.committed, row.pending is not None) == (None, True)
+        found = values(cluster, "t")
+        assert found in ([], [b"1"])
     is_away[0] = False
     producer.commit_transaction()
     assert contents(cluster) == ([b"1"], [b"1"], 1)

@@ -29,6 +29,8 @@ async def describe_groups(backend: Backend, request: Request) -> dict[str, Any]:
     groups = []
     for group in request.body["groups"]:
         code = check_group_id(group)
+        if group not in served.groups:
+            await served.end(group)  # one that this gateway is leaving would be answered NOT_COORDINATOR
         if code is not ErrorCode.NONE:
             described = {"error_code": code, "group_state": ""}
         elif group in served.groups and served.groups[group].consumer.is_unused:

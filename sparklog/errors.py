@@ -21,6 +21,7 @@ transaction be aborted first (``requires_abort``), is this client finished (``fa
     │  ├─ StoreOutcomeUnknownError       retriable; carried out or not, nobody knows (time-out, reset, 500)
     │  ├─ StorePermissionError           read-only file system, access denied
     │  ├─ StoreFullError                 no space, quota
+    │  ├─ StoreReplacedError             another folder, bucket or cluster lies under the path, or none
     │  └─ UnsafeStoreError               no atomic create-only put: sparklog refuses to run on it
     ├─ InvalidProducerEpochError  OutOfOrderSequenceError  TransactionAbortableError     requires_abort
     ├─ DuplicateSequenceError            the batch is stored already; its offsets are known no more
@@ -89,6 +90,7 @@ __all__ = [
     "StoreFullError",
     "StoreOutcomeUnknownError",
     "StorePermissionError",
+    "StoreReplacedError",
     "StoreUnavailableError",
     "TopicAlreadyExistsError",
     "TransactionAbortableError",
@@ -175,6 +177,14 @@ class StorePermissionError(StoreError):
 
 class StoreFullError(StoreError):
     """There is no room left: disk full, quota reached. Nothing was written."""
+
+
+class StoreReplacedError(StoreError):
+    """What lies under a cluster's path isn't what the client has opened there: the folder was unmounted, moved or made
+    again, a link was switched, a prefix was emptied or is another cluster's. Nothing was written by the call.
+
+    The client goes on once what it opened is back; else a new one is to be opened.
+    """
 
 
 class UnsafeStoreError(StoreError):

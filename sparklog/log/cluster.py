@@ -19,7 +19,6 @@ from sparklog.errors import (
     InvalidArgumentError,
     InvalidTopicError,
     NotATopicError,
-    ObjectNotFoundError,
     SparklogError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
@@ -28,12 +27,11 @@ from sparklog.log.state import open_state
 from sparklog.parallel import parallel_map
 from sparklog.paths import CLUSTER_FILE, TOPICS_FOLDER, topic_table
 from sparklog.storage import ObjectStore, open_store, probe_create_only
+from sparklog.storage.ground import CLUSTER_FORMAT_VERSION, Ground, read_cluster_id
 from sparklog.storage.position import DEFAULT_TAIL_TRUST_MS
 from sparklog.storage.retrying import DEFAULT_RETRY_MS, RetryingStore, retry
 
 __all__ = ["CLUSTER_FORMAT_VERSION", "Cluster", "open_cluster", "topic_names"]
-
-CLUSTER_FORMAT_VERSION = 1
 
 _CLOUD_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
 """Beginnings of environment variables that stores read where options are missing."""
@@ -87,7 +85,7 @@ def open_cluster(
     clock = clock or SystemClock()
     bare = root if isinstance(root, ObjectStore) else open_store(root, storage_options)
     store = RetryingStore(bare, clock=clock, retry_ms=retry_ms)
-    cluster_id = _read_cluster_id(store)
+    cluster_id = read_cluster_id(store)
     if cluster_id is None:
         if not create:
             raise InvalidArgumentError(f"no sparklog cluster at {store.uri}: there is no {CLUSTER_FILE}")
@@ -98,9 +96,10 @@ def open_cluster(
             lambda: store.create(CLUSTER_FILE, json.dumps(created).encode(), sync=True),
             deadline=clock.deadline_in(retry_ms),
         )
-        cluster_id = _read_cluster_id(store)
+        cluster_id = read_cluster_id(store)
         if cluster_id is None:
             raise CorruptLogError(f"{store.uri}/{CLUSTER_FILE} vanished right after it was created")
+    store.ground = Ground(store, cluster_id)
     opened_by = None if isinstance(root, ObjectStore) else _opened_by(store.uri, storage_options or {})
     return Cluster(cluster_id=cluster_id, store=store, clock=clock, tail_trust_ms=tail_trust_ms, opened_by=opened_by)
 
@@ -139,19 +138,3 @@ def _is_topic(cluster: Cluster, name: str) -> bool:
         raise
     except Exception:  # a defect, which hides no other topic: describing this one raises it
         return True
-
-
-def _read_cluster_id(store: ObjectStore) -> str | None:
-    try:
-        body = json.loads(store.read(CLUSTER_FILE))
-        version, cluster_id = int(body["format_version"]), str(body["cluster_id"])
-    except ObjectNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptLogError(f"{store.uri}/{CLUSTER_FILE} is malformed: {error!r}") from error
-    if version > CLUSTER_FORMAT_VERSION:
-        raise UnsupportedVersionError(
-            f"the cluster at {store.uri} has format {version}; "
-            f"this sparklog knows up to {CLUSTER_FORMAT_VERSION}: upgrade it"
-        )
-    return cluster_id

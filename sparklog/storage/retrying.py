@@ -22,6 +22,7 @@ from sparklog.errors import StoreError
 from sparklog.parallel import parallel_map
 from sparklog.storage.base import CreateResult, FilesRead, ObjectInfo, ObjectStore
 from sparklog.storage.delegating import DelegatingStore
+from sparklog.storage.ground import Ground
 from sparklog.storage.request_counts import CountedStore, RequestCounts
 
 __all__ = ["DEFAULT_RETRY_MS", "Backoff", "Patience", "RetryingStore", "retry"]
@@ -111,6 +112,8 @@ class RetryingStore(DelegatingStore):
         self._retry_ms = retry_ms
         self.counts: RequestCounts = counted.counts
         """Requests to the store, each attempt."""
+        self.ground: Ground | None = None
+        """The cluster that the store was opened as; None: as none."""
 
     def patience(self, patience: Patience) -> AbstractContextManager[None]:
         """Within: calls are repeated as long and as often as ``patience`` says, not for ``retry_ms``.

@@ -20,6 +20,7 @@ SEED ?=
 STORE ?= folder
 GATEWAYS ?= 0
 SHARING ?= 0
+EXCHANGED ?=
 CLUSTER ?= demo-data
 LISTEN ?= 127.0.0.1:8080
 NO_KAFKA ?=
@@ -81,8 +82,8 @@ proof: $(VENV)/.all ## What a sceptic asks for, in a quarter of an hour: model, 
 simulate: $(VENV)/.dev ## Play whole clusters under crashes and lost answers; SEEDS=20000 of them, or SEEDS=17..40
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster --count $(SEEDS)
 
-torture: $(VENV)/.dev ## Real processes under kill -9 and SIGSTOP; ROUNDS=100 SEED=17 STORE=folder, s3 or moto; GATEWAYS=2; SHARING=8
-	@$(BIN)/python -m proof.torture --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) --store $(STORE) --gateways $(GATEWAYS) --sharing $(SHARING)
+torture: $(VENV)/.dev ## Real processes under kill -9 and SIGSTOP; ROUNDS=100 SEED=17 STORE=folder, s3 or moto; GATEWAYS=2; SHARING=8; EXCHANGED=1 STORE=azurite
+	@$(BIN)/python -m proof.torture --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) --store $(STORE) --gateways $(GATEWAYS) --sharing $(SHARING) $(if $(EXCHANGED),--exchanged)
 
 compat: $(VENV)/.dev ## Run others' suites against a gateway: Kafka's tools, franz-go's and librdkafka's tests; SUITE=librdkafka ONLY=0030,0103
 	@$(BIN)/python -m proof.compat $(if $(SUITE),--suite $(SUITE)) $(if $(ONLY),--only $(ONLY))

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from proof.torture.conclusion import judge
+from proof.torture.exchanged_rounds import EXCHANGED_STORES, play_exchanged
 from proof.torture.rounds import STORES, Outcome, place_of, play
-from proof.torture.servers import NO_VERSITYGW, find_versitygw
+from proof.torture.servers import NO_AZURITE, NO_VERSITYGW, find_azurite, find_versitygw
 
 __all__ = ["main", "sum_up"]
 
@@ -33,10 +34,13 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m proof.torture", description=__doc__)
     parser.add_argument("--rounds", type=int, default=100, help="how many (%(default)s)")
     parser.add_argument("--seed", type=int, default=None, help="of the first round; the next ones count on")
-    parser.add_argument("--store", choices=STORES, default="folder", help="s3 is versitygw (%(default)s)")
+    parser.add_argument(
+        "--store", choices=sorted({*STORES, *EXCHANGED_STORES}), default="folder", help="s3 is versitygw (%(default)s)"
+    )
     parser.add_argument("--span", type=float, default=12.0, help="seconds of work in a round, at least (%(default)s)")
     parser.add_argument("--sharing", type=int, default=0, help="so many producers share one topic by group commit")
     parser.add_argument("--gateways", type=int, default=0, help="so many, and Kafka's clients that go through them")
+    parser.add_argument("--exchanged", action="store_true", help="what lies under the cluster is exchanged meanwhile")
     parser.add_argument("--folder", type=Path, default=None, help="where failing rounds are kept")
     parser.add_argument("--check", type=Path, default=None, metavar="FOLDER", help="check a round's history again")
     options = parser.parse_args(arguments)
@@ -44,16 +48,20 @@ def main(arguments: list[str]) -> int:
         return _check_again(options.check)
     if options.store == "s3" and find_versitygw() is None:
         parser.error(f"{NO_VERSITYGW}; or take STORE=moto")
+    if options.store == "azurite" and find_azurite() is None:
+        parser.error(NO_AZURITE)
+    if options.store not in (EXCHANGED_STORES if options.exchanged else STORES):
+        parser.error(f"--store {options.store} is {'not ' if options.exchanged else ''}for rounds with --exchanged")
     folder = options.folder or Path(tempfile.mkdtemp(prefix="sparklog-torture-"))
     first = secrets.randbelow(1_000_000) if options.seed is None else options.seed
     began, outcomes = time.monotonic(), []
     for number in range(options.rounds):
         seed = first + number
         place = folder / f"{options.store}-{seed}"
-        outcome = _play(seed, place, options.store, options.span, options.sharing, options.gateways)
+        outcome = _play(seed, place, options)
         print(outcome, flush=True)
         if outcome.faults:
-            _tell_faults(outcome, place, options.store)
+            _tell_faults(outcome, place, f"STORE={options.store}{' EXCHANGED=1' if options.exchanged else ''}")
         else:
             shutil.rmtree(place)
         outcomes.append(outcome)
@@ -62,11 +70,13 @@ def main(arguments: list[str]) -> int:
     return sum_up(outcomes, time.monotonic() - began, store=options.store)
 
 
-def _play(seed: int, place: Path, store: str, span_s: float, sharing: int, gateways: int) -> Outcome:
+def _play(seed: int, place: Path, options: argparse.Namespace) -> Outcome:
     """A round; one that can't be played to its end has failed, and the others follow."""
     began = time.monotonic()
     try:
-        return play(seed, place, store, span_s=span_s, sharing=sharing, gateways=gateways)
+        if options.exchanged:
+            return play_exchanged(seed, place, options.store, span_s=options.span)
+        return play(seed, place, options.store, span_s=options.span, sharing=options.sharing, gateways=options.gateways)
     except Exception as error:  # whatever it is, it's the round's
         took_s = time.monotonic() - began
         faults = (f"the round ended by {error!r}", *traceback.format_exc().splitlines())
@@ -76,14 +86,14 @@ def _play(seed: int, place: Path, store: str, span_s: float, sharing: int, gatew
         )
 
 
-def _tell_faults(outcome: Outcome, place: Path, store: str) -> None:
+def _tell_faults(outcome: Outcome, place: Path, options: str) -> None:
     for fault in outcome.faults[:_SHOWN]:
         print(f"  {fault}")
     if len(outcome.faults) > _SHOWN:
         print(f"  … and {len(outcome.faults) - _SHOWN} more")
     (place / "outcome.txt").write_text("\n".join([str(outcome), *outcome.faults, ""]))
     print(f"  kept in {place}; check it again: python -m proof.torture --check {place}")
-    print(f"  a round like it: make torture ROUNDS=1 SEED={outcome.seed} STORE={store}", flush=True)
+    print(f"  a round like it: make torture ROUNDS=1 SEED={outcome.seed} {options}", flush=True)
 
 
 def sum_up(outcomes: Sequence[Outcome], took_s: float, *, store: str = "folder") -> int:

@@ -33,6 +33,14 @@ _TIMEOUT_S = 60.0
 _REFUSAL = b'<?xml version="1.0"?><Error><Code>ServerBusy</Code><Message>refused</Message></Error>'
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that was killed, or whose connection was closed on it, is no error."""
+
+
 class FaultyProxy:
     """Passes requests on to ``endpoint``, as luck will have it.
 
@@ -48,8 +56,7 @@ class FaultyProxy:
         self._is_held = False
         self.counts: Counter[str] = Counter()
         """What happened how often."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", free_port()), _handler_of(self))
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", free_port()), _handler_of(self))
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()

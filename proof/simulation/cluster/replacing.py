@@ -1,0 +1,407 @@
+"""Worlds in which the operator exchanges what is under running clients: the whole store, or a log of it.
+
+It is emptied, put back, replaced by another cluster, or by a copy of an earlier moment. What was acknowledged before
+may be gone then: the operator took it. But once ``tail_trust_ms`` and what a request takes have passed, nobody may
+store an entry in a log that isn't the one it knows, nobody may be told that a record is stored there, and nobody may
+go on in silence; and whatever is there in the end must be whole, with nothing of anybody else's in it. Where time is
+left for that before another cluster, or a copy, is put there, what was stored meanwhile is taken out, as
+docs/operations.md says.
+
+They have seeds of their own, so all other worlds are as they would be without these.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from proof.simulation.cluster.shape import LOG_RETENTION_MS, JobPlan, Shape, TopicPlan, about_one_thing
+from proof.simulation.cluster.weather import Forecast
+from sparklog.errors import (
+    CommitStateUnknownError,
+    CorruptLogError,
+    NotATopicError,
+    SparklogError,
+    StoreReplacedError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.log import Cluster, create_topic
+from sparklog.model import TopicPartition
+from sparklog.paths import CLUSTER_FILE
+from sparklog.storage import CreateResult, MemoryStore, ObjectStore
+from sparklog.storage.retrying import RetryingStore
+from sparklog.testing import WrappedStore
+from sparklog.testing.history import (
+    Acknowledged,
+    CaughtUp,
+    Event,
+    FinalOffset,
+    FinalRead,
+    OffsetsSettled,
+    Outcome,
+    Polled,
+    ProducerOpened,
+    Send,
+    TransactionBegun,
+    TransactionEnded,
+    TransactionEnding,
+    Unknown,
+)
+from tests.support import a_writer, append
+
+if TYPE_CHECKING:
+    from proof.simulation.cluster.life import Life
+    from proof.simulation.cluster.play import Play
+
+__all__ = ["REPLACED", "REPLACING_SEEDS", "TRUST_MS", "Replacing", "draw_replacing", "is_replacing"]
+
+REPLACING_SEEDS = 3 * 10**12
+"""The first seed of these worlds."""
+_END = 4 * 10**12
+TRUST_MS = 10_000.0
+"""``tail_trust_ms`` of all clients."""
+_REQUESTS_MS = 4_000.0
+"""What the requests of a commit take at most, where none is slow, and answers are seldom lost."""
+_BOUND_MS = TRUST_MS + _REQUESTS_MS
+_SILENT_MS = 3 * TRUST_MS + 20_000.0
+"""Who has been at work for so long beyond the bound, and was told nothing, is silent; nobody rests for as long."""
+_LONGEST_IDLE_MS = 2.5 * TRUST_MS
+OLD, NEW, OLDER, NOTHING = "old", "new", "older", "nothing"
+"""What may be there."""
+_IDS = {OLD: "c", NEW: "n", OLDER: "c", NOTHING: "c"}
+REPLACED = (CommitStateUnknownError, CorruptLogError, NotATopicError, StoreReplacedError, UnknownTopicOrPartitionError)
+"""Errors that tell a client of it."""
+_READERS = ("consume", "follow")
+_LOG_FOLDERS = ("topics/", "groups/", "transactions/")
+_PARTS = ("topics/a/_delta_log/", "groups/manual/", "transactions/x/")
+
+
+def is_replacing(seed: int) -> bool:
+    """Is this seed's world one of these?"""
+    return REPLACING_SEEDS <= seed < _END
+
+
+def draw_replacing(seed: int, shape: Shape, expected: Forecast) -> tuple[Shape, Forecast]:
+    """Producers, transactions and consumers that don't end by themselves, busy or idle, on a store that is quick."""
+    draw = random.Random(f"replacing {seed}")
+    configs: dict[str, object] = {"retention.ms": -1, "log.retention.ms": LOG_RETENTION_MS}
+    topics = [TopicPlan(name="a", partitions=draw.choice([1, 2]), configs=configs)]
+    if draw.random() < 0.3:
+        topics.append(TopicPlan(name="b", partitions=1, configs=configs))
+    roles = ["produce", draw.choice(["produce", "transact"]), "consume", draw.choice(["consume", "follow", "produce"])]
+    settings: Mapping[str, dict[str, object]] = {"transact": {"id": "x"}, "consume": {"auto": False}}
+    jobs = [
+        JobPlan(name=f"{role}{number}", role=role, steps=10_000, settings=settings.get(role, {}))
+        for number, role in enumerate(roles)
+    ]
+    rare = replace(
+        expected.calmed(),
+        latency_ms=draw.choice([3.0, 10.0]),
+        crash=draw.choice([0.0, 0.0005]),
+        lost_answer=draw.choice([0.0, 0.005]),
+        own_success=draw.choice([0.0, 0.01]),
+        skews=False,
+        drifts=False,
+    )
+    return about_one_thing(shape, topics, jobs, kills=0.0), rare
+
+
+@dataclass(frozen=True, slots=True)
+class _Objects:
+    """What was under a prefix."""
+
+    prefix: str
+    content: Mapping[str, bytes]
+
+
+class Replacing:
+    """The operator of such a world, and who judges it."""
+
+    def __init__(self, play: Play, seed: int) -> None:
+        self._play = play
+        self._memory = play.memory
+        self._draw = random.Random(f"operator {seed}")
+        self.there = OLD
+        self._away = ""
+        """The prefix of what is away, where the rest is there."""
+        self._since_ms = 0.0
+        """When what is there was exchanged last."""
+        self._born: dict[str, str] = {}
+        """By life: what it opened."""
+        self._told: set[str] = set()
+        """Lives that were told of it."""
+        self._silent: set[str] = set()
+        self.windows: list[tuple[float, float, str]] = []
+        """From when to when what was there was away, and the prefix of it: by the wall."""
+        self._kept: dict[str, _Objects] = {}
+        self._steps: list[tuple[float, Callable[[], None]]] = []
+        self.lasts_ms = 0.0
+        self.has_begun = False
+        self._final: set[str] | None = None
+        """All values that are there in the end."""
+
+    # How it begins.
+
+    def begin(self, cluster: Cluster) -> None:
+        """There is a cluster; another one is made, somewhere else; and all that will happen is drawn."""
+        self._memory.put(CLUSTER_FILE, _cluster_file(_IDS[OLD]))
+        draw, now = self._draw, self._play.world.now
+        at_ms = now + draw.uniform(8_000, 25_000)
+        away_ms = _BOUND_MS + draw.uniform(1_000, 15_000)
+        kind = draw.choice(["another", "another", "older", "emptied", "part", "part", "generations"])
+        self._play.world.counts[f"exchanged: {kind}"] += 1
+        if kind == "another":
+            self._kept[NEW] = self._make_another(cluster)
+            self._at(at_ms, self._empty)
+            if draw.random() < 0.6:
+                at_ms += away_ms
+            self._at(at_ms, lambda: self._put(NEW))
+            if draw.random() < 0.4:
+                at_ms += draw.uniform(15_000, 30_000)
+                self._at(at_ms, self._empty)
+                at_ms += away_ms
+                self._at(at_ms, lambda: self._put(OLD))
+        elif kind == "older":
+            self._at(now + draw.uniform(4_000, at_ms - now), self._back_up)
+            self._at(at_ms, self._empty)
+            at_ms += away_ms
+            self._at(at_ms, lambda: self._put(OLDER))
+        elif kind == "emptied":
+            self._at(at_ms, self._empty)
+            at_ms += away_ms
+            self._at(at_ms, lambda: self._put(OLD))
+        elif kind == "part":
+            self._at(at_ms, lambda: self._take_part(draw.choice(_PARTS)))
+            at_ms += away_ms
+            self._at(at_ms, self._put_part)
+        else:
+            self._at(at_ms, lambda: self._delete("groups/manual/generations/"))
+        self.lasts_ms = at_ms - now + _BOUND_MS + _SILENT_MS + 5_000
+
+    def _at(self, at_ms: float, act: Callable[[], None]) -> None:
+        self._steps.append((at_ms, act))
+
+    def _make_another(self, cluster: Cluster) -> _Objects:
+        """Another cluster with the same topics, and some records."""
+        memory = MemoryStore(clock=self._play.world.process("another store").clock)
+        other = Cluster(cluster_id=_IDS[NEW], store=RetryingStore(memory, clock=cluster.clock), clock=cluster.clock)
+        memory.put(CLUSTER_FILE, _cluster_file(_IDS[NEW]))
+        recorder = self._play.recorder.producer("maker")
+        self._born["maker"] = NEW
+        for plan in self._play.shape.topics:
+            log = other.topic_log(plan.name)
+            create_topic(log, plan.name, num_partitions=plan.partitions, configs=plan.configs)
+            writer = a_writer(log, topic=plan.name)
+            for number in range(self._draw.randint(0, 30)):
+                value = f"maker:{plan.name}{number}"
+                recorder.send(value, plan.name, 0)
+                append(writer, value)
+                recorder.acknowledged(value, TopicPartition(plan.name, 0), number)
+        return _Objects("", {info.path: memory.read(info.path) for info in memory.list("")})
+
+    # What happens.
+
+    def look(self) -> None:
+        """Do what is due."""
+        while self._steps and self._steps[0][0] <= self._play.world.now:
+            self._steps.pop(0)[1]()
+        for life in self._lives():
+            self._look_for_silence(life)
+
+    def _lives(self) -> Iterator[Life]:
+        for job in self._play.jobs:
+            if job.lives:
+                yield job.lives[-1]
+
+    def _take(self, prefix: str) -> _Objects:
+        taken = {info.path: self._memory.read(info.path) for info in self._memory.list(prefix)}
+        self._memory.delete(taken)
+        return _Objects(prefix, taken)
+
+    def _delete(self, prefix: str) -> None:
+        self._take(prefix)
+        self._note(f"deleted {prefix}")
+
+    def _back_up(self) -> None:
+        self._kept[OLDER] = _Objects("", {info.path: self._memory.read(info.path) for info in self._memory.list("")})
+        self._play.world.note("backed up")
+
+    def _empty(self) -> None:
+        self._kept[self.there] = self._take("")
+        self._change(NOTHING, "")
+
+    def _put(self, what: str) -> None:
+        self._take("")  # what clients have stored meanwhile
+        for path, data in self._kept.pop(what).content.items():
+            self._memory.put(path, data)
+        self._change(what, "")
+
+    def _take_part(self, prefix: str) -> None:
+        self._kept["part"] = self._take(prefix)
+        self._change(self.there, prefix)
+
+    def _put_part(self) -> None:
+        part = self._kept.pop("part")
+        self._take(part.prefix)
+        for path, data in part.content.items():
+            self._memory.put(path, data)
+        self._change(self.there, "")
+
+    def _change(self, what: str, away: str) -> None:
+        now = self._play.world.now
+        self.has_begun = True
+        if self.there == OLD and (what != OLD or away):
+            self.windows.append((self._wall(now), float("inf"), away))
+        elif what == OLD and not away and self.windows:
+            began, _, prefix = self.windows.pop()
+            self.windows.append((began, self._wall(now), prefix))
+        self.there, self._away, self._since_ms = what, away, now
+        self._note(f"{what} is there{f', without {away}' if away else ''}")
+
+    def _wall(self, now: float) -> float:
+        return self._play.world.start_ms + now
+
+    def _note(self, text: str) -> None:
+        self.has_begun = True
+        self._play.world.note("exchanged", text)
+        self._play.world.counts["exchanges"] += 1
+
+    # What clients do.
+
+    @property
+    def cluster_id(self) -> str:
+        """Of what is there."""
+        return _IDS[self.there]
+
+    def is_open(self) -> bool:
+        """Is there a cluster that somebody may open?"""
+        return self.there != NOTHING
+
+    def store(self, store: ObjectStore, who: str) -> ObjectStore:
+        """The store of a process, as it is watched here."""
+        if who == "director":  # who opens what is there whenever it does anything
+            return store
+        self._born.setdefault(who, self.there)
+        return _SeenStore(store, who, self)
+
+    def _is_foreign(self, who: str, path: str) -> bool:
+        """Is what is there, under this name, another's than what the process has opened?"""
+        if self._born.get(who, self.there) != self.there:
+            return True
+        return bool(self._away) and path.startswith(self._away)
+
+    @property
+    def _late_ms(self) -> float:
+        return self._play.world.now - self._since_ms
+
+    def see_created(self, who: str, path: str) -> None:
+        """A process has created an entry of a log."""
+        if not path.startswith(_LOG_FOLDERS) or not path.endswith(".json") or not self._is_foreign(who, path):
+            return
+        if self._late_ms <= _BOUND_MS:
+            self._play.world.counts["strays within the bound"] += 1
+            self._play.world.note("stray", path)
+        else:
+            self._play.violate(f"stray: {who} created {path} {self._late_ms:.0f} ms after it was exchanged")
+
+    def see_event(self, event: Event) -> None:
+        """Something was recorded."""
+        who = event.client.partition("/")[0]
+        path = ""
+        if isinstance(event, Acknowledged):
+            path = f"topics/{event.partition.topic}/_delta_log/"
+        elif isinstance(event, TransactionEnded) and event.outcome is Outcome.COMMITTED:
+            path = "transactions/x/"
+        elif isinstance(event, OffsetsSettled) and event.outcome is Outcome.COMMITTED:
+            path = "groups/manual/"
+        if path and self._is_foreign(who, path) and self._late_ms > _BOUND_MS + _REQUESTS_MS:
+            self._play.violate(f"told too late: {event} {self._late_ms:.0f} ms after it was exchanged")
+
+    def tell(self, life: Life, error: SparklogError) -> bool:
+        """An error came; does the exchange excuse it?"""
+        if not (self.has_begun and isinstance(error, REPLACED)):
+            return False
+        self._told.add(life.name)
+        self._play.world.counts["told of an exchange"] += 1
+        return True
+
+    def ends(self, life: Life) -> bool:
+        """Does a client that was told of it give up? Others go on, in case it comes back."""
+        return life.name in self._told and self._is_foreign(life.name, "") and life.draw.random() < 0.05
+
+    def idle_ms(self, draw: random.Random) -> float:
+        """For how long a client rests beside what others do."""
+        return draw.uniform(0, _LONGEST_IDLE_MS) if draw.random() < 0.08 else draw.expovariate(1 / 1_500)
+
+    def _look_for_silence(self, life: Life) -> None:
+        name = life.name
+        if life.process.is_dead or life.is_over or name in self._told or name in self._silent:
+            return
+        if self._is_foreign(name, "") and self._late_ms > _BOUND_MS + _SILENT_MS:
+            self._silent.add(name)
+            self._play.violate(f"silent: {name} was told nothing {self._late_ms / 1_000:.0f} s after it was exchanged")
+
+    # What must be there in the end.
+
+    def judged(self, events: Sequence[Event]) -> list[Event]:
+        """The history without what the operator has destroyed."""
+        return [judged for event in events if (judged := self._judged(event)) is not None]
+
+    def _judged(self, event: Event) -> Event | None:
+        if isinstance(event, FinalRead | FinalOffset):
+            return event
+        born = self._born.get(event.client.partition("/")[0], self.there)
+        if born == self.there:
+            return self._in_doubt(event) if self.there == OLD else event
+        if (born, self.there) != (OLD, OLDER):
+            return None  # nothing of it may be there
+        if isinstance(event, Acknowledged | TransactionEnded):
+            return _unknown(event)
+        return event if isinstance(event, Send | TransactionBegun | TransactionEnding | ProducerOpened) else None
+
+    def _in_doubt(self, event: Event) -> Event | None:
+        """What was told while the storage was away need not be so."""
+        late_ms = _BOUND_MS + _REQUESTS_MS
+        if not any(began <= event.wall_ms <= min(ended, began + late_ms) for began, ended, _ in self.windows):
+            return event
+        if isinstance(event, Acknowledged | TransactionEnded | OffsetsSettled):
+            return _unknown(event)
+        if isinstance(event, Polled | CaughtUp) and not self._was_there(event):
+            return None
+        return event
+
+    def _was_there(self, event: Polled | CaughtUp) -> bool:
+        if self._final is None:
+            events = self._play.recorder.history().events
+            self._final = {value for one in events if isinstance(one, FinalRead) for value in one.values}
+        return isinstance(event, Polled) and self._final.issuperset(event.values)
+
+
+class _SeenStore(WrappedStore):
+    """What a process creates is seen, when it arrives."""
+
+    def __init__(self, store: ObjectStore, who: str, replacing: Replacing) -> None:
+        super().__init__(store)
+        self._who = who
+        self._replacing = replacing
+
+    def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
+        result = super().create(path, data, sync=sync)
+        if result is CreateResult.CREATED:
+            self._replacing.see_created(self._who, path)
+        return result
+
+
+def _unknown(event: Any) -> Event:
+    if isinstance(event, Acknowledged):
+        return Unknown(event.order, event.wall_ms, event.client, event.value, "exchanged")
+    is_certain = event.outcome is Outcome.COMMITTED
+    made: Event = event._replace(outcome=Outcome.UNKNOWN) if is_certain else event
+    return made
+
+
+def _cluster_file(cluster_id: str) -> bytes:
+    return json.dumps({"cluster_id": cluster_id, "format_version": 1}).encode()

@@ -86,6 +86,8 @@ def play_exchanged(seed: int, folder: Path, store: str, *, span_s: float = 20.0)
         judged = []
         for name, cluster_id in ids.items():
             own = replace(place, folder=folder / cluster_id, root=ground.root_of(name), is_exchanged=False)
+            if isinstance(ground, StoreGround):
+                own = replace(own, storage_options=ground.options)  # past the proxy
             own.histories.mkdir(parents=True, exist_ok=True)
             faults += [f"{name}: {fault}" for fault in concluded(plan, own)]
             if (own.histories / "final.jsonl").exists():

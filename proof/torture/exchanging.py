@@ -26,8 +26,6 @@ __all__ = ["NAMES", "Absence", "Exchanger", "FolderGround", "Ground", "StoreGrou
 
 NAMES = ("blue", "green")
 _TOPICS = ("in", "out")
-_REST_S = (1.5, 4.0)
-"""Between two exchanges."""
 _AWAY_S = (0.3, 3.0)
 """How long a folder is away."""
 
@@ -47,6 +45,9 @@ class Absence:
 
 class Ground(ABC):
     """The place, and what is there."""
+
+    rest_s = (1.5, 4.0)
+    """Between two exchanges."""
 
     def __init__(self, first: str) -> None:
         self.current = first
@@ -164,13 +165,15 @@ class StoreGround(Ground):
         notice_s: how long clients may take to notice that their cluster is away.
     """
 
+    rest_s = (6.0, 10.0)
+
     def __init__(self, uri: str, options: Mapping[str, object], proxy: FaultyProxy, *, notice_s: float) -> None:
         super().__init__(NAMES[0])
+        self.options = dict(options)
         self.uri = uri
         self.notice_s = notice_s
-        self._options = dict(options)
         self._proxy = proxy
-        self._store = open_store(uri, self._options)
+        self._store = open_store(uri, self.options)
         self._saved: dict[str, dict[str, bytes]] = {}
 
     def save(self, name: str) -> None:
@@ -193,7 +196,7 @@ class StoreGround(Ground):
         if name == self.current:
             return self.uri
         aside = f"{self.uri}-{name}"
-        _put_all(open_store(aside, self._options), self._saved[name])
+        _put_all(open_store(aside, self.options), self._saved[name])
         return aside
 
     def _move(self, prefix: str, topic: str | None) -> None:
@@ -265,7 +268,7 @@ class Exchanger:
     def _run(self) -> None:
         acts, left = self._ground.acts(), []
         try:
-            while not self._is_over.wait(self._draw.uniform(*_REST_S)):
+            while not self._is_over.wait(self._draw.uniform(*self._ground.rest_s)):
                 left = left or self._draw.sample(sorted(acts), len(acts))
                 name = left.pop()
                 acts[name](self._draw)

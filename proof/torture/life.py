@@ -224,6 +224,12 @@ class Life:
         is_excused = isinstance(error, _EXCUSED) or is_replaced
         self.note(f"error {kind}" if is_excused else DEFECT, f"{doing}: {kind}: {error}")
 
+    def hear(self, error: SparklogError) -> None:
+        """A record wasn't stored, or nobody knows; note it where that is because the storage was exchanged."""
+        if isinstance(error, _REPLACED):
+            self.note("replaced", f"{self.told.role.value} sent")
+            self._bear_with_it()
+
     def may_end_by(self, error: BaseException) -> bool:
         """Is it an error by which a life may end where its storage is exchanged? It is noted then."""
         excused = (*_EXCUSED, *_REPLACED) if self.has_opened else (InvalidArgumentError, *_EXCUSED, *_REPLACED)

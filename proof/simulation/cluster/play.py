@@ -21,6 +21,7 @@ from proof.simulation.cluster.group_worlds import draw_group_world, is_group_wor
 from proof.simulation.cluster.hand_overs import HandOvers
 from proof.simulation.cluster.handing import draw_handing, hands_over, plan_trouble
 from proof.simulation.cluster.life import Job, Life
+from proof.simulation.cluster.operating import Operating, draw_operating, is_operating
 from proof.simulation.cluster.planted import PLANTED
 from proof.simulation.cluster.power import Power, draw_dark, is_dark
 from proof.simulation.cluster.replacing import TRUST_MS, Replacing, draw_replacing, is_replacing
@@ -146,8 +147,11 @@ class Play:
             self.shape, expected = draw_sharing(seed, self.shape, expected)
         if is_replacing(seed):
             self.shape, expected = draw_replacing(seed, self.shape, expected)
-        is_ordinary = not (self.is_group_world or self.is_sharing or is_replacing(seed))
-        self.is_fair = expected.is_fair and not is_replacing(seed)
+        if is_operating(seed):
+            self.shape, expected = draw_operating(seed, self.shape, expected)
+        is_operated = is_replacing(seed) or is_operating(seed)
+        is_ordinary = not (self.is_group_world or self.is_sharing or is_operated)
+        self.is_fair = expected.is_fair and not is_operated
         """Does nothing befall anybody?"""
         if self.is_fair:
             self.shape = replace(self.shape, kills=0.0)
@@ -166,6 +170,8 @@ class Play:
         self.power = Power(self.memory, self.world.counts) if dark else None
         self.recorder = _Recorder(self.world)
         self.replacing = Replacing(self, seed) if is_replacing(seed) else None
+        self.operator = Operating(self, seed) if is_operating(seed) else self.replacing
+        """Who changes what is there behind the clients' backs."""
         if self.replacing is not None:
             self.recorder.on_event = self.replacing.see_event
         self.violations: list[str] = []
@@ -186,7 +192,7 @@ class Play:
         self._shift_until = 0.0
         self._director = self.world.process("director")
         self.weather.spared.add(self._director)
-        violate = self.violate if self.replacing is None else lambda text: None  # a log has two contents there
+        violate = self.violate if self.operator is None else lambda text: None  # a log may have two contents there
         self.watch = Watch(violate, now_ms=lambda: self.world.now, counts=self.world.counts)
         self.hand_overs = HandOvers(
             lambda: self.recorder.next_order, lambda: self.world.current.process.name if self.world.current else ""
@@ -267,8 +273,8 @@ class Play:
                 self._delete_soon(log)
         if self.power is not None:
             self.power.settle()
-        if self.replacing is not None:
-            self.replacing.begin(cluster)
+        if self.operator is not None:
+            self.operator.begin(cluster)
         if self.is_group_world:
             group_worlds.fill_topics(cluster)
         self.weather.is_calm = False
@@ -276,14 +282,14 @@ class Play:
             self._begin(job, draw.choice([0.0, draw.uniform(0, 3_000)]))
         busy_ms = 0.0
         longest_ms = group_worlds.TROUBLED_MS if self.is_group_world else _LONGEST_MS
-        if self.replacing is not None:
-            longest_ms = self.replacing.lasts_ms
+        if self.operator is not None:
+            longest_ms = self.operator.lasts_ms
         while busy_ms < longest_ms and not all(job.is_done and job.lives[-1].is_over for job in self.jobs):
             is_night = world.now < self.weather.night_until
             world.pause(60_000.0 if is_night else _LOOK_MS)
             busy_ms += _LOOK_MS
-            if self.replacing is not None:
-                self.replacing.look()
+            if self.operator is not None:
+                self.operator.look()
             if is_night:
                 self._send_to_bed()
                 self._begin_shift()
@@ -296,7 +302,9 @@ class Play:
         if self.power is not None and draw.random() < _LAST_POWER_LOSS:
             self._lose_power()
         self._heal()
-        if not self.is_group_world:
+        if self.operator is not None and self.operator.is_spoilt:
+            self.world.counts["spoilt within the bound"] += 1
+        elif not self.is_group_world:
             settle(self, self.cluster(self._director))
 
     @staticmethod
@@ -362,7 +370,7 @@ class Play:
     def _look_after(self, job: Job, *, is_night: bool) -> None:
         world, draw = self.world, self.world.random
         life = job.lives[-1]
-        if self.replacing is not None and life.process.is_dead and not self.replacing.is_open():
+        if self.operator is not None and life.process.is_dead and not self.operator.is_open():
             return
         if life.process.is_dead:
             if not job.is_done and draw.random() < self._restarts and not (is_night and job.plan.role in RESTLESS):

@@ -43,11 +43,7 @@ from sparklog.testing.history import (
     OffsetsSettled,
     Outcome,
     Polled,
-    ProducerOpened,
-    Send,
-    TransactionBegun,
     TransactionEnded,
-    TransactionEnding,
     Unknown,
 )
 from tests.support import a_writer, append
@@ -74,7 +70,6 @@ OLD, NEW, OLDER, NOTHING = "old", "new", "older", "nothing"
 _IDS = {OLD: "c", NEW: "n", OLDER: "c", NOTHING: "c"}
 REPLACED = (CommitStateUnknownError, CorruptLogError, NotATopicError, StoreReplacedError, UnknownTopicOrPartitionError)
 """Errors that tell a client of it."""
-_READERS = ("consume", "follow")
 _LOG_FOLDERS = ("topics/", "groups/", "transactions/")
 _PARTS = ("topics/a/_delta_log/", "groups/manual/", "transactions/x/")
 
@@ -123,6 +118,7 @@ class Replacing:
     def __init__(self, play: Play, seed: int) -> None:
         self._play = play
         self._memory = play.memory
+        self._memory.put(CLUSTER_FILE, _cluster_file(_IDS[OLD]))
         self._draw = random.Random(f"operator {seed}")
         self.there = OLD
         self._away = ""
@@ -140,14 +136,16 @@ class Replacing:
         self._steps: list[tuple[float, Callable[[], None]]] = []
         self.lasts_ms = 0.0
         self.has_begun = False
+        self.is_spoilt = False
+        """Did clients store entries in another's log, or in one that was taken from its cluster, within the bound? Then
+        nothing is expected of what is there: what others have decided by such an entry is lost with it."""
         self._final: set[str] | None = None
         """All values that are there in the end."""
 
     # How it begins.
 
     def begin(self, cluster: Cluster) -> None:
-        """There is a cluster; another one is made, somewhere else; and all that will happen is drawn."""
-        self._memory.put(CLUSTER_FILE, _cluster_file(_IDS[OLD]))
+        """Draw all that will happen. Another cluster is made, somewhere else, by who made this one."""
         draw, now = self._draw, self._play.world.now
         at_ms = now + draw.uniform(8_000, 25_000)
         away_ms = _BOUND_MS + draw.uniform(1_000, 15_000)
@@ -226,6 +224,7 @@ class Replacing:
         self._note(f"deleted {prefix}")
 
     def _back_up(self) -> None:
+        self.windows.append((self._wall(self._play.world.now), float("inf"), ""))
         self._kept[OLDER] = _Objects("", {info.path: self._memory.read(info.path) for info in self._memory.list("")})
         self._play.world.note("backed up")
 
@@ -253,9 +252,9 @@ class Replacing:
     def _change(self, what: str, away: str) -> None:
         now = self._play.world.now
         self.has_begun = True
-        if self.there == OLD and (what != OLD or away):
+        if self.there == OLD and (what != OLD or away) and not self.windows:
             self.windows.append((self._wall(now), float("inf"), away))
-        elif what == OLD and not away and self.windows:
+        elif what in (OLD, OLDER) and not away and self.windows:
             began, _, prefix = self.windows.pop()
             self.windows.append((began, self._wall(now), prefix))
         self.there, self._away, self._since_ms = what, away, now
@@ -288,8 +287,10 @@ class Replacing:
         return _SeenStore(store, who, self)
 
     def _is_foreign(self, who: str, path: str) -> bool:
-        """Is what is there, under this name, another's than what the process has opened?"""
-        if self._born.get(who, self.there) != self.there:
+        """Is what is there, under this name, another's than what the process has opened? A copy isn't: who stands on
+        an entry that it has may go on, and so may others once they were told, and have loaded it anew."""
+        born = self._born.get(who, self.there)
+        if born != self.there and (born, self.there) != (OLD, OLDER):
             return True
         return bool(self._away) and path.startswith(self._away)
 
@@ -299,13 +300,22 @@ class Replacing:
 
     def see_created(self, who: str, path: str) -> None:
         """A process has created an entry of a log."""
-        if not path.startswith(_LOG_FOLDERS) or not path.endswith(".json") or not self._is_foreign(who, path):
+        folder, _, name = path.rpartition("/")
+        if not path.startswith(_LOG_FOLDERS) or not name.endswith(".json") or not name[:20].isdigit():
             return
+        is_behind_a_gap = self.there == OLDER and not self._has_one_before(folder, int(name[:20]))
+        if not (is_behind_a_gap or self._is_foreign(who, path)):
+            return
+        self.is_spoilt |= self.there != NOTHING and not self._away.startswith("groups/")
         if self._late_ms <= _BOUND_MS:
             self._play.world.counts["strays within the bound"] += 1
             self._play.world.note("stray", path)
         else:
             self._play.violate(f"stray: {who} created {path} {self._late_ms:.0f} ms after it was exchanged")
+
+    def _has_one_before(self, folder: str, number: int) -> bool:
+        first = 0 if folder.endswith("/_delta_log") else 1
+        return number == first or self._memory.exists(f"{folder}/{number - 1:020d}.json")
 
     def see_event(self, event: Event) -> None:
         """Something was recorded."""
@@ -330,7 +340,9 @@ class Replacing:
 
     def ends(self, life: Life) -> bool:
         """Does a client that was told of it give up? Others go on, in case it comes back."""
-        return life.name in self._told and self._is_foreign(life.name, "") and life.draw.random() < 0.05
+        if life.name not in self._told:
+            return False
+        return self.there == OLDER or (self._is_foreign(life.name, "") and life.draw.random() < 0.05)
 
     def idle_ms(self, draw: random.Random) -> float:
         """For how long a client rests beside what others do."""
@@ -339,6 +351,8 @@ class Replacing:
     def _look_for_silence(self, life: Life) -> None:
         name = life.name
         if life.process.is_dead or life.is_over or name in self._told or name in self._silent:
+            return
+        if life.job.plan.role == "transact":  # which may do nothing for minutes
             return
         if self._is_foreign(name, "") and self._late_ms > _BOUND_MS + _SILENT_MS:
             self._silent.add(name)
@@ -354,18 +368,13 @@ class Replacing:
         if isinstance(event, FinalRead | FinalOffset):
             return event
         born = self._born.get(event.client.partition("/")[0], self.there)
-        if born == self.there:
-            return self._in_doubt(event) if self.there == OLD else event
-        if (born, self.there) != (OLD, OLDER):
+        if born != self.there and (born, self.there) != (OLD, OLDER):
             return None  # nothing of it may be there
-        if isinstance(event, Acknowledged | TransactionEnded):
-            return _unknown(event)
-        return event if isinstance(event, Send | TransactionBegun | TransactionEnding | ProducerOpened) else None
+        return self._in_doubt(event) if born == OLD else event
 
     def _in_doubt(self, event: Event) -> Event | None:
         """What was told while the storage was away need not be so."""
-        late_ms = _BOUND_MS + _REQUESTS_MS
-        if not any(began <= event.wall_ms <= min(ended, began + late_ms) for began, ended, _ in self.windows):
+        if not any(began <= event.wall_ms <= ended + _BOUND_MS + _REQUESTS_MS for began, ended, _ in self.windows):
             return event
         if isinstance(event, Acknowledged | TransactionEnded | OffsetsSettled):
             return _unknown(event)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -56,6 +56,8 @@ _REQUEST_S = 3.0
 _TOLD_LATE_S = 3.0
 """So long after its entry was stored a record may be acknowledged, by a process that is busy or was stopped."""
 _TRUST_MS = {"folder": 200, "s3": 400, "azurite": 1_000}
+_LONGER_S = 60.0
+"""How long a slow machine may take longer than planned until there is enough to check."""
 _MUST_NOTICE = ("produce", "transact", "loop", "read")
 
 
@@ -70,10 +72,14 @@ def play_exchanged(seed: int, folder: Path, store: str, *, span_s: float = 20.0)
     (folder / "history").mkdir(parents=True)
     plan = draw_plan(seed, span_ms=span_s * 1_000, is_small=True, has_server=False)
     with _prepared(seed, folder, store, plan) as (ground, place, ids):
-        crew, exchanger = Crew(plan, place, None), Exchanger(ground, seed)
+        crew = Crew(plan, place, None)
+        exchanger = Exchanger(ground, seed, lambda: _count(place, "opened") >= len(plan.jobs))
         try:
             exchanger.start()
-            crew.work(lambda: exchanger.count >= len(ground.acts()), at_most_s=3 * span_s + 30)
+            crew.work(
+                lambda: exchanger.count >= len(ground.acts()) and _has_enough(place, ids.values()),
+                at_most_s=3 * span_s + _LONGER_S,
+            )
             worked_s = time.monotonic() - began
             exchanger.end()
             crew.end()
@@ -141,6 +147,21 @@ def _prepared(seed: int, folder: Path, store: str, plan: Plan) -> Iterator[tuple
     finally:
         proxy.close()
         server.kill()
+
+
+def _count(place: Place, what: str) -> int:
+    """How often it was noted."""
+    lines = place.notes.read_text().splitlines() if place.notes.exists() else []
+    return sum(line.startswith(f"{what}\t") for line in lines)
+
+
+def _has_enough(place: Place, ids: Iterable[str]) -> bool:
+    """A guess, which costs little: is there about as much of each cluster as has to be checked?"""
+    return all(
+        sum(path.read_bytes().count(b'["Acknowledged"') for path in (place.folder / one / "history").glob("*.jsonl"))
+        >= 2 * ENOUGH["acknowledged"]
+        for one in ids
+    )
 
 
 def _bound_s(ground: Ground) -> float:

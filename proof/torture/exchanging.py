@@ -245,9 +245,14 @@ def _put_all(store: ObjectStore, objects: Mapping[str, bytes]) -> None:
 
 
 class Exchanger:
-    """Does one act after the other, in a thread, until it is told to end."""
+    """Does one act after the other, in a thread, until it is told to end.
 
-    def __init__(self, ground: Ground, seed: int) -> None:
+    Args:
+        is_busy: does everybody work, so that it may begin?
+    """
+
+    def __init__(self, ground: Ground, seed: int, is_busy: Callable[[], bool]) -> None:
+        self._is_busy = is_busy
         self._ground = ground
         self._draw = random.Random(f"exchange {seed}")
         self._is_over = threading.Event()
@@ -266,8 +271,11 @@ class Exchanger:
         self._ground.end()
 
     def _run(self) -> None:
-        acts, left = self._ground.acts(), []
+        acts = self._ground.acts()
+        left: list[str] = []
         try:
+            while not self._is_busy() and not self._is_over.wait(0.1):
+                pass
             while not self._is_over.wait(self._draw.uniform(*self._ground.rest_s)):
                 left = left or self._draw.sample(sorted(acts), len(acts))
                 name = left.pop()

@@ -29,6 +29,7 @@ from sparklog.errors import (
     InvalidTxnStateError,
     KafkaTimeoutError,
     NotATopicError,
+    ObjectNotFoundError,
     ProducerFencedError,
     RebalanceInProgressError,
     SparklogError,
@@ -69,7 +70,13 @@ _EXCUSED = (
     UnstableOffsetCommitError,
 )
 """Errors that kills and naps excuse; any other is a defect."""
-_REPLACED = (CorruptLogError, NotATopicError, StoreReplacedError, UnknownTopicOrPartitionError)
+_REPLACED = (
+    CorruptLogError,
+    NotATopicError,
+    ObjectNotFoundError,
+    StoreReplacedError,
+    UnknownTopicOrPartitionError,
+)
 """Errors that tell a client that its storage was exchanged; where it is, these are excused, too."""
 _GOES_ON_S = 4.0
 """So long a client bears with these at most, in case what was there comes back."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from proof.simulation.cluster.replacing import cluster_file
 from proof.simulation.cluster.shape import LOG_RETENTION_MS, JobPlan, Shape, TopicPlan, about_one_thing
 from proof.simulation.cluster.weather import Forecast
 from sparklog.delta.names import entry_path, log_folder, parse_name
@@ -26,8 +27,9 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log import Cluster
-from sparklog.paths import topic_table
+from sparklog.paths import CLUSTER_FILE, topic_table
 from sparklog.storage import CreateResult, ObjectStore
+from sparklog.storage.position import DEFAULT_TAIL_TRUST_MS
 
 if TYPE_CHECKING:
     from proof.simulation.cluster.life import Life
@@ -86,9 +88,13 @@ class _Table:
 class Operating:
     """The operator of such a world."""
 
+    cluster_id = "c"
+    tail_trust_ms = DEFAULT_TAIL_TRUST_MS
+
     def __init__(self, play: Play, seed: int) -> None:
         self._play = play
         self._store = play.memory
+        self._store.put(CLUSTER_FILE, cluster_file(self.cluster_id))
         self._draw = random.Random(f"operates {seed}")
         self._kind = _kind(seed)
         self._table = topic_table(_TOPIC)
@@ -197,6 +203,8 @@ class Operating:
             raise RuntimeError(f"an entry of ours says {info}")
         told["topic_id"] = "0" * 32
         told["actions"] = 0
+        if "cluster_id" in told:
+            told["cluster_id"] = "0" * 32
         told["token"] = f"{self._draw.getrandbits(128):032x}"
         stray = entry_path(self._table, self._newest() + self._draw.choice([1, 1, 2]))
         content = "\n".join(json.dumps(entry) for entry in entries if "commitInfo" in entry)

@@ -24,7 +24,7 @@ from proof.simulation.cluster.life import Job, Life
 from proof.simulation.cluster.operating import Operating, draw_operating, is_operating
 from proof.simulation.cluster.planted import PLANTED
 from proof.simulation.cluster.power import Power, draw_dark, is_dark
-from proof.simulation.cluster.replacing import TRUST_MS, Replacing, draw_replacing, is_replacing
+from proof.simulation.cluster.replacing import Replacing, draw_replacing, is_replacing
 from proof.simulation.cluster.roles import RESTLESS, ROLES
 from proof.simulation.cluster.settling import await_settled_group, settle
 from proof.simulation.cluster.shape import JobPlan, Shape, TopicPlan, draw_shape
@@ -210,11 +210,12 @@ class Play:
         store: ObjectStore = self.weather.store(watched, process, is_folder=self.power is not None)
         if self.power is not None:
             store = self.power.store(store, self._lose_power)
-        if self.replacing is not None:
-            store = RetryingStore(self.replacing.store(store, process.name), clock=process.clock)
-            store.ground = Ground(store, self.replacing.cluster_id)
+        if self.operator is not None:
+            known = RetryingStore(self.operator.store(store, process.name), clock=process.clock)
+            known.ground = Ground(known, self.operator.cluster_id)
+            trust_ms = self.operator.tail_trust_ms
             return Cluster(
-                cluster_id=self.replacing.cluster_id, store=store, clock=process.clock, tail_trust_ms=TRUST_MS
+                cluster_id=self.operator.cluster_id, store=known, clock=process.clock, tail_trust_ms=trust_ms
             )
         return Cluster(cluster_id="c", store=RetryingStore(store, clock=process.clock), clock=process.clock)
 

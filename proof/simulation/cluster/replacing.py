@@ -24,6 +24,7 @@ from sparklog.errors import (
     CommitStateUnknownError,
     CorruptLogError,
     NotATopicError,
+    ObjectNotFoundError,
     SparklogError,
     StoreReplacedError,
     UnknownTopicOrPartitionError,
@@ -36,6 +37,7 @@ from sparklog.storage.retrying import RetryingStore
 from sparklog.testing import WrappedStore
 from sparklog.testing.history import (
     Acknowledged,
+    Assigned,
     CaughtUp,
     Event,
     FinalOffset,
@@ -43,6 +45,8 @@ from sparklog.testing.history import (
     OffsetsSettled,
     Outcome,
     Polled,
+    Send,
+    Sought,
     TransactionEnded,
     Unknown,
 )
@@ -52,7 +56,7 @@ if TYPE_CHECKING:
     from proof.simulation.cluster.life import Life
     from proof.simulation.cluster.play import Play
 
-__all__ = ["REPLACED", "REPLACING_SEEDS", "TRUST_MS", "Replacing", "draw_replacing", "is_replacing"]
+__all__ = ["REPLACED", "REPLACING_SEEDS", "TRUST_MS", "Replacing", "cluster_file", "draw_replacing", "is_replacing"]
 
 REPLACING_SEEDS = 3 * 10**12
 """The first seed of these worlds."""
@@ -68,7 +72,14 @@ _LONGEST_IDLE_MS = 2.5 * TRUST_MS
 OLD, NEW, OLDER, NOTHING = "old", "new", "older", "nothing"
 """What may be there."""
 _IDS = {OLD: "c", NEW: "n", OLDER: "c", NOTHING: "c"}
-REPLACED = (CommitStateUnknownError, CorruptLogError, NotATopicError, StoreReplacedError, UnknownTopicOrPartitionError)
+REPLACED = (
+    CommitStateUnknownError,
+    CorruptLogError,
+    NotATopicError,
+    ObjectNotFoundError,
+    StoreReplacedError,
+    UnknownTopicOrPartitionError,
+)
 """Errors that tell a client of it."""
 _LOG_FOLDERS = ("topics/", "groups/", "transactions/")
 _PARTS = ("topics/a/_delta_log/", "groups/manual/", "transactions/x/")
@@ -115,10 +126,12 @@ class _Objects:
 class Replacing:
     """The operator of such a world, and who judges it."""
 
+    tail_trust_ms = TRUST_MS
+
     def __init__(self, play: Play, seed: int) -> None:
         self._play = play
         self._memory = play.memory
-        self._memory.put(CLUSTER_FILE, _cluster_file(_IDS[OLD]))
+        self._memory.put(CLUSTER_FILE, cluster_file(_IDS[OLD]))
         self._draw = random.Random(f"operator {seed}")
         self.there = OLD
         self._away = ""
@@ -136,11 +149,11 @@ class Replacing:
         self._steps: list[tuple[float, Callable[[], None]]] = []
         self.lasts_ms = 0.0
         self.has_begun = False
+        self._taken_out: set[bytes] = set()
+        """The names of what clients had stored before something was put there."""
         self.is_spoilt = False
         """Did clients store entries in another's log, or in one that was taken from its cluster, within the bound? Then
         nothing is expected of what is there: what others have decided by such an entry is lost with it."""
-        self._final: set[str] | None = None
-        """All values that are there in the end."""
 
     # How it begins.
 
@@ -186,7 +199,7 @@ class Replacing:
         """Another cluster with the same topics, and some records."""
         memory = MemoryStore(clock=self._play.world.process("another store").clock)
         other = Cluster(cluster_id=_IDS[NEW], store=RetryingStore(memory, clock=cluster.clock), clock=cluster.clock)
-        memory.put(CLUSTER_FILE, _cluster_file(_IDS[NEW]))
+        memory.put(CLUSTER_FILE, cluster_file(_IDS[NEW]))
         recorder = self._play.recorder.producer("maker")
         self._born["maker"] = NEW
         for plan in self._play.shape.topics:
@@ -233,7 +246,7 @@ class Replacing:
         self._change(NOTHING, "")
 
     def _put(self, what: str) -> None:
-        self._take("")  # what clients have stored meanwhile
+        self._taken_out |= {path.rpartition("/")[2].encode() for path in self._take("").content}
         for path, data in self._kept.pop(what).content.items():
             self._memory.put(path, data)
         self._change(what, "")
@@ -244,7 +257,7 @@ class Replacing:
 
     def _put_part(self) -> None:
         part = self._kept.pop("part")
-        self._take(part.prefix)
+        self._taken_out |= {path.rpartition("/")[2].encode() for path in self._take(part.prefix).content}
         for path, data in part.content.items():
             self._memory.put(path, data)
         self._change(self.there, "")
@@ -292,21 +305,27 @@ class Replacing:
         born = self._born.get(who, self.there)
         if born != self.there and (born, self.there) != (OLD, OLDER):
             return True
-        return bool(self._away) and path.startswith(self._away)
+        return path.startswith("topics/") and bool(self._away) and path.startswith(self._away)
 
     @property
     def _late_ms(self) -> float:
         return self._play.world.now - self._since_ms
 
-    def see_created(self, who: str, path: str) -> None:
+    def see_created(self, who: str, path: str, data: bytes) -> None:
         """A process has created an entry of a log."""
+        if self._taken_out and any(name in data for name in self._taken_out if name.endswith(b".parquet")):
+            self.is_spoilt = True  # it was uploaded while its storage was away, and is committed now
+            self._play.world.counts["files taken out under a commit"] += 1
         folder, _, name = path.rpartition("/")
         if not path.startswith(_LOG_FOLDERS) or not name.endswith(".json") or not name[:20].isdigit():
             return
         is_behind_a_gap = self.there == OLDER and not self._has_one_before(folder, int(name[:20]))
+        # Without its log a transactional id is one that was deleted, which anybody may begin anew, and so is a group.
+        is_away = bool(self._away) and path.startswith(self._away)
+        self.is_spoilt |= is_away and not path.startswith("groups/")
         if not (is_behind_a_gap or self._is_foreign(who, path)):
             return
-        self.is_spoilt |= self.there != NOTHING and not self._away.startswith("groups/")
+        self.is_spoilt |= self.there != NOTHING
         if self._late_ms <= _BOUND_MS:
             self._play.world.counts["strays within the bound"] += 1
             self._play.world.note("stray", path)
@@ -323,8 +342,6 @@ class Replacing:
         path = ""
         if isinstance(event, Acknowledged):
             path = f"topics/{event.partition.topic}/_delta_log/"
-        elif isinstance(event, TransactionEnded) and event.outcome is Outcome.COMMITTED:
-            path = "transactions/x/"
         elif isinstance(event, OffsetsSettled) and event.outcome is Outcome.COMMITTED:
             path = "groups/manual/"
         if path and self._is_foreign(who, path) and self._late_ms > _BOUND_MS + _REQUESTS_MS:
@@ -362,31 +379,46 @@ class Replacing:
 
     def judged(self, events: Sequence[Event]) -> list[Event]:
         """The history without what the operator has destroyed."""
-        return [judged for event in events if (judged := self._judged(event)) is not None]
+        final = {value for event in events if isinstance(event, FinalRead) for value in event.values}
+        in_doubt = (one for one in events if isinstance(one, Send | Acknowledged) and self._is_in_doubt(one))
+        lost = {event.value for event in in_doubt} - final
+        places = {
+            (event.partition, offset): value
+            for event in events
+            if isinstance(event, FinalRead)
+            for offset, value in zip(event.offsets, event.values, strict=True)
+        }
+        misled: set[tuple[str, TopicPartition]] = set()
+        """Readers that have read what is lost: where they go on from there is no promise, until they begin anew."""
+        judged: list[Event] = []
+        for event in events:
+            if not isinstance(event, FinalRead | FinalOffset):
+                born = self._born.get(event.client.partition("/")[0], self.there)
+                if born != self.there and (born, self.there) != (OLD, OLDER):
+                    continue  # nothing of it may be there
+                if born == OLD and self._is_in_doubt(event):
+                    if isinstance(event, Acknowledged | TransactionEnded | OffsetsSettled):
+                        event = _unknown(event)
+                    elif isinstance(event, Assigned):
+                        event = event._replace(partitions=tuple((one, None) for one, _ in event.partitions))
+                    elif isinstance(event, CaughtUp):
+                        continue
+                if isinstance(event, Assigned):
+                    misled -= {(event.client, one) for one, _ in event.partitions}
+                elif isinstance(event, Sought):
+                    misled.discard((event.client, event.partition))
+                elif isinstance(event, Polled) and (
+                    not lost.isdisjoint(event.values) or (self._is_in_doubt(event) and not _is_there(event, places))
+                ):
+                    misled.add((event.client, event.partition))
+                if isinstance(event, Polled | CaughtUp) and (event.client, event.partition) in misled:
+                    continue
+            judged.append(event)
+        return judged
 
-    def _judged(self, event: Event) -> Event | None:
-        if isinstance(event, FinalRead | FinalOffset):
-            return event
-        born = self._born.get(event.client.partition("/")[0], self.there)
-        if born != self.there and (born, self.there) != (OLD, OLDER):
-            return None  # nothing of it may be there
-        return self._in_doubt(event) if born == OLD else event
-
-    def _in_doubt(self, event: Event) -> Event | None:
-        """What was told while the storage was away need not be so."""
-        if not any(began <= event.wall_ms <= ended + _BOUND_MS + _REQUESTS_MS for began, ended, _ in self.windows):
-            return event
-        if isinstance(event, Acknowledged | TransactionEnded | OffsetsSettled):
-            return _unknown(event)
-        if isinstance(event, Polled | CaughtUp) and not self._was_there(event):
-            return None
-        return event
-
-    def _was_there(self, event: Polled | CaughtUp) -> bool:
-        if self._final is None:
-            events = self._play.recorder.history().events
-            self._final = {value for one in events if isinstance(one, FinalRead) for value in one.values}
-        return isinstance(event, Polled) and self._final.issuperset(event.values)
+    def _is_in_doubt(self, event: Event) -> bool:
+        """Was it while the storage was away, or within the bound afterwards? What was told then need not be so."""
+        return any(began <= event.wall_ms <= ended + _BOUND_MS + _REQUESTS_MS for began, ended, _ in self.windows)
 
 
 class _SeenStore(WrappedStore):
@@ -400,8 +432,13 @@ class _SeenStore(WrappedStore):
     def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
         result = super().create(path, data, sync=sync)
         if result is CreateResult.CREATED:
-            self._replacing.see_created(self._who, path)
+            self._replacing.see_created(self._who, path, data)
         return result
+
+
+def _is_there(event: Polled, places: Mapping[tuple[TopicPartition, int], str]) -> bool:
+    pairs = zip(event.offsets, event.values, strict=True)
+    return all(places.get((event.partition, offset), value) == value for offset, value in pairs)
 
 
 def _unknown(event: Any) -> Event:
@@ -412,5 +449,6 @@ def _unknown(event: Any) -> Event:
     return made
 
 
-def _cluster_file(cluster_id: str) -> bytes:
+def cluster_file(cluster_id: str) -> bytes:
+    """What ``cluster.json`` says."""
     return json.dumps({"cluster_id": cluster_id, "format_version": 1}).encode()

@@ -41,15 +41,18 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--sharing", type=int, default=0, help="so many producers share one topic by group commit")
     parser.add_argument("--gateways", type=int, default=0, help="so many, and Kafka's clients that go through them")
     parser.add_argument("--exchanged", action="store_true", help="what lies under the cluster is exchanged meanwhile")
+    parser.add_argument("--if-there", action="store_true", help="nothing is wrong if there is no server of the store")
     parser.add_argument("--folder", type=Path, default=None, help="where failing rounds are kept")
     parser.add_argument("--check", type=Path, default=None, metavar="FOLDER", help="check a round's history again")
     options = parser.parse_args(arguments)
     if options.check is not None:
         return _check_again(options.check)
-    if options.store == "s3" and find_versitygw() is None:
-        parser.error(f"{NO_VERSITYGW}; or take STORE=moto")
-    if options.store == "azurite" and find_azurite() is None:
-        parser.error(NO_AZURITE)
+    missing = _missing_server(options.store)
+    if missing and options.if_there:
+        print(f"NOT PLAYED ON {options.store}: {missing}")
+        return 0
+    if missing:
+        parser.error(missing)
     if options.store not in (EXCHANGED_STORES if options.exchanged else STORES):
         parser.error(f"--store {options.store} is {'not ' if options.exchanged else ''}for rounds with --exchanged")
     folder = options.folder or Path(tempfile.mkdtemp(prefix="sparklog-torture-"))
@@ -68,6 +71,13 @@ def main(arguments: list[str]) -> int:
     if options.folder is None and not any(one.faults for one in outcomes):
         folder.rmdir()
     return sum_up(outcomes, time.monotonic() - began, store=options.store)
+
+
+def _missing_server(store: str) -> str:
+    """What is to be done about the server of a store that isn't there; empty: it is."""
+    if store == "s3" and find_versitygw() is None:
+        return f"{NO_VERSITYGW}; or take STORE=moto"
+    return NO_AZURITE if store == "azurite" and find_azurite() is None else ""
 
 
 def _play(seed: int, place: Path, options: argparse.Namespace) -> Outcome:

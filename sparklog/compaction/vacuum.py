@@ -11,7 +11,7 @@ from sparklog.compaction.topic_access import strict_config
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
 from sparklog.delta.names import log_folder, parse_name
-from sparklog.delta.properties import deleted_file_retention_ms
+from sparklog.delta.properties import deleted_file_retention_ms, protected_below
 from sparklog.delta.removed import removed_files
 from sparklog.log import Cluster, sequence_topic
 from sparklog.log.state import TopicState, load_state
@@ -62,6 +62,7 @@ def vacuum_topic(cluster: Cluster, topic: str, *, dry_run: bool = False, timeout
     Raises:
         InvalidConfigurationError: ``log.retention.ms`` or ``delta.deletedFileRetentionDuration`` isn't understood;
             nothing was deleted.
+        UnsupportedVersionError: the table asks a writer for what sparklog doesn't do; nothing was deleted.
         UnknownTopicOrPartitionError: there never was such a topic.
         SparklogError: a transaction can't be finished, so no file is deleted; and whatever reading a log raises.
     """
@@ -82,10 +83,13 @@ def vacuum_state(
         search: search for unneeded files, and for markers of expired transactional ids.
     """
     log, metadata = state.log, state.require_whole().metadata
+    if state.unwritable is not None:  # a feature that sparklog doesn't know may keep files of its own in the folder
+        raise state.unwritable.with_traceback(None)
     log_retention_ms = strict_config(log.table, metadata, [_LOG_RETENTION]).integer(_LOG_RETENTION)
     retention_ms = removed_age_ms(log.table, metadata)
     if retention_ms > deleted_file_retention_ms(log.table, metadata):
         log_retention_ms = max(log_retention_ms, retention_ms)  # entries keep what a checkpoint has dropped
+    below = protected_below(log.table, metadata)
     checkpoint = None
     if not dry_run:
         checkpoint, state = _write_checkpoint_if_worthwhile(state, run, timeout_ms=timeout_ms)
@@ -97,7 +101,7 @@ def vacuum_state(
         next(filter(lambda _: oldest.are_known, oldest.watch(log.store.list(log_folder(log.table)))), None)
     entries = 0
     if not dry_run and oldest.may_go(state.checkpoint_version, now_ms=run.now_ms(), retention_ms=log_retention_ms):
-        cleaned = clean_log(log, retention_ms=log_retention_ms)
+        cleaned = clean_log(log, retention_ms=log_retention_ms, protected_below=below)
         entries = cleaned.deleted_count if cleaned is not None else 0
     expired: list[str] = []
     orphans: Sequence[Orphan] = ()

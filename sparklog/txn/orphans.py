@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from sparklog.delta.actions import Metadata, RemoveFile
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import log_folder
-from sparklog.delta.properties import deleted_file_retention_ms
+from sparklog.delta.properties import CHANGES_FOLDER, deleted_file_retention_ms, has_kept_changes
 from sparklog.delta.removed import RemovedFiles, removed_files
 from sparklog.log.cluster import Cluster
 from sparklog.log.commit import Commit, commit
@@ -168,12 +168,13 @@ def candidates_of(state: TopicState, listed: Iterable[ObjectInfo], *, now_ms: in
     whole = state.require_whole()
     removed_ms = removed_age_ms(state.log.table, whole.metadata)  # the shortest: no file is younger than its removal
     folder, live = f"{state.log.table}/", _live(state)
+    keeps_changes = has_kept_changes(whole.metadata)
     return [
         file
         for file in listed
         if now_ms - file.modified_ms > removed_ms
         and file.path not in live
-        and _may_be_an_orphan(file.path.removeprefix(folder))
+        and _may_be_an_orphan(file.path.removeprefix(folder), keeps_changes=keeps_changes)
     ]
 
 
@@ -286,10 +287,13 @@ def _live(state: TopicState) -> set[str]:
     return {object_path(state.log.table, path) for path in state.require_whole().index.by_path}
 
 
-def _may_be_an_orphan(path: str) -> bool:
+def _may_be_an_orphan(path: str, *, keeps_changes: bool) -> bool:
     """Hidden folders hold what engines keep for themselves (source: Delta's ``VACUUM``). Not so the logs of stages that
-    ingests left: one that is older than a day is of no use to the ingest that made it."""
-    folder = path.split("/")[0]
+    ingests left: one that is older than a day is of no use to the ingest that made it. Nor, as there, the rows that
+    other engines changed, where the table keeps such or has kept them."""
+    folder, _, rest = path.partition("/")
+    if folder == CHANGES_FOLDER and keeps_changes:
+        path = rest
     if folder.startswith(STAGE_PREFIX) and path.startswith(log_folder(folder)):
         return True
     return path.endswith(".parquet") and not any(part.startswith(("_", ".")) for part in path.split("/"))

@@ -15,8 +15,8 @@ from sparklog._version import __version__
 from sparklog.clock import Deadline
 from sparklog.delta.actions import Action, AddFile, Entry, Metadata, Protocol, RemoveFile, SetTransaction, encode_entry
 from sparklog.delta.commit import CommitTarget, Draft, sync_committed, sync_unsynced
+from sparklog.delta.features import READER_VERSION, WRITER_VERSION
 from sparklog.delta.log import DeltaLog
-from sparklog.delta.snapshot import READER_VERSION, WRITER_VERSION
 from sparklog.errors import CommitStateUnknownError, SparklogError
 from sparklog.groups.offsets.changes import Change
 from sparklog.groups.offsets.offset_files import (

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from sparklog.delta.actions import AddFile, Entry, RemoveFile, SetTransaction
+from sparklog.delta.features import CHECKPOINT_PROTECTION, WriteDemands
 from sparklog.delta.listing import list_short_log
 from sparklog.delta.log import DeltaLog
-from sparklog.delta.snapshot import Newest, Snapshot, check_protocol, load_snapshot, open_newest
+from sparklog.delta.snapshot import Newest, Snapshot, load_snapshot, open_newest
 from sparklog.errors import (
     CorruptLogError,
     ObjectNotFoundError,
@@ -281,18 +282,15 @@ def _state_of_snapshot(log: DeltaLog, snapshot: Snapshot) -> OffsetState | None:
     rows = _read_rows(log, live)
     if rows is None:
         return None
-    try:
-        check_protocol(log.table, snapshot.protocol, write=True)
-        unwritable = None
-    except UnsupportedVersionError as error:
-        unwritable = error
+    # its log is cleaned every hour, whatever a property protects
+    demands = WriteDemands().after(log.table, snapshot.protocol, without=[CHECKPOINT_PROTECTION])
     return OffsetState(
         position=snapshot.position,
         rows=rows,
         live=live,
         checkpoint_version=snapshot.checkpoint_version,
         unsynced_since=None,
-        unwritable=unwritable,
+        unwritable=demands.after(log.table, snapshot.metadata).error,
     )
 
 

@@ -26,7 +26,7 @@ __all__ = [
 
 READER_VERSION = 1
 WRITER_VERSION = 2
-"""What tables of ours ask for."""
+"""The versions that tables of ours ask for."""
 _KNOWN_WRITER = 6
 """Beside reader version 1, which leaves column mapping out, it asks for some of :data:`_WRITER_FEATURES`."""
 _LISTING_READER, _LISTING_WRITER = 3, 7
@@ -52,8 +52,25 @@ _COLUMN_DEMANDS: Mapping[str, tuple[str, str]] = {
     "delta.identity.start": ("generated numbers", "identityColumns"),
     "CURRENT_DEFAULT": ("a default", "allowColumnDefaults"),
 }
-"""By key of a column's metadata: what the column has, and the feature."""
-_WAY_BACK = "docs/operations.md, Table features, has the way back"
+"""By key of a column's metadata: a name for it, and the feature."""
+_OLD_VERSIONS: Mapping[tuple[str, int], Sequence[str]] = {("reader", 2): ("columnMapping",)}
+"""The features of versions that list none, as far as sparklog doesn't know them."""
+_UNSET: Mapping[str, str] = {
+    "columnMapping": "'delta.columnMapping.mode' = 'none'",
+    "deletionVectors": "'delta.enableDeletionVectors' = 'false'",
+    "inCommitTimestamp": "'delta.enableInCommitTimestamps' = 'false'",
+    "rowTracking": "'delta.enableRowTracking' = 'false'",
+    "typeWidening": "'delta.enableTypeWidening' = 'false'",
+    "v2Checkpoint": "'delta.checkpointPolicy' = 'classic'",
+}
+"""By feature: the property that ends its use, before it can be dropped."""
+_DROPPED = frozenset({*_UNSET, "materializePartitionColumns"})
+"""Features that Delta 4.4 drops."""
+_RESTORE = (
+    "SET spark.databricks.delta.restore.protocolDowngradeAllowed = true; RESTORE TABLE … TO VERSION AS OF the version "
+    "before, if no record was written since"
+)
+_PAGE = 'docs/operations.md, "Table features"'
 
 
 def check_protocol(table: str, protocol: Protocol, *, write: bool, without: Collection[str] = ()) -> None:
@@ -64,7 +81,7 @@ def check_protocol(table: str, protocol: Protocol, *, write: bool, without: Coll
     Args:
         without: features that the caller doesn't take part in.
     Raises:
-        UnsupportedVersionError: names what the table requires, and where the way back stands.
+        UnsupportedVersionError: names the features that the table requires, and the way back.
     """
     reader = (protocol.min_reader_version, READER_VERSION, _LISTING_READER, protocol.reader_features)
     _check_version(table, "reader", *reader, _READER_FEATURES)
@@ -78,14 +95,25 @@ def _check_version(
 ) -> None:
     if needed <= known or (needed == listing and listed is not None and features.issuperset(listed)):
         return
-    unknown = sorted(set(listed or ()) - features)
+    unknown = sorted(set(listed or ()) - features) or _OLD_VERSIONS.get((kind, needed), ())
     named = f" (feature{'s' * (len(unknown) > 1)} {', '.join(unknown)})" if unknown else ""
-    stopped = "nobody of sparklog reads it or writes to it" if kind == "reader" else "it is read, but not written to"
     raise UnsupportedVersionError(
         f"{table} needs Delta {kind} version {needed}{named}; sparklog knows {kind} version {known}, and of the "
-        f"features {', '.join(sorted(features))}. Until that upgrade of the table's protocol is taken back, {stopped}: "
-        f"{_WAY_BACK}"
+        f"features {', '.join(sorted(features))}. {_until(way_back(unknown), reads=kind == 'writer')}"
     )
+
+
+def way_back(features: Sequence[str]) -> str:
+    """The statements by which features leave a table's protocol."""
+    if not features or not _DROPPED.issuperset(features):
+        return _RESTORE
+    unset = [f"SET TBLPROPERTIES ({_UNSET[name]})" for name in features if name in _UNSET]
+    return "; ".join(f"ALTER TABLE … {each}" for each in (*unset, *(f"DROP FEATURE {name}" for name in features)))
+
+
+def _until(statements: str, *, reads: bool) -> str:
+    told = "read, but not written to" if reads else "neither read nor written to"
+    return f"Until that is taken back, it is {told}: {statements} ({_PAGE})"
 
 
 def check_metadata(table: str, metadata: Metadata) -> None:
@@ -93,46 +121,52 @@ def check_metadata(table: str, metadata: Metadata) -> None:
     what sparklog doesn't do: to evaluate expressions, to generate values, to state a time in each commit.
 
     Raises:
-        UnsupportedVersionError: names the property or the column, the feature, and where the way back stands.
+        UnsupportedVersionError: names the property or the column, the feature, and the way back.
     """
-    demand = next(_demands(metadata), None)
-    if demand is not None:
+    found = next(_demands(metadata), None)
+    if found is not None:
+        demand, statement = found
         raise UnsupportedVersionError(
-            f"{table} {demand}, which sparklog doesn't support: until that is taken back, it is read, but not written "
-            f"to: {_WAY_BACK}"
+            f"{table} {demand}, which sparklog doesn't support. {_until(f'ALTER TABLE … {statement}', reads=True)}"
         )
 
 
-def _demands(metadata: Metadata) -> Iterator[str]:
-    """What the metadata asks of writers that sparklog doesn't do: a predicate of which the table is the subject."""
+def _demands(metadata: Metadata) -> Iterator[tuple[str, str]]:
+    """The demands on writers that sparklog doesn't meet: a predicate of which the table is the subject, and the
+    statement that ends it."""
     properties = metadata.configuration
     for name, value in properties.items():
         if name.lower().startswith(_CONSTRAINT):
-            yield f"has the constraint {name[len(_CONSTRAINT) :]}, {value} (feature checkConstraints)"
-    if _is_on(properties, "delta.enableInCommitTimestamps"):
-        yield "has the property delta.enableInCommitTimestamps=true (feature inCommitTimestamp)"
+            constraint = name[len(_CONSTRAINT) :]
+            demand = f"has the constraint {constraint}, {value} (feature checkConstraints)"
+            yield demand, f"DROP CONSTRAINT {constraint}"
+    if properties.get("delta.enableInCommitTimestamps", "").strip().lower() == "true":
+        demand = "has the property delta.enableInCommitTimestamps=true (feature inCommitTimestamp)"
+        yield demand, f"SET TBLPROPERTIES ({_UNSET['inCommitTimestamp']})"
     mode = properties.get("delta.columnMapping.mode", "none")
     if mode.strip().lower() != "none":
-        yield f"has the property delta.columnMapping.mode={mode} (feature columnMapping)"
+        demand = f"has the property delta.columnMapping.mode={mode} (feature columnMapping)"
+        yield demand, f"SET TBLPROPERTIES ({_UNSET['columnMapping']})"
     if any(key in metadata.schema_string for key in (*_COLUMN_DEMANDS, "false")):
         yield from _column_demands(metadata.schema_string)
 
 
-def _column_demands(schema_string: str) -> Iterator[str]:
+def _column_demands(schema_string: str) -> Iterator[tuple[str, str]]:
     try:
         schema = json.loads(schema_string)
     except ValueError:  # reported by whoever reads the columns
         return
     for field in _fields(schema):
         name, described = field.get("name"), field.get("metadata")
-        for key in described if isinstance(described, dict) else ():
-            if key in _COLUMN_DEMANDS:
-                has, feature = _COLUMN_DEMANDS[key]
-                yield f"has a column {name} with {has} (feature {feature})"
+        for key in _COLUMN_DEMANDS.keys() & (described if isinstance(described, dict) else {}).keys():
+            has, feature = _COLUMN_DEMANDS[key]
+            ends = "DROP DEFAULT" if feature == "allowColumnDefaults" else "…"
+            yield f"has a column {name} with {has} (feature {feature})", f"ALTER COLUMN {name} {ends}"
     columns = schema.get("fields") if isinstance(schema, dict) else None
     for column in columns if isinstance(columns, list) else ():
         if isinstance(column, dict) and column.get("nullable") is False:
-            yield f"has a column {column.get('name')} that is NOT NULL (feature invariants)"
+            name = column.get("name")
+            yield f"has a column {name} that is NOT NULL (feature invariants)", f"ALTER COLUMN {name} DROP NOT NULL"
 
 
 def _fields(schema: Any) -> Iterator[dict[str, Any]]:
@@ -147,10 +181,6 @@ def _fields(schema: Any) -> Iterator[dict[str, Any]]:
         fields = found.get("fields")
         waiting += fields if isinstance(fields, list) else []
         waiting += [found.get(name) for name in ("type", "elementType", "keyType", "valueType")]
-
-
-def _is_on(properties: Mapping[str, str], name: str) -> bool:
-    return properties.get(name, "false").strip().lower() == "true"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

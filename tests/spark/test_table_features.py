@@ -4,6 +4,7 @@ everything that sparklog writes; from each other one docs/operations.md names th
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import Counter
 from pathlib import Path
@@ -20,11 +21,13 @@ from sparklog.compaction.plan_optimize import OptimizePolicy
 from sparklog.compaction.retention import retain_topic
 from sparklog.compaction.vacuum import vacuum_topic
 from sparklog.delta.checkpoint import write_checkpoint
+from sparklog.errors import UnsupportedVersionError
 from sparklog.integrity import check_cluster
 from sparklog.log.cluster import Cluster, open_cluster
+from sparklog.log.follow import TopicFollower
 from sparklog.log.state import load_state
 from tests.spark.spark_support import a_cluster, consumed
-from tests.support import DAY_MS
+from tests.support import DAY_MS, a_writer, append
 
 pytestmark = pytest.mark.spark
 
@@ -76,8 +79,8 @@ def send(root: Path, *values: str, **more: Any) -> None:
 
 
 def write_all_kinds(spark: Any, root: Path, cluster: Cluster) -> None:
-    """Appends, retention, a transaction, a foreign INSERT and its sequencing, an ingest, a merge, compaction by key, a
-    foreign DELETE, checkpoints."""
+    """Appends, retention, a transaction, foreign statements that insert and update and the sequencing of their rows, an
+    ingest, a merge, compaction by key, a foreign DELETE, checkpoints."""
     log, now_ms = cluster.topic_log("t"), int(time.time() * 1_000)
     send(root, "old", "old", timestamp_ms=now_ms - 30 * DAY_MS)
     send(root, *(f"{key}{number}" for number in range(2) for key in "aabbcc"))
@@ -89,8 +92,14 @@ def write_all_kinds(spark: Any, root: Path, cluster: Cluster) -> None:
             producer.send("t", b"together", key=b"t", partition=partition)
         producer.commit_transaction()
     spark.sql(f"INSERT INTO {table_of(root)} (key, value) VALUES (X'66', X'66'), (X'67', X'67')")
+    spark.sql(f"UPDATE {table_of(root)} SET value = X'7878' WHERE key = X'61'")
+    spark.sql(
+        f"MERGE INTO {table_of(root)} old USING (SELECT explode(array(X'62', X'68')) AS k) new ON old.key = new.k "
+        "WHEN MATCHED THEN UPDATE SET value = X'6d' WHEN NOT MATCHED THEN INSERT (key, value) VALUES (new.k, X'6d')"
+    )
     with Admin(root) as admin:
-        assert admin.sequence("t").record_count == 2
+        result = admin.sequence("t")
+        assert (result.record_count, result.refused) == (3, {})
     rows = [(7, 0, number, b"i%d" % number, b"ingested") for number in range(4)]
     columns = "producer_id BIGINT, producer_epoch SMALLINT, sequence INT, key BINARY, value BINARY"
     assert ss.merge_ingest(spark.createDataFrame(rows, columns), root, "t").inserted == 4
@@ -160,3 +169,80 @@ def test_spark_reads_table_changes_and_history_after_all_that_we_write(
     assert spark.sql(f"DESCRIBE HISTORY {table_of(tmp_path)}").count() >= 2
     assert [found for found in check_cluster(open_cluster(tmp_path)).findings if found.severity != "info"] == []
     assert feature in features_of(spark, tmp_path)
+
+
+REFUSED: dict[str, list[str]] = {
+    "allowColumnDefaults": [
+        "SET TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')",
+        "ALTER COLUMN key SET DEFAULT CAST('x' AS BINARY)",
+    ],
+    "checkConstraints": ["ADD CONSTRAINT c CHECK (partition >= 0)"],
+    "columnMapping": [
+        "SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', "
+        "'delta.minWriterVersion' = '5')"
+    ],
+    "deletionVectors": ["SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"],
+    "inCommitTimestamp": ["SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')"],
+    "materializePartitionColumns": ["SET TBLPROPERTIES ('delta.feature.materializePartitionColumns' = 'supported')"],
+    "rowTracking": ["SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')"],
+    "timestampNtz": [
+        "SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')",
+        "ADD COLUMNS (extra TIMESTAMP_NTZ)",
+    ],
+    "typeWidening": ["SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"],
+    "v2Checkpoint": ["SET TBLPROPERTIES ('delta.checkpointPolicy' = 'v2')"],
+    "variantType": ["ADD COLUMNS (extra VARIANT)"],
+}
+"""By feature that stops producers: the ``ALTER TABLE`` statements that bring it."""
+OF_WRITERS = {
+    "allowColumnDefaults",
+    "checkConstraints",
+    "inCommitTimestamp",
+    "materializePartitionColumns",
+    "rowTracking",
+}
+WAY_BACK = re.compile(r"written to: (?P<statements>.*) \(docs/operations\.md, \"Table features\"\)")
+
+
+@pytest.mark.parametrize(
+    "feature", [name if name == "deletionVectors" else pytest.param(name, marks=pytest.mark.deep) for name in REFUSED]
+)
+def test_what_the_error_says_to_type_brings_the_topic_back(spark: Any, tmp_path: Path, feature: str) -> None:
+    cluster = a_cluster(tmp_path)
+    send(tmp_path, "a", "b", "c")
+    log = cluster.topic_log("t")
+    writer, follower = a_writer(log), TopicFollower(log, "t")
+    before = load_state(log).position.version
+    alter(spark, tmp_path, *REFUSED[feature])
+    if feature == "deletionVectors":
+        spark.sql(f"DELETE FROM {table_of(tmp_path)} WHERE value = X'62'")
+    with pytest.raises(UnsupportedVersionError, match=rf"\(feature {feature}\)") as refused:
+        append(writer, "meanwhile")
+    if feature in OF_WRITERS:
+        follower.poll()
+        assert len(consumed(tmp_path, "t")) == 3
+    else:
+        with pytest.raises(UnsupportedVersionError, match=rf"\(feature {feature}\)"):
+            follower.poll()
+    told = WAY_BACK.search(str(refused.value))
+    assert told is not None
+    for statement in told["statements"].split("; "):
+        wanted = statement.partition(" TO VERSION AS OF ")[0].replace("ALTER TABLE … ", "")
+        assert in_docs(wanted), wanted
+        typed = statement.replace("…", table_of(tmp_path))
+        spark.sql(re.sub(r"(?<=TO VERSION AS OF ).*", str(before), typed)).collect()
+    spark.conf.unset("spark.databricks.delta.restore.protocolDowngradeAllowed")
+    append(writer, "after")
+    follower.poll()
+    send(tmp_path, "d")
+    kept = ["a", "c"] if feature == "deletionVectors" else ["a", "b", "c"]
+    assert sorted(one.value.decode() for one in consumed(tmp_path, "t")) == sorted([*kept, "after", "d"])
+    assert vacuum_topic(open_cluster(tmp_path), "t", timeout_ms=60_000).topic == "t"
+    assert [found for found in check_cluster(open_cluster(tmp_path)).findings if found.severity != "info"] == []
+
+
+def in_docs(statement: str) -> bool:
+    """Is it in the section of docs/operations.md, with a name of one's own in place of a column's or a constraint's?"""
+    section = PAGE.read_text().partition("## Table features\n")[2].partition("\n## ")[0]
+    named = re.sub(r"(?<=DROP CONSTRAINT )\w+|(?<=ALTER COLUMN )\w+", "name", statement)
+    return named.removesuffix(" …") in section

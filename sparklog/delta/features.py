@@ -127,26 +127,26 @@ def check_metadata(table: str, metadata: Metadata) -> None:
     if found is not None:
         demand, statement = found
         raise UnsupportedVersionError(
-            f"{table} {demand}, which sparklog doesn't support. {_until(f'ALTER TABLE … {statement}', reads=True)}"
+            f"{table} {demand}, which sparklog doesn't support. {_until(statement, reads=True)}"
         )
 
 
 def _demands(metadata: Metadata) -> Iterator[tuple[str, str]]:
-    """The demands on writers that sparklog doesn't meet: a predicate of which the table is the subject, and the
-    statement that ends it."""
+    """The demands on writers that sparklog doesn't meet: a predicate of which the table is the subject, and the way
+    back."""
     properties = metadata.configuration
     for name, value in properties.items():
         if name.lower().startswith(_CONSTRAINT):
             constraint = name[len(_CONSTRAINT) :]
             demand = f"has the constraint {constraint}, {value} (feature checkConstraints)"
-            yield demand, f"DROP CONSTRAINT {constraint}"
+            yield demand, f"ALTER TABLE … DROP CONSTRAINT {constraint}"
     if properties.get("delta.enableInCommitTimestamps", "").strip().lower() == "true":
         demand = "has the property delta.enableInCommitTimestamps=true (feature inCommitTimestamp)"
-        yield demand, f"SET TBLPROPERTIES ({_UNSET['inCommitTimestamp']})"
+        yield demand, f"ALTER TABLE … SET TBLPROPERTIES ({_UNSET['inCommitTimestamp']})"
     mode = properties.get("delta.columnMapping.mode", "none")
     if mode.strip().lower() != "none":
         demand = f"has the property delta.columnMapping.mode={mode} (feature columnMapping)"
-        yield demand, f"SET TBLPROPERTIES ({_UNSET['columnMapping']})"
+        yield demand, f"ALTER TABLE … SET TBLPROPERTIES ({_UNSET['columnMapping']})"
     if any(key in metadata.schema_string for key in (*_COLUMN_DEMANDS, "false")):
         yield from _column_demands(metadata.schema_string)
 
@@ -160,13 +160,14 @@ def _column_demands(schema_string: str) -> Iterator[tuple[str, str]]:
         name, described = field.get("name"), field.get("metadata")
         for key in _COLUMN_DEMANDS.keys() & (described if isinstance(described, dict) else {}).keys():
             has, feature = _COLUMN_DEMANDS[key]
-            ends = "DROP DEFAULT" if feature == "allowColumnDefaults" else "…"
-            yield f"has a column {name} with {has} (feature {feature})", f"ALTER COLUMN {name} {ends}"
+            ends = f"ALTER TABLE … ALTER COLUMN {name} DROP DEFAULT" if feature == "allowColumnDefaults" else _RESTORE
+            yield f"has a column {name} with {has} (feature {feature})", ends
     columns = schema.get("fields") if isinstance(schema, dict) else None
     for column in columns if isinstance(columns, list) else ():
         if isinstance(column, dict) and column.get("nullable") is False:
             name = column.get("name")
-            yield f"has a column {name} that is NOT NULL (feature invariants)", f"ALTER COLUMN {name} DROP NOT NULL"
+            ends = f"ALTER TABLE … ALTER COLUMN {name} DROP NOT NULL"
+            yield f"has a column {name} that is NOT NULL (feature invariants)", ends
 
 
 def _fields(schema: Any) -> Iterator[dict[str, Any]]:

@@ -67,6 +67,7 @@ def errors_of(cluster: Cluster) -> list[str]:
     return [str(found) for found in check_cluster(cluster, deep=True).findings if found.severity is Severity.ERROR]
 
 
+@pytest.mark.slow
 def test_the_golden_clusters_have_every_feature_and_are_small(tmp_path: Path) -> None:
     found: set[str] = set()
     for name in NAMES:

@@ -158,18 +158,27 @@ class FollowedGenerations:
         """As :func:`read_rows`."""
         return read_rows(self._cluster, self._group)
 
-    def compare(self, newest: Generation | None, rows: Rows) -> None:
-        """Find out whether numbers have restarted; see :func:`not_to_be_taken`."""
+    def is_behind_a_gap(self, newest: Generation | None, rows: Rows) -> bool:
+        """Find out why a take was refused, where no generation in the log explains it; see :func:`not_to_be_taken`.
+
+        True: the log goes on behind a gap, or isn't the same any more: it is to be opened again. Else numbers have
+        restarted, and :attr:`used` says how far.
+        """
         partition = not_to_be_taken(newest, rows)
-        if partition is None:
-            return
+        if partition is None or self._position is None:
+            return False
+        try:
+            self._check(self._position)
+        except PositionLost:
+            return True
         self.used = greatest_stamp(rows)
         _LOGGER.warning(
-            "group %s: its newest generation is %d, though %s-%d was taken in generation %d: generations were deleted by "
-            "others than sparklog; their numbers are passed now",
+            "group %s: its newest generation is %d, though %s-%d was taken in generation %d: generations were deleted "
+            "by others than sparklog; their numbers are passed now",
             self._group,
             newest.version if newest is not None else 0,
             *partition,
             rows[partition].stamp.generation,
             extra=about(group=self._group),
         )
+        return False

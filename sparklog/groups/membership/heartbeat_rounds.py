@@ -397,7 +397,9 @@ class HeartbeatRounds:
         if self._membership.take_was_refused():
             rows = self._generations.read_rows()
             self._apply_new_generations()
-            self._generations.compare(self.newest, rows)
+            if self._generations.is_behind_a_gap(self.newest, rows):
+                self._reopen_generations()
+                return
         deadline = self._clock.deadline_in(float(self._settings.heartbeat_interval_ms))
         while self.newest is not None and self.newest.version <= self._generations.used and not deadline.has_passed:
             if self._membership.member_id not in self.newest.plan.members or not self._propose(self.newest.plan):

@@ -192,3 +192,16 @@ def test_a_stamp_that_no_generation_explains_is_found(key, generation, member, i
     assert newest.version == 1
     assert (not_to_be_taken(newest, {key: a_row(generation, member)}) is not None) == is_wrong
     assert not_to_be_taken(newest, group.rows) is None
+
+
+def test_who_joins_behind_a_gap_takes_its_partitions():
+    group = Group()
+    three_lives(group)
+    last = group.generation
+    first = Member(group, "first")
+    group.rounds(first, intervals=8)
+    group.memory.delete([generation_path("g", number) for number in (last - 1, last)])
+    second = Member(group, "second")
+    group.rounds(first, second, intervals=40)
+    assert owned_once(first, second) == [0, 1, 2, 3]
+    assert second.has

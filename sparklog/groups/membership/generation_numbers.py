@@ -128,8 +128,7 @@ class FollowedGenerations:
     def _check(self, position: Position) -> None:
         self._checked_ticks_ms = self._clock.ticks_ms()
         entry = self.log.read_entry(position.version)
-        later = [number for number in self.log.numbers() if number > position.version]
-        if entry is None or entry.token != position.token or (later and position.version + 1 not in later):
+        if entry is None or entry.token != position.token or self.log.has_gap_after(position.version):
             raise PositionLost(self.log.path_of(position.version))
 
     def create(self, plan: GenerationPlan, told: Iterable[int], *, deadline: Deadline) -> Generation | None:

@@ -20,7 +20,7 @@ _PARTS_OF_GROUPS = frozenset({"offsets", "generations", "members", "probes"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nested:
-    """What lies in the folders of groups, transactions and topics that isn't the cluster's own."""
+    """The contents of the folders of groups, transactions and topics that aren't the cluster's own."""
 
     findings: tuple[Finding, ...]
     group_parts: Collection[str]

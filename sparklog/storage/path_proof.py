@@ -73,7 +73,7 @@ class PathProof:
 
 
 def create_only_bytes() -> bytes:
-    """What that object says to people. No two are the same: one that is read back is not taken for another."""
+    """New bytes for that object. No two are the same: one that is read back is not taken for another."""
     return (
         f"clients of sparklog create this object again, which the store must refuse; {secrets.token_hex(8)}\n".encode()
     )

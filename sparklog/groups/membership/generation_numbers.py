@@ -154,7 +154,7 @@ class FollowedGenerations:
         return Generation(version=outcome.position.version, token=outcome.position.token, plan=plan)
 
     def read_rows(self) -> Rows:
-        """As :func:`read_rows`."""
+        """The rows of the group's offset table. A LIST and two GETs as a rule. Raises as :func:`read_rows`."""
         return read_rows(self._cluster, self._group)
 
     def is_behind_a_gap(self, newest: Generation | None, rows: Rows) -> bool:

@@ -16,6 +16,7 @@ from sparklog.errors import InvalidArgumentError, InvalidTopicError
 __all__ = [
     "ANNOUNCED_FOLDER",
     "CLUSTER_FILE",
+    "CREATE_ONLY_FILE",
     "GATEWAYS_FOLDER",
     "GATEWAY_USERS_FOLDER",
     "GROUPS_FOLDER",
@@ -63,6 +64,8 @@ __all__ = [
 ANNOUNCED_FOLDER = "announced/"
 """The folder of what was announced (rule L14, announced uploads), relative to a topic's table."""
 CLUSTER_FILE = "cluster.json"
+CREATE_ONLY_FILE = "_create_only"
+"""An object without meaning, which clients create to learn whether a create-only put reaches the store as one."""
 TOPICS_FOLDER = "topics/"
 GROUPS_FOLDER = "groups/"
 SHARE_GROUPS_FOLDER = "share-groups/"

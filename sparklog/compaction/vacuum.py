@@ -19,7 +19,15 @@ from sparklog.paths import ANNOUNCED_FOLDER
 from sparklog.storage import ObjectInfo
 from sparklog.txn.barrier import named_files
 from sparklog.txn.markers import expire_markers
-from sparklog.txn.orphans import ORPHAN_AGE_MS, Orphan, candidates_of, orphans_among, removed_age_ms, sweep_candidates
+from sparklog.txn.orphans import (
+    ORPHAN_AGE_MS,
+    Orphan,
+    candidates_of,
+    orphans_among,
+    others_folders,
+    removed_age_ms,
+    sweep_candidates,
+)
 
 __all__ = ["VacuumReport", "vacuum_state", "vacuum_topic"]
 
@@ -48,6 +56,9 @@ class VacuumReport:
     searched: bool = True
     """Was the topic's folder searched for unneeded files, and were its transactional ids looked at? A run that
     wasn't asked for this topic or this step does it once a day."""
+    spared_folders: tuple[str, ...] = ()
+    """Folders in the topic's that hold another cluster or another table, with a trailing slash: nothing in them was
+    deleted. They don't belong there."""
 
 
 def vacuum_topic(cluster: Cluster, topic: str, *, dry_run: bool = False, timeout_ms: float) -> VacuumReport:
@@ -95,8 +106,10 @@ def vacuum_state(
         checkpoint, state = _write_checkpoint_if_worthwhile(state, run, timeout_ms=timeout_ms)
     oldest = _OldestEntries(log_folder(log.table))
     candidates: list[ObjectInfo] = []
+    others = others_folders(log)
     if search:  # one listing serves all that goes by ages
-        candidates = candidates_of(state, oldest.watch(log.store.list(f"{log.table}/")), now_ms=run.began_ms)
+        listed = oldest.watch(log.store.list(f"{log.table}/"))
+        candidates = candidates_of(state, listed, now_ms=run.began_ms, others=others)
     elif state.checkpoint_version >= 0:
         next(filter(lambda _: oldest.are_known, oldest.watch(log.store.list(log_folder(log.table)))), None)
     entries = 0
@@ -121,6 +134,7 @@ def vacuum_state(
         retention_ms=retention_ms,
         dry_run=dry_run,
         searched=search,
+        spared_folders=others.found(),
     )
     return report, state
 

@@ -233,6 +233,7 @@ def _delete_below(
     log: DeltaLog, listing: Listing, retention_ms: int, protected_below: int, before_delete: Callable[[], object]
 ) -> CleanupResult:
     """Delete what a listing's checkpoint replaces."""
+    folder = log_folder(log.table)
     newest_modified_ms = listing.entries[-1][1].modified_ms
     marks = list(log.store.list(log.cleanup_marks))
     below = max(map(mark_of, marks), default=0)
@@ -240,7 +241,7 @@ def _delete_below(
         log.store.sync([found.path for found in marks if mark_of(found) == below])
     deleted = 0
     for batch in plan_cleanup(
-        log.store.list(log_folder(log.table)),
+        (file for file in log.store.list(folder) if "/" not in file.path[len(folder) :]),
         checkpoint_version=listing.checkpoint_version,
         newest_modified_ms=newest_modified_ms,
         retention_ms=retention_ms,

@@ -155,6 +155,19 @@ class ObjectStore(ABC):
     def delete(self, paths: Iterable[str]) -> None:
         """Delete objects; one that isn't there is no error. Remote stores send many in one request, in no order."""
 
+    def read_above(self, name: str) -> Sequence[tuple[str, bytes]]:
+        """The objects called ``name`` directly in the folders above the root, up to the file system's or bucket's own
+        root: each with the URI of its folder, the nearest first.
+
+        Folders that this client may not read are passed over, as if nothing were there.
+
+        Args:
+            name: without a ``/``.
+        Raises:
+            StoreError: it isn't known whether there is one.
+        """
+        return ()
+
     def remove_empty_folders(self, prefix: str, *, changed_before_ms: int) -> None:
         """Remove the folders at and below ``prefix`` that hold nothing; object stores have none.
 

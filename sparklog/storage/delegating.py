@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sparklog.storage.base import ObjectStore
 
 __all__ = ["DelegatingStore"]
@@ -28,6 +30,9 @@ class DelegatingStore(ObjectStore):
     @property
     def is_remote(self) -> bool:
         return self._store.is_remote
+
+    def read_above(self, name: str) -> Sequence[tuple[str, bytes]]:
+        return self._store.read_above(name)
 
     def close(self) -> None:
         self._store.close()

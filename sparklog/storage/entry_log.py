@@ -319,6 +319,12 @@ class NumberedLog(EntryLog[E]):
         found = (self.number_of(name) for name in self.store.list_names(self.folder))
         return [number for number in found if number is not None]
 
+    def has_gap_after(self, number: int) -> bool:
+        """Are there later entries, and not the next one? Then others have gone on elsewhere: entries were deleted by
+        others than sparklog, or the log was cleaned from here on. A LIST."""
+        later = [found for found in self.numbers() if found > number]
+        return bool(later) and number + 1 not in later
+
     @staticmethod
     def number_of(name: str) -> int | None:
         """The number of the entry that a file of the folder is; None for another file."""

@@ -92,6 +92,9 @@ class GatedStore(DelegatingStore):
     def delete(self, paths: Iterable[str]) -> None:
         self._pass().delete(paths)
 
+    def read_above(self, name: str) -> Sequence[tuple[str, bytes]]:
+        return self._pass().read_above(name)
+
     def remove_empty_folders(self, prefix: str, *, changed_before_ms: int) -> None:
         self._pass().remove_empty_folders(prefix, changed_before_ms=changed_before_ms)
 

@@ -17,7 +17,7 @@ from sparklog.errors import (
 from sparklog.paths import CLUSTER_FILE
 from sparklog.storage.base import ObjectStore
 
-__all__ = ["CLUSTER_FORMAT_VERSION", "Ground", "read_cluster_id"]
+__all__ = ["CLUSTER_FORMAT_VERSION", "Ground", "cluster_id_of", "read_cluster_id"]
 
 CLUSTER_FORMAT_VERSION = 1
 
@@ -74,3 +74,12 @@ def read_cluster_id(store: ObjectStore) -> str | None:
             f"this sparklog knows up to {CLUSTER_FORMAT_VERSION}: upgrade it"
         )
     return cluster_id
+
+
+def cluster_id_of(data: bytes) -> str | None:
+    """The id in the bytes of a ``cluster.json``, of whichever format; None where it is no file of a cluster."""
+    try:
+        body = json.loads(data)
+        return str(body["cluster_id"]) if int(body["format_version"]) > 0 else None
+    except (ValueError, KeyError, TypeError):
+        return None

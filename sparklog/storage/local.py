@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from sparklog._native import CORE
 from sparklog.errors import ObjectNotFoundError, StoreError, StoreOutcomeUnknownError
 from sparklog.storage import _local_errors as failed
+from sparklog.storage._above import read_above
 from sparklog.storage._durable import Folders
 from sparklog.storage._folder_watch import WATCHES
 from sparklog.storage._nameless import NOT_LINKED, NamelessFiles
@@ -135,6 +136,9 @@ class LocalStore(ObjectStore):
                 return file.read(end - start)
         except OSError as error:
             raise failed.reading(error, target) from error
+
+    def read_above(self, name: str) -> Sequence[tuple[str, bytes]]:
+        return read_above(self._root, name)
 
     def put(self, path: str, data: bytes, *, sync: bool = False) -> None:
         self.put_many({path: data}, sync=sync)
@@ -357,11 +361,7 @@ class LocalStore(ObjectStore):
         # A folder sorts as its name with the slash, because that is what its objects' paths begin with.
         first = after[len(prefix) :].partition("/")[0] if after.startswith(prefix) else ""
         few = self._few_from(prefix, first)
-        names = (
-            self._entries(prefix, first)
-            if few is None
-            else [(name, is_folder) for name, (is_folder, *_) in few.items()]
-        )
+        names = [(name, found[0]) for name, found in few.items()] if few is not None else self._entries(prefix, first)
         for name in sorted(name + "/" if is_folder else name for name, is_folder in names):
             path = prefix + name
             if path.endswith("/"):

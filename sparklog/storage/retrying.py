@@ -23,6 +23,7 @@ from sparklog.parallel import parallel_map
 from sparklog.storage.base import CreateResult, FilesRead, ObjectInfo, ObjectStore
 from sparklog.storage.delegating import DelegatingStore
 from sparklog.storage.ground import Ground
+from sparklog.storage.path_proof import PathProof
 from sparklog.storage.request_counts import CountedStore, RequestCounts
 
 __all__ = ["DEFAULT_RETRY_MS", "Backoff", "Patience", "RetryingStore", "retry"]
@@ -114,6 +115,23 @@ class RetryingStore(DelegatingStore):
         """Requests to the store, each attempt."""
         self.ground: Ground | None = None
         """The cluster that the store was opened as; None: as none."""
+        self._unproved: PathProof | None = None
+        """To be tried before the next write; None: it is proved that creates are safe, or that isn't asked."""
+
+    def prove_before_writing(self) -> None:
+        """Have the next write try whether this client's way to the store keeps the condition of a create-only put.
+
+        From then on each write raises ``UnsafeStoreError`` where it doesn't.
+        """
+        self._unproved = PathProof(self._store, clock=self._clock)
+
+    def take_over(self, opened: RetryingStore) -> None:
+        """Go on as another one of the same store that a cluster was opened by."""
+        self.ground, self._unproved = opened.ground, opened._unproved
+
+    def _prove(self, unproved: PathProof) -> None:
+        if unproved.prove():
+            self._unproved = None
 
     def patience(self, patience: Patience) -> AbstractContextManager[None]:
         """Within: calls are repeated as long and as often as ``patience`` says, not for ``retry_ms``.
@@ -166,9 +184,13 @@ class RetryingStore(DelegatingStore):
         return parallel_map(self._read_or_none, paths)
 
     def put(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        if self._unproved is not None:
+            self._prove(self._unproved)
         self._retry(lambda: self._store.put(path, data, sync=sync))
 
     def put_many(self, objects: Mapping[str, bytes], *, sync: bool = False) -> None:
+        if self._unproved is not None:
+            self._prove(self._unproved)
         try:
             self._store.put_many(objects, sync=sync)
         except StoreError as error:
@@ -178,6 +200,8 @@ class RetryingStore(DelegatingStore):
                 self.put(path, data, sync=sync)
 
     def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
+        if self._unproved is not None:
+            self._prove(self._unproved)
         return self._store.create(path, data, sync=sync)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
@@ -202,7 +226,12 @@ class RetryingStore(DelegatingStore):
 
     def delete(self, paths: Iterable[str]) -> None:
         gone = tuple(paths)
+        if self._unproved is not None:
+            self._prove(self._unproved)
         self._retry(lambda: self._store.delete(gone))
+
+    def read_above(self, name: str) -> Sequence[tuple[str, bytes]]:
+        return self._retry(lambda: self._store.read_above(name))
 
     def remove_empty_folders(self, prefix: str, *, changed_before_ms: int) -> None:
         self._retry(lambda: self._store.remove_empty_folders(prefix, changed_before_ms=changed_before_ms))

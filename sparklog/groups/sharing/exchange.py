@@ -77,6 +77,7 @@ class PartitionExchange:
         self._position: Position | None = None
         self._attempt: _Attempt | None = None
         self._is_behind = False
+        self._checked_ticks_ms = cluster.clock.ticks_ms()
         self.state: SharePartition | None = None
         """The newest state that is known; None: there is none, or it wasn't looked at yet."""
 
@@ -97,7 +98,8 @@ class PartitionExchange:
 
     def look(self) -> None:
         """Read the entries that have come. A LIST and a GET for the first look, else a GET, or one for each eight that
-        have come.
+        have come; and once in the time of trust a LIST: where entries were deleted by others than sparklog, members may
+        have gone on under other numbers.
 
         Raises:
             CorruptLogError, UnsupportedVersionError, StoreError.
@@ -233,7 +235,11 @@ class PartitionExchange:
             self._is_behind = bool(look.entries)
             self._adopt(look.entries[-1] if look.entries else None, keep=True)
             if not look.entries:
-                return
+                break
+        if self._clock.ticks_ms() - self._checked_ticks_ms > self._log.tail_trust_ms:
+            self._checked_ticks_ms = self._clock.ticks_ms()
+            if self._log.has_gap_after(self.version):
+                raise PositionLost(self._log.path_of(self.version))
 
     def _adopt(self, entry: ShareEntry | None, *, keep: bool = False) -> None:
         if entry is not None or not keep:

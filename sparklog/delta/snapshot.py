@@ -124,8 +124,10 @@ def open_newest(log: DeltaLog, *, is_once: bool = False) -> Newest | None:
             where it isn't.
     Raises:
         CorruptLogError: the newest entry can't be read; names it.
+        StoreReplacedError: the cluster is gone, or another one is there.
         StoreUnavailableError: the log changed under us again and again.
     """
+    log.check_cluster()
     for _ in range(_ATTEMPTS):
         listing = (list_short_log(log) if is_once else None) or list_log(log)
         if listing is None:
@@ -266,9 +268,11 @@ def read_log(
         reads_header: off: :attr:`LogCopy.header` is empty, and whether the checkpoint can be read is unknown.
     Raises:
         CorruptLogError: an entry or the checkpoint can't be read, or an entry is missing; names it.
+        StoreReplacedError: the cluster is gone, or another one is there.
         StoreUnavailableError: the log changed under us again and again.
         StoreError: the store refuses.
     """
+    log.check_cluster()
     corrupt: CorruptLogError | None = None
     without: frozenset[int] = frozenset()
     for _ in range(_ATTEMPTS):

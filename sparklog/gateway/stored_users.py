@@ -54,8 +54,8 @@ class StoredUsers(KnownUsers):
             "`sparklog gateway-users add NAME`, with --admin and its rules"
         )
 
-    def _newest(self) -> tuple[UserEntry, Position]:
-        entry, position = self._log.open_newest()
+    def _newest(self, lost: Position | None = None) -> tuple[UserEntry, Position]:
+        entry, position = self._log.open_newest() if lost is None else self._log.open_again(lost)
         if entry is None:
             raise InvalidConfigurationError(self._no_users())
         return entry, position
@@ -117,7 +117,7 @@ class StoredUsers(KnownUsers):
                     return self._entry, look.position
                 self._entry, self._position = look.entries[-1], look.position
         except PositionLost:
-            return self._newest()
+            return self._newest(self._position)
 
     def change(self, change: Change) -> None:
         """Change the list; the change takes effect here at once. May block. Raises as ``change_users``; and

@@ -147,6 +147,7 @@ def create_first(log: DeltaLog, wanted: Commit, *, deadline: Deadline) -> bool:
     A log whose version 0 was cleaned away is seen by the listing; one whose version 0 is cleaned after the listing, by
     rule L1, trust: version -1 can't be verified.
     """
+    log.check_cluster()
     began = log.clock.ticks_ms()
     if list_log(log) is not None:
         return False

@@ -232,7 +232,7 @@ class TopicWatch:
             return
         head = head_of_info(self._log.table, entry.version, entry.info)
         commit_ms = _commit_ms(entry)
-        self._newest = Position(version=entry.version, token=entry.token, anchor_ticks_ms=began)
+        self._newest = advance(known, version=entry.version, token=entry.token, tail_seen_at=began)
         self._is_deleted = head.deleted
         self._figures = with_head(self._figures, head, commit_ms=commit_ms)
         if commit_ms is not None:

@@ -33,7 +33,7 @@ from sparklog.log.data.partitioned_writer import discard_files
 from sparklog.log.data.segments import Segment
 from sparklog.log.head import TopicHead
 from sparklog.log.sequencing.foreign_files import ForeignFile, Piece, check_partition, read_foreign
-from sparklog.log.state import TopicState, load_state
+from sparklog.log.state import TopicState, load_state, reload_state
 from sparklog.log.uploads import why_not_to_publish
 from sparklog.storage.entry_log import PositionLost
 
@@ -170,7 +170,7 @@ def whole_and_current(state: TopicState) -> TopicState:
         while len(catch_up(state, ahead=_LOOK_AHEAD)) == _LOOK_AHEAD:
             pass
     except PositionLost:
-        return load_state(state.log)
+        return reload_state(state)
     return state
 
 

@@ -320,7 +320,7 @@ class TopicWriter:
 
     def _commit(self, append: Append, turns: Participation, deadline: Deadline) -> TopicCommitResult:
         done = commit(
-            self._state,
+            self._checkpoints.whole(self._state, deadline),
             append.decide,
             tokens=append.tokens,
             deadline=deadline,
@@ -381,7 +381,7 @@ class TopicWriter:
         if self._state.forgotten_version > known_version:
             self._state = retry(lambda: reload_state(self._state), deadline=deadline)
         published, done = publish_transaction(
-            self._state,
+            self._checkpoints.whole(self._state, deadline),
             self._topic_id,
             files,
             marker,

@@ -35,30 +35,34 @@ def check_ground(log: EntryLog[Any], position: Position) -> Position:
     """
     log.check_cluster()
     began = log.clock.ticks_ms()
-    missing, is_tail = _list_since(log, position)
+    missing, beyond = _list_since(log, position)
     if position.version >= log.first_version:
         entry = log.read_entry(position.version)
         if entry is None or entry.token != position.token:
             raise PositionLost(log.path_of(position.version))
-    # Where a cleanup writes no marks, it deletes without an order: of what lies behind, nothing is known.
-    if missing is not None and log.cleanup_marks and log.store.read_many([log.path_of(missing)])[0] is None:
+    if not log.cleanup_marks:  # a cleanup without marks deletes in any order: of what lies behind, nothing is known
+        missing = None
+    if missing is None and beyond is not None and beyond > position.version + 1:  # its successor was deleted
+        missing = position.version + 1
+    # A listing isn't atomic: of what is created meanwhile, it may miss an entry and show a later one.
+    if missing is not None and log.store.read_many([log.path_of(missing)])[0] is None:
         raise PositionLost(log.path_of(missing))
     return Position(
         version=position.version,
         token=position.token,
         # The newest entry is never deleted: of a log that went on, the listing shows an entry beyond.
-        anchor_ticks_ms=began if is_tail else position.anchor_ticks_ms,
+        anchor_ticks_ms=began if beyond is None else position.anchor_ticks_ms,
         is_durable=position.is_durable,
         checked=Checked(position.version, began),
     )
 
 
-def _list_since(log: EntryLog[Any], position: Position) -> tuple[int | None, bool]:
-    """The first version that a listing lacks from the newest check on to ``position``; and does it show nothing beyond
-    that? It is read no further than to the first entry beyond."""
+def _list_since(log: EntryLog[Any], position: Position) -> tuple[int | None, int | None]:
+    """The first version that a listing lacks from the newest check on to ``position``, and the first that it shows
+    beyond that, to which it is read."""
     expected = max(log.first_version, last_check(position).version)
     missing: int | None = None
-    is_tail = True
+    beyond: int | None = None
     folder = log.folder
     for listed in log.store.list(folder, after=log.path_of(expected).removesuffix(_SUFFIX)):
         found = _ENTRY.fullmatch(listed.path, len(folder))
@@ -66,14 +70,14 @@ def _list_since(log: EntryLog[Any], position: Position) -> tuple[int | None, boo
             continue
         version = int(found[1])
         if version > position.version:
-            is_tail = False
+            beyond = version
             break
         if version > expected and missing is None:
             missing = expected
         expected = version + 1
     if expected <= position.version and missing is None:
         missing = expected
-    return missing, is_tail
+    return missing, beyond
 
 
 def check_follows(log: EntryLog[Any], lost: Position, found: Position) -> None:

@@ -150,7 +150,7 @@ def test_a_follower_that_catches_up_verifies_again_as_long_as_it_hasnt_seen_the_
     assert b"stray" not in follower.read(0, 0)["value"].to_pylist()
 
 
-def test_a_process_that_polls_at_the_tail_reads_one_object_a_poll_and_checks_its_ground_once_a_minute() -> None:
+def test_a_poll_at_the_tail_reads_one_object_and_checks_its_ground_once_a_minute() -> None:
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
     a_topic(memory, clock)

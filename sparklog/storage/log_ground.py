@@ -23,8 +23,9 @@ _ENTRY = re.compile(r"([0-9]{20})\.json")
 
 
 def check_ground(log: EntryLog[Any], position: Position) -> Position:
-    """Is the log still the one that was read: is the entry at ``position`` the same, and none missing since the check
-    before? A GET, a LIST for each 1,000 objects since then, and that of the cluster where it is due.
+    """Is the log still the one that was read: are the entry at ``position`` and the one of the check before the same,
+    and is none missing between? A GET for each, a LIST for each 1,000 objects since then, and that of the cluster where
+    it is due.
 
     Returns:
         The position, checked now; where nothing follows it yet, its anchor has moved to this check, too.
@@ -36,10 +37,10 @@ def check_ground(log: EntryLog[Any], position: Position) -> Position:
     log.check_cluster()
     began = log.clock.ticks_ms()
     missing, beyond = _list_since(log, position)
-    if position.version >= log.first_version:
-        entry = log.read_entry(position.version)
-        if entry is None or entry.token != position.token:
-            raise PositionLost(log.path_of(position.version))
+    known = _known(log, position)
+    for (version, token), entry in zip(known.items(), log.read_raw_entries([*known]), strict=True):
+        if entry is None or entry[0].token != token:
+            raise PositionLost(log.path_of(version))
     if not log.cleanup_marks:  # a cleanup without marks deletes in any order: of what lies behind, nothing is known
         missing = None
     if missing is None and beyond is not None and beyond > position.version + 1:  # its successor was deleted
@@ -53,8 +54,16 @@ def check_ground(log: EntryLog[Any], position: Position) -> Position:
         # The newest entry is never deleted: of a log that went on, the listing shows an entry beyond.
         anchor_ticks_ms=began if beyond is None else position.anchor_ticks_ms,
         is_durable=position.is_durable,
-        checked=Checked(position.version, began),
+        checked=Checked(position.version, position.token, began),
     )
+
+
+def _known(log: EntryLog[Any], position: Position) -> dict[int, str]:
+    """The tokens of the entries that must be there as long as no cleanup says otherwise, by version."""
+    before = last_check(position)
+    known = {before.version: before.token} if log.cleanup_marks else {}
+    known[position.version] = position.token
+    return {version: token for version, token in known.items() if version >= log.first_version}
 
 
 def _list_since(log: EntryLog[Any], position: Position) -> tuple[int | None, int | None]:
@@ -81,7 +90,7 @@ def _list_since(log: EntryLog[Any], position: Position) -> tuple[int | None, int
 
 
 def check_follows(log: EntryLog[Any], lost: Position, found: Position) -> None:
-    """Does the log, opened anew at ``found`` because ``lost`` was lost, go on from there? A GET and a LIST at most.
+    """Does the log, opened anew at ``found`` because ``lost`` was lost, go on from there? Two GETs and a LIST at most.
 
     What was cleaned is followed by newer entries. A log that ends before what this process knew of it, or has another
     entry there that no cleanup explains, was set back, emptied or made again: whoever went on in it would give numbers
@@ -104,18 +113,19 @@ def check_follows(log: EntryLog[Any], lost: Position, found: Position) -> None:
     if lost.version < log.first_version:
         return
     if found.version == lost.version and found.token != lost.token:  # the newest entry is never cleaned
-        raise _other_entry(log, lost, found.token)
+        raise _other_entry(log, lost.version, expected=lost.token, seen=found.token)
     if not log.cleanup_marks:
         return
-    entry = log.read_entry(lost.version)
-    if entry is not None and entry.token != lost.token and log.cleaned_below() <= lost.version:
-        raise _other_entry(log, lost, entry.token)
+    known = _known(log, lost)
+    for (version, token), entry in zip(known.items(), log.read_raw_entries([*known]), strict=True):
+        if entry is not None and entry[0].token != token and log.cleaned_below() <= version:
+            raise _other_entry(log, version, expected=token, seen=entry[0].token)
 
 
-def _other_entry(log: EntryLog[Any], lost: Position, token: str) -> StoreReplacedError:
+def _other_entry(log: EntryLog[Any], version: int, *, expected: str, seen: str) -> StoreReplacedError:
     return StoreReplacedError(
-        f"entry {lost.version} of the log {log.store.uri}/{log.folder} is another one than this process knows (token "
-        f"{token}, expected {lost.token}): the log was deleted and made again, or set back to an older state"
+        f"entry {version} of the log {log.store.uri}/{log.folder} is another one than this process knows (token {seen}, "
+        f"expected {expected}): the log was deleted and made again, or set back to an older state"
     )
 
 

@@ -54,6 +54,7 @@ class Checked(NamedTuple):
 
     version: int
     """The entry that was found to be the one that is known, with none missing between it and the check before."""
+    token: str
     ticks_ms: float
     """A tick of this process's clock at which the check began."""
 
@@ -81,7 +82,7 @@ def needs_verification(position: Position, *, learned_ticks_ms: float, tail_trus
 
 def last_check(position: Position) -> Checked:
     """The newest check of the ground: the opening of the log is one."""
-    return position.checked or Checked(position.version, position.anchor_ticks_ms)
+    return position.checked or Checked(position.version, position.token, position.anchor_ticks_ms)
 
 
 def ground_is_due(position: Position, *, now_ticks_ms: float, tail_trust_ms: float) -> bool:

@@ -150,6 +150,8 @@ class PartitionExchange:
             UnknownTopicOrPartitionError: the topic is gone.
             CorruptLogError, UnsupportedVersionError, StoreError: nothing of it was done.
         """
+        if self._position is None:
+            self.look()
         while True:
             decision = self._decide(change, facts, read_of)
             if decision.partition is self.state:

@@ -429,6 +429,7 @@ def reload_state(state: TopicState) -> TopicState:
 def load_again(log: DeltaLog, lost: Position, *, topic_id: str) -> TopicState:
     """The topic, loaded whole as of now, after the position of who knew it as ``topic_id`` was lost. Raises as
     :func:`reload_state`."""
+    log.check_cluster(is_doubtful=True)
     try:
         loaded = load_state(log)
     except UnknownTopicOrPartitionError as error:

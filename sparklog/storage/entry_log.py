@@ -332,16 +332,20 @@ class EntryLog(ABC, Generic[E]):
     def _ground_is_due(self, position: Position, now_ticks_ms: float) -> bool:
         return ground_is_due(position, now_ticks_ms=now_ticks_ms, tail_trust_ms=self.tail_trust_ms)
 
-    def check_cluster(self) -> None:
+    def check_cluster(self, *, is_doubtful: bool = False) -> None:
         """Is the cluster in the store still the one that was opened? One GET, at most once in ``tail_trust_ms`` for all
         logs of a process (rule L17, ground).
 
+        Args:
+            is_doubtful: look in any case, as a position was lost.
         Raises:
             StoreReplacedError: it is gone, or another one is there.
             CorruptLogError, UnsupportedVersionError, StoreError: ``cluster.json`` can't be read.
         """
         ground = self.store.ground if isinstance(self.store, RetryingStore) else None
-        if ground is not None:
+        if ground is not None and is_doubtful:
+            ground.check()
+        elif ground is not None:
             ground.check_if_due(self.clock, tail_trust_ms=self.tail_trust_ms)
 
 
@@ -406,6 +410,7 @@ class NumberedLog(EntryLog[E]):
             StoreReplacedError: what is there doesn't go on from ``lost`` (rule L17, ground).
             CorruptLogError, UnsupportedVersionError, StoreError.
         """
+        self.check_cluster(is_doubtful=True)
         newest, position = self.open_newest()
         check_follows(self, lost, position)
         return newest, position

@@ -124,8 +124,8 @@ def check_follows(log: EntryLog[Any], lost: Position, found: Position) -> None:
 
 def _other_entry(log: EntryLog[Any], version: int, *, expected: str, seen: str) -> StoreReplacedError:
     return StoreReplacedError(
-        f"entry {version} of the log {log.store.uri}/{log.folder} is another one than this process knows (token {seen}, "
-        f"expected {expected}): the log was deleted and made again, or set back to an older state"
+        f"entry {version} of the log {log.store.uri}/{log.folder} is another one than this process knows (token "
+        f"{seen}, expected {expected}): the log was deleted and made again, or set back to an older state"
     )
 
 

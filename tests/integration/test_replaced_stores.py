@@ -1,26 +1,34 @@
-"""L17: the store under a running client is emptied, filled anew or set back. What nobody can read isn't acknowledged for
-longer than ``tail_trust_ms``, and whoever wakes writes nothing into what isn't its own."""
+"""L17: the store under a running client is emptied, filled anew or set back. What nobody can read isn't acknowledged
+for longer than ``tail_trust_ms``, and whoever wakes writes nothing into what isn't its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path
 from sparklog.errors import (
     CommitStateUnknownError,
     CorruptLogError,
     ProducerFencedError,
     SparklogError,
+    StorePermissionError,
     StoreReplacedError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.storage import MemoryStore
+from sparklog.groups.offsets.offset_table import OffsetTable
+from sparklog.log import create_topic, open_cluster
+from sparklog.log.append import TopicWriter
+from sparklog.storage import MemoryStore, ObjectInfo
+from sparklog.storage.ground import Ground
 from sparklog.storage.retrying import RetryingStore
-from sparklog.testing import CountingStore, ManualClock
+from sparklog.testing import CountingStore, ManualClock, WrappedStore
 from sparklog.testing.interrupted_store import InterruptedStore
 from tests.replacing import (
+    AT,
     GenerationWriting,
     Kept,
     OffsetWriting,
@@ -164,3 +172,205 @@ def test_who_is_busy_over_another_store_is_told_within_the_trust(kind: type[Writ
     before = entries(world.memory)
     fails(writer)
     assert entries(world.memory) == before
+
+
+def a_topic_with(count: int) -> tuple[World, TopicWriting]:
+    world = World()
+    writer = TopicWriting(world.opened())
+    for _ in range(count):
+        writer.write()
+    return world, writer
+
+
+def test_a_restored_topic_goes_on_beside_a_producer_that_wakes() -> None:
+    """✗ Its stray entry lay behind the restored log's end: nobody could open the topic any more."""
+    world, sleeper = a_topic_with(4)
+    backup = kept(world.memory)
+    for _ in range(3):
+        sleeper.write()
+    put_back(world.memory, backup)
+    world.clock.advance(TRUST_MS + 1)
+    fails(sleeper)
+    log = world.opened().topic_log("t")
+    new = a_writer(log)
+    assert [append(new, f"new {n}").base_offsets[0] for n in range(12)] == list(range(4, 16))
+    assert len(contents(log)[0]) == 16
+
+
+def test_a_create_that_slept_over_the_replacement_is_unknown_and_all_later_ones_fail() -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    store = InterruptedStore(memory)
+    world = World()
+    world.clock, world.memory = clock, memory
+    writer = TopicWriting(world.opened())
+    cluster = world.opened()
+    sleeping = a_writer(a_topic_log(store, clock, cluster.cluster_id))
+
+    def sleep() -> None:
+        clock.advance(TRUST_MS + 1)
+        emptied(memory)
+
+    writer.write()
+    append(sleeping, "a")
+    store.interrupt(sleep, at=1, after=False)  # the create, behind the upload
+    with pytest.raises(CommitStateUnknownError):
+        append(sleeping, "b", timeout_ms=10**9)
+    for _ in range(2):
+        with pytest.raises(SparklogError) as caught:
+            append(sleeping, "c", timeout_ms=10**9)
+        assert not isinstance(caught.value, CommitStateUnknownError)
+
+
+def a_topic_log(store: InterruptedStore, clock: ManualClock, cluster_id: str) -> DeltaLog:
+    retrying = RetryingStore(store, clock=clock)
+    retrying.ground = Ground(retrying, cluster_id)
+    retrying.ground.check_if_due(clock, tail_trust_ms=TRUST_MS)
+    return DeltaLog(store=retrying, table="topics/t", clock=clock, tail_trust_ms=TRUST_MS)
+
+
+def test_of_a_topic_made_anew_in_the_same_cluster_its_old_writer_knows_nothing() -> None:
+    world, writer = a_topic_with(3)
+    for count in (0, 3, 9):
+        emptied(world.memory, "topics/")
+        other = TopicWriting(world.opened())
+        for _ in range(count):
+            other.write()
+        world.clock.advance(TRUST_MS + 1)
+        with pytest.raises(UnknownTopicOrPartitionError):
+            writer.write()
+        assert len(contents(world.opened().topic_log("t"))[0]) == count
+
+
+def test_between_two_checks_a_commit_costs_no_request_more() -> None:
+    world, _ = a_topic_with(3)
+    counting = CountingStore(world.memory)
+    writer = TopicWriting(open_cluster(counting, clock=world.clock))
+    writer.write()
+    for _ in range(3):
+        counting.reset()
+        for _ in range(60):
+            world.clock.advance(1_000)
+            writer.write()
+        assert counting.counts() == {"put": 60, "create": 60}
+        world.clock.advance(1)
+        counting.reset()
+        writer.write()
+        # cluster.json, the newest entry and the one of the check before, which are read together
+        assert counting.counts() == {"put": 1, "create": 1, "get": 3, "list": 1}
+    counting.reset()
+    world.clock.advance(TRUST_MS + 1)
+    writer.write()
+    assert counting.counts() == {"put": 1, "create": 1, "get": 3, "list": 1}  # and nothing after the create
+
+
+def test_the_logs_of_a_process_look_at_the_cluster_once() -> None:
+    world, _ = a_topic_with(1)
+    for topic in ("u", "v"):
+        a_topic(world.memory, world.clock, topic=topic)
+    counting = CountingStore(world.memory)
+    cluster = open_cluster(counting, clock=world.clock)
+    writers = [a_writer(cluster.topic_log(topic), topic=topic) for topic in "tuv"]
+    world.clock.advance(TRUST_MS + 1)
+    counting.reset()
+    for writer in writers:
+        append(writer, "x")
+    assert counting.counts() == {"put": 3, "create": 3, "list": 3, "get": 4}
+
+
+def test_clients_of_one_address_share_the_look_at_the_cluster(tmp_path: Path) -> None:
+    clock = ManualClock()
+    first, second = (open_cluster(tmp_path / "data", clock=clock) for _ in range(2))
+    clock.advance(TRUST_MS + 1)
+    due = [cluster.store.ground for cluster in (first, second)]
+    assert all(ground is not None and ground.is_due(clock.ticks_ms(), tail_trust_ms=TRUST_MS) for ground in due)
+    assert due[0] is not None
+    due[0].check_if_due(clock, tail_trust_ms=TRUST_MS)
+    assert not any(ground is None or ground.is_due(clock.ticks_ms(), tail_trust_ms=TRUST_MS) for ground in due)
+
+
+def test_nothing_is_made_in_a_store_without_its_cluster() -> None:
+    world, _ = a_topic_with(1)
+    cluster = world.opened()
+    emptied(world.memory)
+    world.clock.advance(TRUST_MS + 1)
+    with pytest.raises(StoreReplacedError):
+        create_topic(cluster.topic_log("u"), "u")
+    assert kept(world.memory) == {}
+
+
+# --- what a writer's own checkpoints find
+
+
+def writes_until_an_error(world: World, writer: TopicWriter, most: int = 1_000) -> tuple[int, SparklogError]:
+    for count in range(most):
+        world.clock.advance(10)
+        try:
+            append(writer, "x")
+        except SparklogError as error:
+            return count, error
+    pytest.fail(f"{most} records were acknowledged into a log that nobody can open")
+
+
+@pytest.mark.parametrize("lost", ["all", "the beginning"])
+def test_a_writer_whose_checkpoint_finds_its_log_cut_fails_until_it_is_whole(lost: str) -> None:
+    world, _ = a_topic_with(10)
+    writer = a_writer(world.opened().topic_log("t"), checkpoints=inline_checkpoints())
+    append(writer, "x")
+    whole = kept(world.memory, "topics/")
+    world.memory.delete([path for path in whole if lost == "all" or path <= entry_path("topics/t", 5)])
+    count, error = writes_until_an_error(world, writer)
+    assert count < 150
+    assert isinstance(error, CorruptLogError)
+    assert "is missing" in str(error)
+    for _ in range(3):
+        assert writes_until_an_error(world, writer)[0] == 0
+    world.memory.put_many(whole)
+    assert append(writer, "again").base_offsets == (11 + count,)
+    assert len(contents(world.opened().topic_log("t"))[0]) == 12 + count
+
+
+@pytest.mark.parametrize("fault", ["a refused listing", "a damaged entry"])
+def test_a_checkpoint_that_fails_for_another_reason_stops_nobody(fault: str) -> None:
+    world, _ = a_topic_with(10)
+    store = Refusing(world.memory)
+    writer = a_writer(open_cluster(store, clock=world.clock).topic_log("t"), checkpoints=inline_checkpoints())
+    if fault == "a refused listing":
+        store.refuses = True
+    else:
+        world.memory.put(entry_path("topics/t", 5), b"{torn")
+    for _ in range(150):
+        world.clock.advance(10)
+        append(writer, "x")
+    assert not [found for found in world.memory.list("topics/t/_delta_log/") if "checkpoint" in found.path]
+
+
+class Refusing(WrappedStore):
+    """Refuses listings, as long as it is told to."""
+
+    refuses = False
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        if self.refuses:
+            raise StorePermissionError(f"list {prefix}")
+        return super().list(prefix, after=after)
+
+
+def test_a_group_whose_maintenance_finds_its_offsets_cut_fails_until_they_are_whole() -> None:
+    world = World()
+    writer = OffsetWriting(world.opened())
+    for _ in range(5):
+        writer.write()
+    whole = kept(world.memory, "groups/")
+    emptied(world.memory, "groups/")
+    for _ in range(150):
+        writer.write()
+        world.clock.advance(10)
+        if writer.table.maintenance_due:
+            writer.table.maintain()
+            break
+    for _ in range(3):
+        assert isinstance(fails(writer), CorruptLogError)
+    world.memory.put_many(whole)
+    writer.write()
+    assert OffsetTable(world.opened(), "g").fetch().keys() >= {AT}

@@ -236,6 +236,7 @@ def load_again(log: DeltaLog, lost: Position) -> OffsetState:
         StoreReplacedError: it is gone, or doesn't go on from there (rule L17, ground).
         CorruptLogError, UnsupportedVersionError, StoreUnavailableError, StoreError: as :func:`load_state`.
     """
+    log.check_cluster(is_doubtful=True)
     state = load_state(log)
     check_follows(log, lost, state.position)
     return state

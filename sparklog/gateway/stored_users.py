@@ -18,6 +18,7 @@ from sparklog.gateway.user_log import USERS_TIMEOUT_MS, Change, UserEntry, chang
 from sparklog.gateway.users import KnownUsers, User
 from sparklog.log.cluster import Cluster
 from sparklog.storage.entry_log import PositionLost
+from sparklog.storage.log_ground import check_follows
 from sparklog.storage.position import Position
 from sparklog.storage.retrying import Patience
 
@@ -55,9 +56,11 @@ class StoredUsers(KnownUsers):
         )
 
     def _newest(self, lost: Position | None = None) -> tuple[UserEntry, Position]:
-        entry, position = self._log.open_newest() if lost is None else self._log.open_again(lost)
+        entry, position = self._log.open_newest()
         if entry is None:
             raise InvalidConfigurationError(self._no_users())
+        if lost is not None:  # an older list was put back: whoever was removed since would come in again
+            check_follows(self._log, lost, position)
         return entry, position
 
     def all(self) -> Mapping[str, User]:

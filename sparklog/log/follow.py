@@ -183,6 +183,7 @@ class TopicFollower:
 
     def _check_alive(self) -> None:
         if self.head.deleted or self.head.topic_id != self._topic_id:
+            self._log.check_cluster(is_doubtful=True)  # or is it another cluster's topic (rule L17, ground)?
             raise UnknownTopicOrPartitionError(f"topic {self.topic!r} with id {self._topic_id} was deleted")
 
     def _offsets_for_times(self, timestamps_ms: Mapping[int, int]) -> dict[int, OffsetAndTimestamp | None]:

@@ -124,7 +124,11 @@ class TopicWatch:
         trust_ms = _TRUSTS * log.tail_trust_ms
         self.name = name
         self._log: DeltaLog = replace(
-            log, tail_trust_ms=trust_ms, read_checkpoint=read_checkpoint, before_load=self._wait_for_room
+            log,
+            tail_trust_ms=trust_ms,
+            checks_ground=False,
+            read_checkpoint=read_checkpoint,
+            before_load=self._wait_for_room,
         )
         self._clock = cluster.clock
         self._samples: list[tuple[int, tuple[int, ...]]] = []

@@ -85,6 +85,9 @@ class EntryLog(ABC, Generic[E]):
     store: ObjectStore
     clock: Clock
     tail_trust_ms: float = DEFAULT_TAIL_TRUST_MS
+    checks_ground: bool = True
+    """Does a position's ground have to be checked (rule L17, ground)? Not for who only shows what it finds, and looks
+    so often that its requests count."""
 
     @property
     @abstractmethod
@@ -330,7 +333,9 @@ class EntryLog(ABC, Generic[E]):
         return check_ground(self, position) if self._ground_is_due(position, self.clock.ticks_ms()) else position
 
     def _ground_is_due(self, position: Position, now_ticks_ms: float) -> bool:
-        return ground_is_due(position, now_ticks_ms=now_ticks_ms, tail_trust_ms=self.tail_trust_ms)
+        return self.checks_ground and ground_is_due(
+            position, now_ticks_ms=now_ticks_ms, tail_trust_ms=self.tail_trust_ms
+        )
 
     def check_cluster(self, *, is_doubtful: bool = False) -> None:
         """Is the cluster in the store still the one that was opened? One GET, at most once in ``tail_trust_ms`` for all

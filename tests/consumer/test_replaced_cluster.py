@@ -30,7 +30,7 @@ def gone(memory: MemoryStore) -> str:
 
 def another(memory: MemoryStore) -> str:
     emptied(memory)
-    with_topic(open_cluster(memory, retry_ms=0), "xyz", "more")
+    with_topic(open_cluster(memory, retry_ms=0), "xyz")
     return "another cluster is at"
 
 

@@ -17,7 +17,8 @@ from sparklog.compaction.topic_access import check_columns, is_gone, made_durabl
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import ObjectNotFoundError, UnknownTopicOrPartitionError
 from sparklog.log.catch_up import catch_up
-from sparklog.log.state import TopicState, load_state, reload_state
+from sparklog.log.reloading import reload_state
+from sparklog.log.state import TopicState, load_state
 from sparklog.storage.entry_log import PositionLost
 
 __all__ = ["MergedRange", "OptimizeReport", "optimize_state", "optimize_topic"]

@@ -269,10 +269,8 @@ def read_log(
     Raises:
         CorruptLogError: an entry or the checkpoint can't be read, or an entry is missing; names it.
         StoreReplacedError: the cluster is gone, or another one is there.
-        StoreUnavailableError: the log changed under us again and again.
-        StoreError: the store refuses.
+        StoreUnavailableError, StoreError: the log changed under us again and again; the store refuses.
     """
-    log.check_cluster()
     corrupt: CorruptLogError | None = None
     without: frozenset[int] = frozenset()
     for _ in range(_ATTEMPTS):
@@ -317,6 +315,7 @@ def read_log(
 
 
 def _listed(log: DeltaLog, version: int | None, *, is_once: bool, without: frozenset[int]) -> Listing | None:
+    log.check_cluster()
     if version is not None:
         return list_log_at(log, version, without=without)
     return (list_short_log(log) if is_once and not without else None) or list_log(log, without=without)

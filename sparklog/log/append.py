@@ -33,8 +33,9 @@ from sparklog.log.maintenance import Checkpoints, Sequencing
 from sparklog.log.producer_batches import ProducerBatches, load_batches, search_older_batches
 from sparklog.log.producer_state import ProducerEntry, new_producer_id
 from sparklog.log.publishing import Marker, PublishResult, publish_transaction
+from sparklog.log.reloading import reload_state
 from sparklog.log.staged_files import check_appendable, put_staged, stage_encoded
-from sparklog.log.state import StateObservers, TopicState, open_state, reload_state
+from sparklog.log.state import StateObservers, TopicState, open_state
 from sparklog.log.uploads import check_uploads
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.retrying import retry

@@ -30,7 +30,8 @@ from sparklog.log.data.object_paths import object_path
 from sparklog.log.gaps import ForeignGaps, wait_for_gap
 from sparklog.log.head import TopicHead, offset_actions
 from sparklog.log.live_totals import LiveTotals, totals_after
-from sparklog.log.state import GAP_INFO, TopicState, reload_state
+from sparklog.log.reloading import reload_state
+from sparklog.log.state import GAP_INFO, TopicState
 from sparklog.storage.entry_log import Created, PositionLost
 from sparklog.storage.position import Position, advance
 

@@ -16,8 +16,9 @@ from sparklog.log.catch_up import apply_look
 from sparklog.log.data.record_reading import empty_records, read_together
 from sparklog.log.data.segments import Segment, overlapping
 from sparklog.log.head import TopicHead
+from sparklog.log.reloading import load_again
 from sparklog.log.search import first_records_since
-from sparklog.log.state import TopicState, load_again, load_state
+from sparklog.log.state import TopicState, load_state
 from sparklog.model import OffsetAndTimestamp
 from sparklog.parallel import attempt, parallel_results
 from sparklog.storage.entry_log import PositionLost

@@ -16,8 +16,9 @@ from sparklog.delta.listing import CheckpointHint, is_cut, read_checkpoint_hint
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptLogError, SparklogError, StoreReplacedError
 from sparklog.log.claims import Claim, OthersClaim, take_claim
+from sparklog.log.reloading import reload_state
 from sparklog.log.sequencing.sequencing import sequence_state, sequence_topic, whole_and_current
-from sparklog.log.state import TopicState, load_state, open_state, reload_state
+from sparklog.log.state import TopicState, load_state, open_state
 from sparklog.paths import sequencing_claim
 from sparklog.storage.retrying import retry
 from sparklog.workers import Background, Run

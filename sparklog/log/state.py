@@ -46,7 +46,6 @@ from sparklog.log.producer_state import (
 )
 from sparklog.log.uploads import Vacuum, with_vacuum
 from sparklog.storage.entry_log import PositionLost
-from sparklog.storage.log_ground import check_follows, no_log
 from sparklog.storage.position import Position
 
 __all__ = [
@@ -55,10 +54,8 @@ __all__ = [
     "StateObservers",
     "TopicState",
     "WholeTopic",
-    "load_again",
     "load_state",
     "open_state",
-    "reload_state",
 ]
 
 _MAX_UNSYNCED = 10_000
@@ -409,34 +406,6 @@ def _statistics(snapshot: Snapshot, index: SegmentIndex) -> dict[str, str | Mapp
     for entry in snapshot.tail:
         found |= {action.path: action.stats or {} for action in entry.actions if isinstance(action, AddFile)}
     return {path: stats for path, stats in found.items() if stats and path in index.by_path}
-
-
-def reload_state(state: TopicState) -> TopicState:
-    """The topic of a state, loaded whole as of now, with the same observer.
-
-    Raises:
-        StoreReplacedError: its log is gone, or doesn't go on from the state (rule L17, ground); not where another topic
-            of this name is there.
-        NotATopicError, UnsupportedVersionError, CorruptLogError, StoreError.
-    """
-    loaded = load_again(state.log, state.position, topic_id=state.head.topic_id)
-    loaded.observer = state.observer
-    if loaded.observer is not None:
-        loaded.observer.note_loaded(loaded)
-    return loaded
-
-
-def load_again(log: DeltaLog, lost: Position, *, topic_id: str) -> TopicState:
-    """The topic, loaded whole as of now, after the position of who knew it as ``topic_id`` was lost. Raises as
-    :func:`reload_state`."""
-    log.check_cluster(is_doubtful=True)
-    try:
-        loaded = load_state(log)
-    except UnknownTopicOrPartitionError as error:
-        raise no_log(log, lost) from error
-    if loaded.head.topic_id == topic_id:
-        check_follows(log, lost, loaded.position)
-    return loaded
 
 
 def added_segments(log: DeltaLog, entry: Entry) -> list[Segment]:

@@ -213,17 +213,11 @@ class EntryLog(ABC, Generic[E]):
             sync: fsync the entry (rule L9, fsync).
         Raises:
             PositionLost: rule L1, trust; whether the entry is in the log, the reloaded state decides.
-            StoreReplacedError: the cluster is gone, or another one is there; nothing was or will be created.
             CommitStateUnknownError: the deadline passed, or the store refuses for good after a failed attempt; one
                 may have been carried out, or may be yet.
-            StoreError: the store refused the first attempt for good (read-only, full), or the check before it: nothing
-                was or will be created.
+            StoreError: the store refused the first attempt for good, or the check before it: nothing will be created.
         """
-        version = position.version + 1
-        try:
-            position = self._grounded(position)
-        except PositionLost as lost:
-            raise PositionLost(self.path_of(version), nothing_tried=True) from lost
+        version, position = position.version + 1, self._grounded_first(position)
         if sync:
             self._flush_before(position)
         unknown = False
@@ -331,6 +325,13 @@ class EntryLog(ABC, Generic[E]):
         """The position, and its ground checked where that is due. Raises as
         :func:`~sparklog.storage.log_ground.check_ground`."""
         return check_ground(self, position) if self._ground_is_due(position, self.clock.ticks_ms()) else position
+
+    def _grounded_first(self, position: Position) -> Position:
+        """Do :meth:`_grounded` before anything is tried."""
+        try:
+            return self._grounded(position)
+        except PositionLost as lost:
+            raise PositionLost(self.path_of(position.version + 1), nothing_tried=True) from lost
 
     def _ground_is_due(self, position: Position, now_ticks_ms: float) -> bool:
         return self.checks_ground and ground_is_due(

@@ -32,8 +32,9 @@ from sparklog.log.commit import Commit, commit
 from sparklog.log.data.partitioned_writer import discard_files
 from sparklog.log.data.segments import Segment
 from sparklog.log.head import TopicHead
+from sparklog.log.reloading import reload_state
 from sparklog.log.sequencing.foreign_files import ForeignFile, Piece, check_partition, read_foreign
-from sparklog.log.state import TopicState, load_state, reload_state
+from sparklog.log.state import TopicState, load_state
 from sparklog.log.uploads import why_not_to_publish
 from sparklog.storage.entry_log import PositionLost
 

@@ -119,8 +119,10 @@ def open_newest(log: DeltaLog, *, is_once: bool = False) -> Newest | None:
             where it isn't.
     Raises:
         CorruptLogError: the newest entry can't be read; names it.
+        StoreReplacedError: the cluster is gone, or another one is there.
         StoreUnavailableError: the log changed under us again and again.
     """
+    log.check_cluster()
     for _ in range(_ATTEMPTS):
         listing = (list_short_log(log) if is_once else None) or list_log(log)
         if listing is None:
@@ -235,8 +237,8 @@ def read_log(
         reads_header: off: :attr:`LogCopy.header` is empty, and whether the checkpoint can be read is unknown.
     Raises:
         CorruptLogError: an entry or the checkpoint can't be read, or an entry is missing; names it.
-        StoreUnavailableError: the log changed under us again and again.
-        StoreError: the store refuses.
+        StoreReplacedError: the cluster is gone, or another one is there.
+        StoreUnavailableError, StoreError: the log changed under us again and again; the store refuses.
     """
     corrupt: CorruptLogError | None = None
     without: frozenset[int] = frozenset()
@@ -282,6 +284,7 @@ def read_log(
 
 
 def _listed(log: DeltaLog, version: int | None, *, is_once: bool, without: frozenset[int]) -> Listing | None:
+    log.check_cluster()
     if version is not None:
         return list_log_at(log, version, without=without)
     return (list_short_log(log) if is_once and not without else None) or list_log(log, without=without)

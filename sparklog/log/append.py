@@ -33,8 +33,9 @@ from sparklog.log.maintenance import Checkpoints, Sequencing
 from sparklog.log.producer_batches import ProducerBatches, load_batches, search_older_batches
 from sparklog.log.producer_state import ProducerEntry, new_producer_id
 from sparklog.log.publishing import Marker, PublishResult, publish_transaction
+from sparklog.log.reloading import reload_state
 from sparklog.log.staged_files import check_appendable, put_staged, stage_encoded
-from sparklog.log.state import StateObservers, TopicState, open_state, reload_state
+from sparklog.log.state import StateObservers, TopicState, open_state
 from sparklog.log.uploads import check_uploads
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.retrying import retry
@@ -320,7 +321,7 @@ class TopicWriter:
 
     def _commit(self, append: Append, turns: Participation, deadline: Deadline) -> TopicCommitResult:
         done = commit(
-            self._state,
+            self._checkpoints.whole(self._state, deadline),
             append.decide,
             tokens=append.tokens,
             deadline=deadline,
@@ -381,7 +382,7 @@ class TopicWriter:
         if self._state.forgotten_version > known_version:
             self._state = retry(lambda: reload_state(self._state), deadline=deadline)
         published, done = publish_transaction(
-            self._state,
+            self._checkpoints.whole(self._state, deadline),
             self._topic_id,
             files,
             marker,

@@ -27,7 +27,7 @@ from sparklog.log.state import open_state
 from sparklog.parallel import parallel_map
 from sparklog.paths import CLUSTER_FILE, TOPICS_FOLDER, topic_table
 from sparklog.storage import ObjectStore, open_store
-from sparklog.storage.ground import CLUSTER_FORMAT_VERSION, Ground, read_cluster_id
+from sparklog.storage.ground import CLUSTER_FORMAT_VERSION, Ground, NewestCheck, newest_check_of, read_cluster_id
 from sparklog.storage.position import DEFAULT_TAIL_TRUST_MS
 from sparklog.storage.retrying import DEFAULT_RETRY_MS, RetryingStore
 
@@ -87,6 +87,7 @@ def open_cluster(
     clock = clock or SystemClock()
     bare = root if isinstance(root, ObjectStore) else open_store(root, storage_options)
     store = RetryingStore(bare, clock=clock, retry_ms=retry_ms)
+    began = clock.ticks_ms()
     cluster_id = read_cluster_id(store)
     is_new = cluster_id is None
     if cluster_id is None:
@@ -96,8 +97,10 @@ def open_cluster(
         cluster_id = make_cluster(store, clock=clock, retry_ms=retry_ms)
     if bare.is_remote and not is_new:  # whoever makes a cluster has just proved it
         store.prove_before_writing()
-    store.ground = Ground(store, cluster_id)
     opened_by = None if isinstance(root, ObjectStore) else _opened_by(store.uri, storage_options or {})
+    newest = NewestCheck() if opened_by is None else newest_check_of((cluster_id, opened_by, clock))
+    newest.ticks_ms = max(newest.ticks_ms, began)
+    store.ground = Ground(store, cluster_id, newest)
     return Cluster(cluster_id=cluster_id, store=store, clock=clock, tail_trust_ms=tail_trust_ms, opened_by=opened_by)
 
 

@@ -57,7 +57,6 @@ __all__ = [
     "WholeTopic",
     "load_state",
     "open_state",
-    "reload_state",
 ]
 
 _MAX_UNSYNCED = 10_000
@@ -415,15 +414,6 @@ def _statistics(snapshot: Snapshot, index: SegmentIndex) -> dict[str, str | Mapp
     for entry in snapshot.tail:
         found |= {action.path: action.stats or {} for action in entry.actions if isinstance(action, AddFile)}
     return {path: stats for path, stats in found.items() if stats and path in index.by_path}
-
-
-def reload_state(state: TopicState) -> TopicState:
-    """The topic of a state, loaded whole as of now, with the same observer. Raises as :func:`open_state`."""
-    loaded = load_state(state.log)
-    loaded.observer = state.observer
-    if loaded.observer is not None:
-        loaded.observer.note_loaded(loaded)
-    return loaded
 
 
 def added_segments(log: DeltaLog, entry: Entry) -> list[Segment]:

@@ -432,7 +432,8 @@ def test_cleanup_goes_on_after_a_stray_entry_and_a_checkpoint_two_days_late() ->
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
     log = a_topic(memory, clock)
-    writer, sleeper = a_writer(log), a_writer(log)
+    sleeping = InterruptedStore(memory)
+    writer, sleeper = a_writer(log), a_writer(a_log(sleeping, clock))
     append(writer, "a")
     append(sleeper, "s")
     for value in "bcd":
@@ -442,8 +443,13 @@ def test_cleanup_goes_on_after_a_stray_entry_and_a_checkpoint_two_days_late() ->
     late = InterruptedStore(memory)
     create = [call.op for call in calls.calls].index("create")
     late.interrupt(lambda: two_days_of_others(memory, clock), at=create, after=False)
-    assert write_checkpoint(a_log(late, clock)) == 5
-    append(sleeper, "woken")
+    at_create = 1  # behind the upload: it sleeps between looking beneath itself and creating
+
+    def two_checkpoints_late() -> None:
+        assert write_checkpoint(a_log(late, clock)) == 5
+
+    sleeping.interrupt(two_checkpoints_late, at=at_create, after=False)
+    append(sleeper, "woken", timeout_ms=10**12)
     stray, checkpoint_only = versions_of(log)[0], 5
     assert stray < checkpoint_only < versions_of(log)[1]
 

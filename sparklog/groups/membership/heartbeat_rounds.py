@@ -98,14 +98,14 @@ class HeartbeatRounds:
         membership, interval_ms = self._membership, float(self._settings.heartbeat_interval_ms)
         membership.check_silence()
         membership.check_poll_interval()
-        patience_ms = max(interval_ms, _LEAST_PATIENCE_MS)
-        with self._store.patience(Patience(deadline=self._clock.deadline_in(patience_ms))):
+        with self._store.patience(Patience(deadline=self._clock.deadline_in(max(interval_ms, _LEAST_PATIENCE_MS)))):
             self._delete_old_stays()
             wanted = membership.wanted
             if wanted is None or membership.is_parked:
                 return interval_ms
             if membership.member_id not in self._own_member_ids:  # it is of other rounds, which hung
                 membership.lose()
+            self._generations.check_cluster()  # before it seems to be a member in another cluster (rule L17, ground)
             self._write_heartbeat()  # before anything that a topic could hinder
             self._subscribed.resolve(wanted)
             if not membership.member_id:

@@ -75,6 +75,8 @@ class PartitionExchange:
         self._clock = cluster.clock
         self._watch = LockWatch(interval_ms=interval_ms)
         self._position: Position | None = None
+        self._lost: Position | None = None
+        """The position that was lost, until the log is opened anew."""
         self._attempt: _Attempt | None = None
         self._is_behind = False
         self._checked_ticks_ms = cluster.clock.ticks_ms()
@@ -102,18 +104,18 @@ class PartitionExchange:
         have gone on under other numbers.
 
         Raises:
+            StoreReplacedError: the log doesn't go on from what is known (rule L17, ground).
             CorruptLogError, UnsupportedVersionError, StoreError.
         """
         began = self._clock.ticks_ms()
         try:
             if self._position is None:
-                entry, self._position = self._log.open_newest()
-                self._adopt(entry)
+                self._open()
             else:
                 self._follow()
         except PositionLost:
-            entry, self._position = self._log.open_newest()
-            self._adopt(entry)
+            self._lost, self._position = self._position, None
+            self._open()
         locks = {} if self.state is None else self.state.locks
         self._watch.update(locks, began_ticks_ms=began, ended_ticks_ms=self._clock.ticks_ms())
 
@@ -150,6 +152,8 @@ class PartitionExchange:
             UnknownTopicOrPartitionError: the topic is gone.
             CorruptLogError, UnsupportedVersionError, StoreError: nothing of it was done.
         """
+        if self._position is None:
+            self.look()
         while True:
             decision = self._decide(change, facts, read_of)
             if decision.partition is self.state:
@@ -209,8 +213,12 @@ class PartitionExchange:
         encode, tokens = partial(encode_entry, attempt.decision.partition), attempt.tokens
         try:
             done = self._log.create_next(attempt.position, encode, tokens=tokens, deadline=deadline, sync=True)
-        except PositionLost:  # only what the newest entry says is known from now on
-            self._attempt, self._position = replace(attempt, tokens=set()), None
+        except PositionLost as lost:  # only what the newest entry says is known from now on
+            self._lost, self._position = self._position or self._lost, None
+            if lost.nothing_tried and not tokens:
+                self._attempt = None
+                return Outcome.TAKEN
+            self._attempt = replace(attempt, tokens=set())
             return Outcome.LOST
         if not isinstance(done, Created):
             self._attempt = None
@@ -227,6 +235,11 @@ class PartitionExchange:
         if self._position is None:
             raise ValueError("expected a log that was looked at")
         return _Attempt(position=self._position, change=change, decision=decision)
+
+    def _open(self) -> None:
+        entry, position = self._log.open_newest() if self._lost is None else self._log.open_again(self._lost)
+        self._position, self._lost = position, None
+        self._adopt(entry)
 
     def _follow(self) -> None:
         while self._position is not None:

@@ -89,6 +89,7 @@ def open_cluster(
     if cluster_id is None:
         if not create:
             raise InvalidArgumentError(f"no sparklog cluster at {store.uri}: there is no {CLUSTER_FILE}")
+        store.stand_on(None)
         probe_create_only(store, clock=clock)
         created = {"cluster_id": uuid.uuid4().hex, "format_version": CLUSTER_FORMAT_VERSION}
         # Whoever wins: what is there afterwards is the cluster.
@@ -100,6 +101,7 @@ def open_cluster(
         if cluster_id is None:
             raise CorruptLogError(f"{store.uri}/{CLUSTER_FILE} vanished right after it was created")
     store.ground = Ground(store, cluster_id)
+    store.stand_on(store.ground.check)
     opened_by = None if isinstance(root, ObjectStore) else _opened_by(store.uri, storage_options or {})
     return Cluster(cluster_id=cluster_id, store=store, clock=clock, tail_trust_ms=tail_trust_ms, opened_by=opened_by)
 

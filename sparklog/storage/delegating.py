@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sparklog.storage.base import ObjectStore
 
 __all__ = ["DelegatingStore"]
@@ -28,6 +30,9 @@ class DelegatingStore(ObjectStore):
     @property
     def is_remote(self) -> bool:
         return self._store.is_remote
+
+    def stand_on(self, check: Callable[[], None] | None) -> None:
+        self._store.stand_on(check)
 
     def close(self) -> None:
         self._store.close()

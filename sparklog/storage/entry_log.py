@@ -10,13 +10,15 @@ import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from sparklog.clock import Clock, Deadline
-from sparklog.errors import CommitStateUnknownError, StoreError, StoreUnavailableError
+from sparklog.errors import CommitStateUnknownError, StoreError, StoreReplacedError, StoreUnavailableError
 from sparklog.storage.base import CreateResult, ObjectStore
 from sparklog.storage.cleanup_marks import mark_name, parse_mark
+from sparklog.storage.foothold import Foothold
 from sparklog.storage.position import DEFAULT_TAIL_TRUST_MS, Position, advance, needs_verification
 from sparklog.storage.retrying import Backoff
 
@@ -81,6 +83,9 @@ class EntryLog(ABC, Generic[E]):
     store: ObjectStore
     clock: Clock
     tail_trust_ms: float = DEFAULT_TAIL_TRUST_MS
+    foothold: Foothold = field(default_factory=Foothold, compare=False, repr=False)
+    """The place where the entries lie that were created through this object."""
+    first_number: ClassVar[int] = 0
 
     @abstractmethod
     def path_of(self, version: int) -> str:
@@ -205,7 +210,7 @@ class EntryLog(ABC, Generic[E]):
             token = new_token()
             tokens.add(token)
             try:
-                result = self._create(version, encode(token), sync=sync)
+                result = self._create(position, token, encode(token), sync=sync)
                 unknown = True  # it is ours now, or may be ("exists" after a failure): only reading back settles it
                 if result is CreateResult.CREATED:
                     self._verify_if_due(position)
@@ -229,11 +234,56 @@ class EntryLog(ABC, Generic[E]):
                 return Taken(found[0])
             return Created(advance(position, version=version, token=found[0].token, is_durable=sync))
 
-    def _create(self, version: int, data: bytes, *, sync: bool) -> CreateResult:
-        result = self.store.create(self.path_of(version), data, sync=sync)
+    def _create(self, position: Position, token: str, data: bytes, *, sync: bool) -> CreateResult:
+        version, foothold = position.version + 1, self.foothold
+        result = self.store.create_next(
+            self.path_of(version),
+            data,
+            foothold=foothold,
+            check=partial(self._check_place, position),
+            is_first=version == self.first_number,
+            sync=sync,
+        )
         if result is CreateResult.CREATED:
+            foothold.known = (version, token)
             self._note_created(version, data)
         return result
+
+    def _check_place(self, position: Position) -> None:
+        """Check that the log under this one's name is the one whose entry at ``position`` is known, and of this
+        cluster (rule L17, ground). That there is an entry of a number proves nothing.
+
+        Raises:
+            StoreReplacedError: it isn't.
+            PositionLost: rule L3, cleanup: what is known may have been deleted.
+        """
+        if self.store.ground is not None:
+            self.store.ground.check()
+        entries = {position.version: position.token}
+        if self.foothold.known is not None:
+            entries.setdefault(*self.foothold.known)
+        for number, token in entries.items():
+            if number >= self.first_number:
+                self._check_known(number, token, is_own=number != position.version)
+
+    def _check_known(self, number: int, token: str, *, is_own: bool) -> None:
+        found = self.read_entry(number)
+        if found is not None and found.token == token:
+            return
+        is_cleaned = self._may_be_cleaned(number, is_there=found is not None)
+        if is_cleaned and is_own:
+            return  # nobody stands on it any more
+        if is_cleaned:
+            raise PositionLost(self.path_of(number))
+        seen = "there is none" if found is None else "another one has its number"
+        raise StoreReplacedError(
+            f"another log is at {self.store.uri}/{self.path_of(number).rpartition('/')[0]} now: expected the entry "
+            f"{number} that this client knows, {seen}"
+        )
+
+    def _may_be_cleaned(self, number: int, *, is_there: bool) -> bool:
+        """May a cleanup have deleted the entry of a number (rule L3, cleanup)? ``is_there``: there is one again."""
+        return self.cleaned_below() > number
 
     def _note_created(self, version: int, data: bytes) -> None:
         """Note that an entry was created now, and with which bytes; for logs that have a use for that. No request."""
@@ -298,6 +348,8 @@ class NumberedLog(EntryLog[E]):
     """A log without checkpoints: entries called ``<number>.json``, from 1 on, in a folder of their own. Opening it
     lists it."""
 
+    first_number: ClassVar[int] = 1
+
     @property
     @abstractmethod
     def folder(self) -> str:
@@ -318,6 +370,11 @@ class NumberedLog(EntryLog[E]):
         """The numbers of the entries that are there."""
         found = (self.number_of(name) for name in self.store.list_names(self.folder))
         return [number for number in found if number is not None]
+
+    def _may_be_cleaned(self, number: int, *, is_there: bool) -> bool:
+        if self.cleanup_marks:
+            return super()._may_be_cleaned(number, is_there=is_there)
+        return not is_there and max(self.numbers(), default=0) > number
 
     @staticmethod
     def number_of(name: str) -> int | None:

@@ -22,6 +22,7 @@ from sparklog.errors import StoreError
 from sparklog.parallel import parallel_map
 from sparklog.storage.base import CreateResult, FilesRead, ObjectInfo, ObjectStore
 from sparklog.storage.delegating import DelegatingStore
+from sparklog.storage.foothold import Foothold
 from sparklog.storage.ground import Ground
 from sparklog.storage.request_counts import CountedStore, RequestCounts
 
@@ -179,6 +180,18 @@ class RetryingStore(DelegatingStore):
 
     def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
         return self._store.create(path, data, sync=sync)
+
+    def create_next(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        foothold: Foothold,
+        check: Callable[[], None],
+        is_first: bool = False,
+        sync: bool = False,
+    ) -> CreateResult:
+        return self._store.create_next(path, data, foothold=foothold, check=check, is_first=is_first, sync=sync)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         seen = after

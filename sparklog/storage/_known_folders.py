@@ -1,0 +1,79 @@
+"""The folders that a store has seen in its root: what it makes anew once they are gone, and what it doesn't (rule L17,
+ground)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from sparklog.errors import StoreReplacedError
+from sparklog.paths import is_kept_folder, make_checked
+
+__all__ = ["KnownFolders"]
+
+_MOST_KNOWN = 65_536
+
+
+class KnownFolders:
+    """A store's root, and the folders in it that nothing of ours ever removes; for any thread.
+
+    One that was there and isn't any more was unmounted, moved or deleted. If a write made it again, what is in the
+    former one could no longer be put back in its place.
+    """
+
+    def __init__(self, root: str, shown: str) -> None:
+        """
+        Args:
+            root: the folder, resolved; ``shown`` is how its user names it.
+        """
+        self._root = root
+        self._shown = shown
+        self._check: Callable[[], None] | None = None
+        self._known: dict[str, None] = {}
+        """Relative to the root, the oldest first."""
+        self._root_is_known = os.path.isdir(root)
+
+    def stand_on(self, check: Callable[[], None] | None) -> None:
+        """Begin anew with what the store is opened as: see :meth:`ObjectStore.stand_on`."""
+        self._check, self._known = check, {}
+        self._root_is_known = check is not None
+
+    def note(self, folder: str) -> None:
+        """Note that a folder is there. ``folder``: relative to the root, without a trailing slash."""
+        if folder in self._known or not is_kept_folder(folder):
+            return
+        self._root_is_known = True
+        self._known[folder] = None
+        while len(self._known) > _MOST_KNOWN:
+            self._known.pop(next(iter(self._known)), None)
+        self.note(folder.rpartition("/")[0])
+
+    def check_there(self, folder: str) -> None:
+        """Raises ``StoreReplacedError`` if a folder, or one that it is in, was there once and is gone."""
+        while folder:
+            if folder in self._known and not os.path.isdir(f"{self._root}/{folder}"):
+                raise self.gone(folder)
+            folder = folder.rpartition("/")[0]
+
+    def check_may_make(self, folder: str) -> None:
+        """Raises unless a folder may be made, with those that it is in.
+
+        Raises:
+            StoreReplacedError: one of these was there once and is gone; or the root is another cluster's by now.
+        """
+        if not os.path.isdir(self._root):
+            if self._root_is_known:
+                raise self.gone("")
+            return
+        self.check_there(folder)
+        made = make_checked(folder)
+        if self._check is not None and not os.path.isdir(f"{self._root}/{made}"):
+            self._check()
+
+    def gone(self, folder: str) -> StoreReplacedError:
+        """The error that says that a folder is gone."""
+        place = f"{self._shown}/{folder}".rstrip("/")
+        return StoreReplacedError(
+            f"the folder {place} is gone: it was unmounted, moved or deleted, expected the one that was opened; "
+            "clients go on once it is back"
+        )

@@ -50,10 +50,11 @@ class KnownFolders:
 
     def check_there(self, folder: str) -> None:
         """Raises ``StoreReplacedError`` if a folder, or one that it is in, was there once and is gone."""
-        while folder:
-            if folder in self._known and not os.path.isdir(f"{self._root}/{folder}"):
+        outer = folder
+        while outer:
+            if outer in self._known and not os.path.isdir(f"{self._root}/{outer}"):
                 raise self.gone(folder)
-            folder = folder.rpartition("/")[0]
+            outer = outer.rpartition("/")[0]
 
     def check_may_make(self, folder: str) -> None:
         """Raises unless a folder may be made, with those that it is in.
@@ -63,7 +64,7 @@ class KnownFolders:
         """
         if not os.path.isdir(self._root):
             if self._root_is_known:
-                raise self.gone("")
+                raise self.gone(folder)
             return
         self.check_there(folder)
         made = make_checked(folder)
@@ -71,9 +72,15 @@ class KnownFolders:
             self._check()
 
     def gone(self, folder: str) -> StoreReplacedError:
-        """The error that says that a folder is gone."""
-        place = f"{self._shown}/{folder}".rstrip("/")
+        """The error that says that a folder is gone, perhaps with one that it is in."""
+        outer = outermost = folder
+        while outer and not os.path.isdir(f"{self._root}/{outer}"):
+            outermost, outer = outer, outer.rpartition("/")[0]
+        if not os.path.isdir(self._root):
+            outermost = ""
+        place = f"{self._shown}/{outermost}".rstrip("/")
+        within = "" if outermost == folder else f", and {folder} with it"
         return StoreReplacedError(
-            f"the folder {place} is gone: it was unmounted, moved or deleted, expected the one that was opened; "
-            "clients go on once it is back"
+            f"the folder {place} is gone{within}: it was unmounted, moved or deleted, expected what was opened there; "
+            "this client goes on once it is back"
         )

@@ -191,17 +191,17 @@ class LocalStore(ObjectStore):
         sync: bool = False,
     ) -> CreateResult:
         target = self._target(path)
-        folder, _, name = target.rpartition("/")
         held = use(foothold)
         if held is not None and CORE is not None and not sync and self._nameless.is_supported:
-            at, file = folder.encode(_ENCODING, _ENCODING_ERRORS), name.encode(_ENCODING, _ENCODING_ERRORS)
-            answer = CORE.create_in_held(held.descriptor, held.device, held.inode, at, file, data)
+            at, _, name = target.encode(_ENCODING, _ENCODING_ERRORS).rpartition(b"/")
+            answer = CORE.create_in_held(held.descriptor, held.device, held.inode, at, name, data)
             if answer == 1:
                 return CreateResult.CREATED
             if answer not in (0, _MISPLACED):
-                refused = self._writing.linked(target, folder, OSError(-answer, os.strerror(-answer)))
+                refused = self._writing.linked(target, os.fsdecode(at), OSError(-answer, os.strerror(-answer)))
                 if refused is not None:
                     return refused
+        folder = target.rpartition("/")[0]
         if held is None or not self._is_at(held, folder):
             held = self._settle(folder, check, is_first=is_first)
             hold(foothold, held)

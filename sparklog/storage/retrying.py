@@ -69,10 +69,13 @@ def retry(
 ) -> T:
     """The result of ``call``, repeated on retriable store errors until the deadline and at most ``retries`` times; then
     the last error is raised."""
+    is_first = True
     while True:
         try:
             return call()
         except StoreError as error:
+            error.was_repeated = error.was_repeated or not is_first
+            is_first = False
             left_ms = deadline.left_ms
             if not error.retriable or retries <= 0 or left_ms <= 0:
                 raise
@@ -175,8 +178,12 @@ class RetryingStore(DelegatingStore):
         except StoreError as error:
             if not error.retriable or self._patience().retries <= 0:
                 raise
-            for path, data in objects.items():
-                self.put(path, data, sync=sync)
+            try:
+                for path, data in objects.items():
+                    self.put(path, data, sync=sync)
+            except StoreError as later:
+                later.was_repeated = True
+                raise
 
     def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
         return self._store.create(path, data, sync=sync)

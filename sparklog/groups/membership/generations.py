@@ -13,13 +13,14 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from sparklog.errors import CorruptLogError, UnsupportedVersionError
+from sparklog.errors import CorruptLogError, StoreReplacedError, UnsupportedVersionError
 from sparklog.groups.membership.member_state import decode_partitions, encode_partitions
 from sparklog.log import Cluster
 from sparklog.model import TopicPartition
 from sparklog.paths import generation_path, group_generations
 from sparklog.storage.cleanup_marks import mark_of, superseded_marks
 from sparklog.storage.entry_log import NumberedLog
+from sparklog.storage.position import Position
 
 __all__ = [
     "Generation",
@@ -134,6 +135,21 @@ class GenerationLog(NumberedLog[Generation]):
 
     def path_of(self, version: int) -> str:
         return generation_path(self.group, version)
+
+    def open_newest_after(self, known: Generation | None) -> tuple[Generation | None, Position]:
+        """The newest generation, as :meth:`open_newest` says, of a group whose generation ``known`` was read before.
+
+        Raises:
+            StoreReplacedError: there is none, though the newest ones always stay (rule L17, ground): a group that began
+                anew there would forget what it has read.
+        """
+        newest, position = self.open_newest()
+        if newest is None and known is not None:
+            raise StoreReplacedError(
+                f"the generations of group {self.group!r} are gone: there is none at {self.store.uri}/{self.folder} "
+                f"any more, expected generation {known.version} or a later one"
+            )
+        return newest, position
 
     def decode(self, version: int, data: bytes) -> Generation:
         return decode_generation(version, self.path_of(version), data)

@@ -153,7 +153,7 @@ class HeartbeatRounds:
         # Before the newest generation is known: whoever a later one has is seen here, is known by then, or came later.
         if not self._own_member_ids and self._settings.instance_id is not None:
             self._earlier_holders = self._members_with_own_instance_id()
-        self.newest, self._position = self._generations.open_newest()
+        self.newest, self._position = self._generations.open_newest_after(self.newest)
         plan = self.newest.plan if self.newest is not None else None
         holder = plan.holder_of(self._settings.instance_id) if plan is not None else ""
         if self._own_member_ids and self._is_successor(holder):
@@ -269,7 +269,7 @@ class HeartbeatRounds:
         """Go on with the newest generation after some were missed: other members may have owned what this one had
         (rule G2, silence, losing everything)."""
         before = self.newest
-        self.newest, self._position = self._generations.open_newest()
+        self.newest, self._position = self._generations.open_newest_after(self.newest)
         if before is None or self.newest is None or before.token != self.newest.token:
             self._membership.lose(self._membership.member_id)
 

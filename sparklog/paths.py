@@ -43,7 +43,6 @@ __all__ = [
     "group_offsets_table",
     "group_probes",
     "is_kept_folder",
-    "make_checked",
     "member_heartbeat",
     "member_heartbeat_in",
     "member_state",
@@ -250,13 +249,6 @@ def is_kept_folder(folder: str) -> bool:
     files are removed once they are empty."""
     parts = folder.split("/")
     return parts[0] in _KEPT and not (len(parts) > 2 and parts[2] == ANNOUNCED_FOLDER[:-1])
-
-
-def make_checked(folder: str) -> str:
-    """The outermost folder around ``folder``, relative to the root, that is one topic's, one group's or one id's, or is
-    of another kind: before it is made, a client looks whether the root is still its cluster's."""
-    parts = folder.split("/")
-    return "/".join(parts[:2]) if parts[0] in _KEPT or parts[0] == OPEN_TRANSACTIONS_FOLDER[:-1] else parts[0]
 
 
 def gateway_mark(zone: str, address: str) -> str:

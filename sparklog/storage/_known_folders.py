@@ -4,10 +4,9 @@ ground)."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 from sparklog.errors import StoreReplacedError
-from sparklog.paths import is_kept_folder, make_checked
+from sparklog.paths import is_kept_folder
 
 __all__ = ["KnownFolders"]
 
@@ -28,19 +27,18 @@ class KnownFolders:
         """
         self._root = root
         self._shown = shown
-        self._check: Callable[[], None] | None = None
         self._known: dict[str, None] = {}
         """Relative to the root, the oldest first."""
         self._root_is_known = os.path.isdir(root)
 
-    def stand_on(self, check: Callable[[], None] | None) -> None:
-        """Begin anew with what the store is opened as: see :meth:`ObjectStore.stand_on`."""
-        self._check, self._known = check, {}
-        self._root_is_known = check is not None
+    def begin_anew(self, *, root_is_known: bool) -> None:
+        """Forget all folders. ``root_is_known``: it is there, and isn't made again."""
+        self._known = {}
+        self._root_is_known = root_is_known
 
     def note(self, folder: str) -> None:
         """Note that a folder is there. ``folder``: relative to the root, without a trailing slash."""
-        if folder in self._known or not is_kept_folder(folder):
+        if folder in self._known or not folder or not is_kept_folder(folder):
             return
         self._root_is_known = True
         self._known[folder] = None
@@ -52,24 +50,17 @@ class KnownFolders:
         """Raises ``StoreReplacedError`` if a folder, or one that it is in, was there once and is gone."""
         outer = folder
         while outer:
-            if outer in self._known and not os.path.isdir(f"{self._root}/{outer}"):
-                raise self.gone(folder)
+            if outer in self._known:  # if that is there, so is what it is in
+                if not os.path.isdir(f"{self._root}/{outer}"):
+                    raise self.gone(folder)
+                return
             outer = outer.rpartition("/")[0]
 
     def check_may_make(self, folder: str) -> None:
-        """Raises unless a folder may be made, with those that it is in.
-
-        Raises:
-            StoreReplacedError: one of these was there once and is gone; or the root is another cluster's by now.
-        """
-        if not os.path.isdir(self._root):
-            if self._root_is_known:
-                raise self.gone(folder)
-            return
+        """Raises ``StoreReplacedError`` if a folder, or one that it is in, mustn't be made: it was there once."""
+        if self._root_is_known and not os.path.isdir(self._root):
+            raise self.gone(folder)
         self.check_there(folder)
-        made = make_checked(folder)
-        if self._check is not None and not os.path.isdir(f"{self._root}/{made}"):
-            self._check()
 
     def gone(self, folder: str) -> StoreReplacedError:
         """The error that says that a folder is gone, perhaps with one that it is in."""

@@ -171,6 +171,10 @@ class ObjectStore(ABC):
         """
         return self.create(path, data, sync=sync)
 
+    def check_there(self, folder: str) -> None:
+        """Raise ``StoreReplacedError`` if a log's folder was there once and is gone, as far as the store knows; without
+        a request. ``folder``: without a trailing slash."""
+
     def stand_on(self, check: Callable[[], None] | None) -> None:
         """Be opened as a cluster: from now on its root is there, and isn't made again.
 

@@ -31,6 +31,9 @@ class DelegatingStore(ObjectStore):
     def is_remote(self) -> bool:
         return self._store.is_remote
 
+    def check_there(self, folder: str) -> None:
+        self._store.check_there(folder)
+
     def stand_on(self, check: Callable[[], None] | None) -> None:
         self._store.stand_on(check)
 

@@ -117,9 +117,13 @@ class EntryLog(ABC, Generic[E]):
 
         Raises:
             PositionLost: what was found isn't to be trusted (rule L1, trust).
+            StoreReplacedError: the log's folder is gone.
         """
         began = self.clock.ticks_ms()
-        data = self.store.read_many(self.paths_beyond(position, ahead))
+        paths = self.paths_beyond(position, ahead)
+        data = self.store.read_many(paths)
+        if data[0] is None:
+            self.store.check_there(paths[0].rpartition("/")[0])
         return self.look_at(position, data, began_ticks_ms=began)
 
     def paths_beyond(self, position: Position, ahead: int) -> list[str]:

@@ -56,6 +56,7 @@ class LocalStore(ObjectStore):
         self._root_bytes = os.fsencode(self._root) + b"/"
         self._folders = Folders(self._root)
         self._known = KnownFolders(self._root, self._named)
+        self._foothold, self._check = Foothold(), _nothing_to_check
         self._nameless = NamelessFiles()
         self._writing = LocalWriting(self._nameless, self._make, self._shown)
 
@@ -145,6 +146,7 @@ class LocalStore(ObjectStore):
 
     def put_many(self, objects: Mapping[str, bytes], *, sync: bool = False) -> None:
         targets = [(self._target(path), data) for path, data in objects.items()]
+        self._check_root(next(iter(objects), ""))
         for target, data in targets if sync else self._created_together(targets):
             if os.path.lexists(target) or self._create_nameless(target, data, sync=sync) is not CreateResult.CREATED:
                 self._replace(target, data, sync=sync)
@@ -173,6 +175,7 @@ class LocalStore(ObjectStore):
 
     def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
         target = self._target(path)
+        self._check_root(path)
         result = self._create_nameless(target, data, sync=sync) or self._writing.create_by_temporary(
             target, data, sync=sync
         )
@@ -203,7 +206,7 @@ class LocalStore(ObjectStore):
                     return refused
         folder = target.rpartition("/")[0]
         if held is None or not self._is_at(held, folder):
-            held = self._settle(folder, check, is_first=is_first)
+            held = self._settle(folder, check, wanted=folder, is_first=is_first)
             hold(foothold, held)
         result = self._writing.create_nameless(target, data, sync=sync, held=held)
         result = result or self._writing.create_by_temporary(target, data, sync=sync, held=held)
@@ -211,9 +214,9 @@ class LocalStore(ObjectStore):
             self._flush_folders([target])
         return result
 
-    def _settle(self, folder: str, check: Callable[[], None], *, is_first: bool) -> HeldFolder:
-        """The folder of a log, held open, as soon as ``check`` has found the right log there."""
-        relative = folder[len(self._root) + 1 :]
+    def _settle(self, folder: str, check: Callable[[], None], *, wanted: str, is_first: bool = False) -> HeldFolder:
+        """A folder, held open, as soon as ``check`` has found there what is expected. ``wanted``: to be written to."""
+        relative = wanted[len(self._root) + 1 :]
         for _ in range(MAKINGS):
             try:
                 held = HeldFolder(folder, self)
@@ -228,9 +231,18 @@ class LocalStore(ObjectStore):
                 raise failed.writing(error, self._shown(folder)) from error
             check()
             if self._is_at(held, folder):  # so what was read came from there
-                self._known.note(relative)
+                self._known.note(folder[len(self._root) + 1 :])
                 return held
         raise StoreReplacedError(f"the folder {self._shown(folder)} is exchanged again and again")
+
+    def _check_root(self, path: str = "") -> None:
+        """Before a write: is the root the one that was opened as a cluster? ``path``: of what is written."""
+        if self._check is _nothing_to_check:
+            return
+        held = use(self._foothold)
+        if held is None or not self._is_at(held, self._root):
+            wanted = f"{self._root}/{path.rpartition('/')[0]}".rstrip("/")
+            hold(self._foothold, self._settle(self._root, self._check, wanted=wanted))
 
     def _is_at(self, held: HeldFolder, folder: str) -> bool:
         try:
@@ -284,7 +296,9 @@ class LocalStore(ObjectStore):
         (self._known.check_there if is_empty else self._known.note)(prefix[:-1])
 
     def delete(self, paths: Iterable[str]) -> None:
-        for target in [self._target(path) for path in paths]:
+        targets = [self._target(path) for path in paths]
+        self._check_root()
+        for target in targets:
             try:
                 os.unlink(target)
             except (FileNotFoundError, NotADirectoryError):
@@ -296,6 +310,7 @@ class LocalStore(ObjectStore):
 
     def remove_empty_folders(self, prefix: str, *, changed_before_ms: int) -> None:
         check_prefix(prefix)
+        self._check_root(prefix)
         found: list[str] = []
         for folder, _, files in os.walk(f"{self._root}/{prefix}".rstrip("/")):
             with suppress(FileNotFoundError):
@@ -331,8 +346,12 @@ class LocalStore(ObjectStore):
         check_prefix(folder)
         return WATCHES.watch(f"{self._root}/{folder}", changed)
 
+    def check_there(self, folder: str) -> None:
+        self._known.check_there(folder)
+
     def stand_on(self, check: Callable[[], None] | None) -> None:
-        self._known.stand_on(check)
+        self._known.begin_anew(root_is_known=check is not None)
+        self._foothold, self._check = Foothold(), check or _nothing_to_check
 
     def close(self) -> None:
         release(self)
@@ -419,6 +438,10 @@ class LocalStore(ObjectStore):
     def _stat(self, path: str) -> tuple[int, int, int]:
         found = os.stat(f"{self._root}/{path}")
         return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def _nothing_to_check() -> None:
+    """The root of a store that isn't opened as a cluster may be anything."""
 
 
 def _is_listed(name: str) -> bool:

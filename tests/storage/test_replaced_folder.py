@@ -404,7 +404,7 @@ class TestDescriptors:
         client.create(2)
         other.create(2)
         client.cluster.store.close()
-        assert descriptors_below(root) == 1
+        assert descriptors_below(root) == 1  # the other's
         client.create()  # nothing is lost by it
 
     def test_readers_hold_nothing(self, root):

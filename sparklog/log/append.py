@@ -16,6 +16,7 @@ from sparklog.errors import (
     CommitStateUnknownError,
     IllegalStateError,
     SparklogError,
+    StoreError,
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.announced.group import GroupCommit, Participation
@@ -168,9 +169,8 @@ class TopicWriter:
                 raise UnknownTopicOrPartitionError(
                     f"topic {self.topic!r} has no partition {partition}; it has 0 to {self.head.partition_count - 1}"
                 )
-        may_announce = announce and not numbered_by_producers
         numbered = self._sequences.number([(partition, records.num_rows) for partition, records in batches])
-        may_announce = may_announce and self._group.may_be_included()
+        may_announce = announce and not numbered_by_producers and self._group.may_be_included()
         how = {"compression": compression, "leaves": self.head.leaves, "carries_stats": may_announce}
         try:
             encoded = encode_batches(batches, numbered.stamps, **how)
@@ -197,18 +197,19 @@ class TopicWriter:
         return StagedUpload(files=files, is_announced=False, numbered=numbered)
 
     def put(self, staged: StagedUpload) -> list[StagedFile]:
-        """Upload what was staged, once; several threads may do so for several uploads at a time.
-
-        Raises ``StoreError``: the store refuses for longer than its own retries last. What was announced may come yet.
-        """
-        is_uploaded, paths = False, [file.facts.path for file in staged.files]
+        """Upload what was staged, once; several threads may do so for several uploads at a time. Raises ``StoreError``:
+        the store refuses for longer than its own retries last. What was announced may come yet, unless the error's
+        ``is_refusal`` is true."""
+        is_uploaded, is_refused, paths = True, False, [file.facts.path for file in staged.files]
         try:
             put_staged(self._log, staged.files, sync=self._sync)
-            is_uploaded = True
+        except BaseException as error:
+            is_uploaded, is_refused = False, isinstance(error, StoreError) and error.is_refusal
+            raise
         finally:
             ended = self._log.clock.ticks_ms()
             if staged.is_announced:
-                self._group.writing.end(paths[0], is_uploaded=is_uploaded, ticks_ms=ended)
+                self._group.writing.end(paths[0], is_uploaded=is_uploaded, is_refused=is_refused, ticks_ms=ended)
             elif not is_uploaded:
                 self._unstage(paths)
                 self._sequences.give_back(staged.numbered)

@@ -94,6 +94,7 @@ def open_cluster(
         if not create:
             remains = remains_at(store) or f"there is no {CLUSTER_FILE}"
             raise InvalidArgumentError(f"no sparklog cluster at {store.uri}: {remains}")
+        store.stand_on(None)
         cluster_id = make_cluster(store, clock=clock, retry_ms=retry_ms)
     if bare.is_remote and not is_new:  # whoever makes a cluster has just proved it
         store.prove_before_writing()
@@ -101,6 +102,7 @@ def open_cluster(
     newest = NewestCheck() if opened_by is None else newest_check_of((cluster_id, opened_by, clock))
     newest.ticks_ms = max(newest.ticks_ms, began)
     store.ground = Ground(store, cluster_id, newest)
+    store.stand_on(store.ground.check)
     return Cluster(cluster_id=cluster_id, store=store, clock=clock, tail_trust_ms=tail_trust_ms, opened_by=opened_by)
 
 

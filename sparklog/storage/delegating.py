@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sparklog.storage.base import ObjectStore
 
@@ -33,6 +33,12 @@ class DelegatingStore(ObjectStore):
 
     def read_above(self, name: str) -> Sequence[tuple[str, bytes]]:
         return self._store.read_above(name)
+
+    def check_there(self, folder: str) -> None:
+        self._store.check_there(folder)
+
+    def stand_on(self, check: Callable[[], None] | None) -> None:
+        self._store.stand_on(check)
 
     def close(self) -> None:
         self._store.close()

@@ -10,14 +10,16 @@ import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from sparklog.clock import Clock, Deadline
 from sparklog.errors import CommitStateUnknownError, StoreError, StoreUnavailableError
 from sparklog.storage.base import CreateResult, ObjectStore
 from sparklog.storage.cleanup_marks import mark_name, parse_mark
-from sparklog.storage.log_ground import check_follows, check_ground
+from sparklog.storage.foothold import Foothold
+from sparklog.storage.log_ground import check_follows, check_ground, check_place
 from sparklog.storage.position import (
     DEFAULT_TAIL_TRUST_MS,
     Position,
@@ -26,7 +28,7 @@ from sparklog.storage.position import (
     ground_is_due,
     needs_verification,
 )
-from sparklog.storage.retrying import Backoff, RetryingStore
+from sparklog.storage.retrying import Backoff
 
 __all__ = ["Created", "EntryLog", "LogEntry", "Look", "NumberedLog", "PositionLost", "Taken", "new_token"]
 
@@ -88,16 +90,15 @@ class EntryLog(ABC, Generic[E]):
     checks_ground: bool = True
     """Does a position's ground have to be checked (rule L17, ground)? Not for who only shows what it finds, and looks
     so often that its requests count."""
+    foothold: Foothold = field(default_factory=Foothold, compare=False, repr=False)
+    """The place where the entries lie that were created through this object."""
+    first_version: ClassVar[int] = 0
+    """The number of its first entry."""
 
     @property
     @abstractmethod
     def folder(self) -> str:
         """The folder of its entries, with a trailing slash."""
-
-    @property
-    def first_version(self) -> int:
-        """The number of its first entry."""
-        return 0
 
     @abstractmethod
     def path_of(self, version: int) -> str:
@@ -129,9 +130,13 @@ class EntryLog(ABC, Generic[E]):
 
         Raises:
             PositionLost: what was found isn't to be trusted (rule L1, trust).
+            StoreReplacedError: the log's folder is gone.
         """
         began = self.clock.ticks_ms()
-        data = self.store.read_many(self.paths_beyond(position, ahead))
+        paths = self.paths_beyond(position, ahead)
+        data = self.store.read_many(paths)
+        if data[0] is None:
+            self.store.check_there(paths[0].rpartition("/")[0])
         return self.look_at(position, data, began_ticks_ms=began)
 
     def paths_beyond(self, position: Position, ahead: int) -> list[str]:
@@ -227,7 +232,7 @@ class EntryLog(ABC, Generic[E]):
             token = new_token()
             tokens.add(token)
             try:
-                result = self._create(version, encode(token), sync=sync)
+                result = self._create(position, token, encode(token), sync=sync)
                 unknown = True  # it is ours now, or may be ("exists" after a failure): only reading back settles it
                 if result is CreateResult.CREATED:
                     self._verify_if_due(position)
@@ -251,11 +256,24 @@ class EntryLog(ABC, Generic[E]):
                 return Taken(found[0])
             return Created(advance(position, version=version, token=found[0].token, is_durable=sync))
 
-    def _create(self, version: int, data: bytes, *, sync: bool) -> CreateResult:
-        result = self.store.create(self.path_of(version), data, sync=sync)
+    def _create(self, position: Position, token: str, data: bytes, *, sync: bool) -> CreateResult:
+        version, foothold = position.version + 1, self.foothold
+        result = self.store.create_next(
+            self.path_of(version),
+            data,
+            foothold=foothold,
+            check=partial(check_place, self, position),
+            is_first=not position.token,  # of an entry before
+            sync=sync,
+        )
         if result is CreateResult.CREATED:
+            foothold.known = (version, token)
             self._note_created(version, data)
         return result
+
+    def may_be_cleaned(self, number: int, *, is_there: bool) -> bool:
+        """May a cleanup have deleted the entry of a number (rule L3, cleanup)? ``is_there``: there is one again."""
+        return self.cleaned_below() > number
 
     def _note_created(self, version: int, data: bytes) -> None:
         """Note that an entry was created now, and with which bytes; for logs that have a use for that. No request."""
@@ -360,9 +378,7 @@ class NumberedLog(EntryLog[E]):
     """A log without checkpoints: entries called ``<number>.json``, from 1 on, in a folder of their own. Opening it
     lists it."""
 
-    @property
-    def first_version(self) -> int:
-        return 1
+    first_version: ClassVar[int] = 1
 
     def flush(self, number: int) -> None:
         """Let an entry of another process survive a power loss, before anything is done because of it: who created it
@@ -380,11 +396,10 @@ class NumberedLog(EntryLog[E]):
         found = (self.number_of(name) for name in self.store.list_names(self.folder))
         return [number for number in found if number is not None]
 
-    def has_gap_after(self, number: int) -> bool:
-        """Are there later entries, and not the next one? Then others have gone on elsewhere: entries were deleted by
-        others than sparklog, or the log was cleaned from here on. A LIST."""
-        later = [found for found in self.numbers() if found > number]
-        return bool(later) and number + 1 not in later
+    def may_be_cleaned(self, number: int, *, is_there: bool) -> bool:
+        if self.cleanup_marks:
+            return super().may_be_cleaned(number, is_there=is_there)
+        return not is_there and max(self.numbers(), default=0) > number
 
     @staticmethod
     def number_of(name: str) -> int | None:

@@ -16,7 +16,7 @@ from sparklog.storage.position import Checked, Position, PositionLost, last_chec
 if TYPE_CHECKING:
     from sparklog.storage.entry_log import EntryLog
 
-__all__ = ["check_follows", "check_ground", "no_log"]
+__all__ = ["check_follows", "check_ground", "check_place", "no_log"]
 
 _SUFFIX = ".json"
 _ENTRY = re.compile(r"([0-9]{20})\.json")
@@ -63,7 +63,7 @@ def _known(log: EntryLog[Any], position: Position) -> dict[int, str]:
     before = last_check(position)
     known = {before.version: before.token} if log.cleanup_marks else {}
     known[position.version] = position.token
-    return {version: token for version, token in known.items() if version >= log.first_version}
+    return {version: token for version, token in known.items() if token}
 
 
 def _list_since(log: EntryLog[Any], position: Position) -> tuple[int | None, int | None]:
@@ -134,4 +134,39 @@ def no_log(log: EntryLog[Any], lost: Position) -> StoreReplacedError:
     return StoreReplacedError(
         f"the log {log.store.uri}/{log.folder} is gone: it has no entry, but this process knows its entry "
         f"{lost.version}"
+    )
+
+
+def check_place(log: EntryLog[Any], position: Position) -> None:
+    """Check that the log under this one's name is the one whose entry at ``position`` is known, and of this cluster.
+    That there is an entry of a number proves nothing.
+
+    Raises:
+        StoreReplacedError: it isn't.
+        PositionLost: rule L3, cleanup: what is known may have been deleted.
+        CorruptLogError, UnsupportedVersionError, StoreError.
+    """
+    if log.store.ground is not None:
+        log.store.ground.check()
+    entries = {position.version: position.token}
+    if log.foothold.known is not None:
+        entries.setdefault(*log.foothold.known)
+    for number, token in entries.items():
+        if token:
+            _check_known(log, number, token, is_own=number != position.version)
+
+
+def _check_known(log: EntryLog[Any], number: int, token: str, *, is_own: bool) -> None:
+    found = log.read_entry(number)
+    if found is not None and found.token == token:
+        return
+    is_cleaned = log.may_be_cleaned(number, is_there=found is not None)
+    if is_cleaned and is_own:
+        return  # nobody stands on it any more
+    if is_cleaned:
+        raise PositionLost(log.path_of(number))
+    seen = "there is none" if found is None else "another one has its number"
+    raise StoreReplacedError(
+        f"another log is at {log.store.uri}/{log.folder.rstrip('/')} now: expected the entry {number} that this client "
+        f"knows, {seen}"
     )

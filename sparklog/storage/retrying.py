@@ -22,6 +22,7 @@ from sparklog.errors import StoreError
 from sparklog.parallel import parallel_map
 from sparklog.storage.base import CreateResult, FilesRead, ObjectInfo, ObjectStore
 from sparklog.storage.delegating import DelegatingStore
+from sparklog.storage.foothold import Foothold
 from sparklog.storage.ground import Ground
 from sparklog.storage.path_proof import PathProof
 from sparklog.storage.request_counts import CountedStore, RequestCounts
@@ -69,10 +70,13 @@ def retry(
 ) -> T:
     """The result of ``call``, repeated on retriable store errors until the deadline and at most ``retries`` times; then
     the last error is raised."""
+    is_first = True
     while True:
         try:
             return call()
         except StoreError as error:
+            error.was_repeated = error.was_repeated or not is_first
+            is_first = False
             left_ms = deadline.left_ms
             if not error.retriable or retries <= 0 or left_ms <= 0:
                 raise
@@ -196,13 +200,29 @@ class RetryingStore(DelegatingStore):
         except StoreError as error:
             if not error.retriable or self._patience().retries <= 0:
                 raise
-            for path, data in objects.items():
-                self.put(path, data, sync=sync)
+            try:
+                for path, data in objects.items():
+                    self.put(path, data, sync=sync)
+            except StoreError as later:
+                later.was_repeated = True
+                raise
 
     def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
         if self._unproved is not None:
             self._prove(self._unproved)
         return self._store.create(path, data, sync=sync)
+
+    def create_next(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        foothold: Foothold,
+        check: Callable[[], None],
+        is_first: bool = False,
+        sync: bool = False,
+    ) -> CreateResult:
+        return self._store.create_next(path, data, foothold=foothold, check=check, is_first=is_first, sync=sync)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         seen = after

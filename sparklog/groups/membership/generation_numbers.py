@@ -28,6 +28,7 @@ from sparklog.log import Cluster
 from sparklog.logs import about
 from sparklog.model import TopicPartition
 from sparklog.storage.entry_log import Created, PositionLost
+from sparklog.storage.log_ground import check_ground
 from sparklog.storage.position import Position
 
 __all__ = ["FollowedGenerations", "first_position", "greatest_stamp", "not_to_be_taken", "read_rows"]
@@ -83,10 +84,8 @@ class FollowedGenerations:
     def __init__(self, cluster: Cluster, group: str) -> None:
         self._cluster = cluster
         self._group = group
-        self._clock = cluster.clock
         self.log = generation_log(cluster, group)
         self._position: Position | None = None
-        self._checked_ticks_ms = 0.0
         self.used = 0
         """The greatest number that was used before the group's numbers restarted, as far as is known."""
 
@@ -97,16 +96,12 @@ class FollowedGenerations:
 
     def open(self) -> Generation | None:
         """The newest one. A LIST and a GET. Raises as :meth:`~sparklog.storage.entry_log.NumberedLog.open_newest`."""
-        self._checked_ticks_ms = self._clock.ticks_ms()
         newest, self._position = self.log.open_newest()
         return newest
 
     def look(self, ahead: int) -> Sequence[Generation]:
         """The generations that follow, up to ``ahead``. A GET each; while there is none, a LIST: the number that a new
         log begins with is its creator's.
-
-        Once in the time of trust it is looked whether the newest that is known is still there, and whether any comes
-        behind a gap: a steady group's generation isn't followed by another for months, and may be deleted.
 
         Raises:
             PositionLost: they are to be opened again.
@@ -121,15 +116,7 @@ class FollowedGenerations:
         if found.entries:
             self.log.flush(found.position.version)
         self._position = found.position
-        if self._clock.ticks_ms() - self._checked_ticks_ms > self.log.tail_trust_ms:
-            self._check(found.position)
         return found.entries
-
-    def _check(self, position: Position) -> None:
-        self._checked_ticks_ms = self._clock.ticks_ms()
-        entry = self.log.read_entry(position.version)
-        if entry is None or entry.token != position.token or self.log.has_gap_after(position.version):
-            raise PositionLost(self.log.path_of(position.version))
 
     def create(self, plan: GenerationPlan, told: Iterable[int], *, deadline: Deadline) -> Generation | None:
         """Create the next generation; None: others did, or the log isn't known.
@@ -167,7 +154,7 @@ class FollowedGenerations:
         if partition is None or self._position is None:
             return False
         try:
-            self._check(self._position)
+            self._position = check_ground(self.log, self._position)
         except PositionLost:
             return True
         self.used = greatest_stamp(rows)

@@ -21,6 +21,7 @@ STORE ?= folder
 GATEWAYS ?= 0
 SHARING ?= 0
 EXCHANGED ?=
+MIXED ?=
 CLUSTER ?= demo-data
 LISTEN ?= 127.0.0.1:8080
 NO_KAFKA ?=
@@ -78,6 +79,11 @@ proof: $(VENV)/.all ## What a sceptic asks for, in a quarter of an hour: model, 
 	@$(BIN)/python -m proof.torture --rounds 1 $(if $(SEED),--seed $(SEED)) --store moto
 	@$(BIN)/python -m proof.torture --rounds 1 $(if $(SEED),--seed $(SEED)) --store $(STORE) --sharing 8
 	@$(BIN)/python -m proof.torture --rounds 3 $(if $(SEED),--seed $(SEED)) --gateways 2
+	@if git rev-parse --git-dir >/dev/null 2>&1; then \
+	  $(BIN)/python -m proof.torture --rounds 3 $(if $(SEED),--seed $(SEED)) --store $(STORE) --gateways 1 --mixed $(MIXED); \
+	else \
+	  echo "NOT PLAYED WITH TWO VERSIONS: this is no git checkout"; \
+	fi
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster 3000000000000..3000000000199
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster 4000000000000..4000000000199
 	@$(BIN)/python -m proof.torture --rounds 2 $(if $(SEED),--seed $(SEED)) --exchanged
@@ -88,8 +94,8 @@ proof: $(VENV)/.all ## What a sceptic asks for, in a quarter of an hour: model, 
 simulate: $(VENV)/.dev ## Play whole clusters under crashes and lost answers; SEEDS=20000 of them, or SEEDS=17..40
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster --count $(SEEDS)
 
-torture: $(VENV)/.dev ## Real processes under kill -9 and SIGSTOP; ROUNDS=100 SEED=17 STORE=folder, s3 or moto; GATEWAYS=2; SHARING=8; EXCHANGED=1 STORE=azurite
-	@$(BIN)/python -m proof.torture --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) --store $(STORE) --gateways $(GATEWAYS) --sharing $(SHARING) $(if $(EXCHANGED),--exchanged)
+torture: $(VENV)/.dev ## Real processes under kill -9 and SIGSTOP; ROUNDS=100 SEED=17 STORE=folder, s3 or moto; GATEWAYS=2; SHARING=8; MIXED=a git ref; EXCHANGED=1 STORE=azurite
+	@$(BIN)/python -m proof.torture --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) --store $(STORE) --gateways $(GATEWAYS) --sharing $(SHARING) $(if $(MIXED),--mixed $(MIXED)) $(if $(EXCHANGED),--exchanged)
 
 compat: $(VENV)/.dev ## Run others' suites against a gateway: Kafka's tools, franz-go's and librdkafka's tests; SUITE=librdkafka ONLY=0030,0103
 	@$(BIN)/python -m proof.compat $(if $(SUITE),--suite $(SUITE)) $(if $(ONLY),--only $(ONLY))

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 
 from sparklog.clock import Clock
-from sparklog.log import cluster
+from sparklog.log import new_cluster
 from sparklog.storage import LocalStore, MemoryStore, ObjectStore, probe_create_only
 from sparklog.storage.request_counts import CountedStore
 from sparklog.storage.retrying import RetryingStore
@@ -255,7 +255,7 @@ def one_probe() -> Iterator[None]:
         if kind in (LocalStore, MemoryStore):
             probed.add(kind)
 
-    with mock.patch.object(cluster, "probe_create_only", probe):
+    with mock.patch.object(new_cluster, "probe_create_only", probe):
         yield
 
 

@@ -151,6 +151,15 @@ class CommitStateUnknownError(KafkaTimeoutError):
 class StoreError(SparklogError):
     """An object store refused or failed a call; the message names the path and what the store said."""
 
+    was_repeated = False
+    """Was the call made before, and failed in a way that leaves open whether it was carried out?"""
+
+    @property
+    def is_refusal(self) -> bool:
+        """Is it certain that nothing was written, nor will be (rule L2, unknown)? It was the only attempt, and was
+        refused for good: the store is full, read-only or another one."""
+        return not (self.retriable or self.was_repeated)
+
 
 class ObjectNotFoundError(StoreError):
     """There is no object of this name."""
@@ -180,8 +189,9 @@ class StoreFullError(StoreError):
 
 
 class StoreReplacedError(StoreError):
-    """What lies under a cluster's path isn't what the client has opened there: the folder was unmounted, moved or made
-    again, a link was switched, a prefix was emptied or is another cluster's. Nothing was written by the call.
+    """Another store lies under a cluster's path than the client has opened there: the folder was unmounted, moved or
+    made again, a link was switched, a prefix was emptied, set back or is another cluster's. Nothing was written by the
+    call.
 
     The client goes on once what it opened is back; else a new one is to be opened.
     """

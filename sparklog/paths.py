@@ -16,6 +16,7 @@ from sparklog.errors import InvalidArgumentError, InvalidTopicError
 __all__ = [
     "ANNOUNCED_FOLDER",
     "CLUSTER_FILE",
+    "CREATE_ONLY_FILE",
     "GATEWAYS_FOLDER",
     "GATEWAY_USERS_FOLDER",
     "GROUPS_FOLDER",
@@ -42,6 +43,7 @@ __all__ = [
     "group_members",
     "group_offsets_table",
     "group_probes",
+    "is_kept_folder",
     "member_heartbeat",
     "member_heartbeat_in",
     "member_state",
@@ -63,6 +65,8 @@ __all__ = [
 ANNOUNCED_FOLDER = "announced/"
 """The folder of what was announced (rule L14, announced uploads), relative to a topic's table."""
 CLUSTER_FILE = "cluster.json"
+CREATE_ONLY_FILE = "_create_only"
+"""An object without meaning, which clients create to learn whether a create-only put reaches the store as one."""
 TOPICS_FOLDER = "topics/"
 GROUPS_FOLDER = "groups/"
 SHARE_GROUPS_FOLDER = "share-groups/"
@@ -237,6 +241,17 @@ def announced_file(block: int, known: int, partition: int, facts: str) -> str:
         facts: what :mod:`sparklog.log.announced.names` encodes.
     """
     return f"{announced_versions_after(block, known)}partition={partition}/{facts}.parquet"
+
+
+_KEPT = frozenset({"topics", "groups", "share-groups", "transactions", "gateway-users"})
+"""The folders at the root that hold logs."""
+
+
+def is_kept_folder(folder: str) -> bool:
+    """Is a folder, relative to the root, of a log, or around one, so that sparklog removes it never? Those of announced
+    files are removed once they are empty."""
+    parts = folder.split("/")
+    return parts[0] in _KEPT and not (len(parts) > 2 and parts[2] == ANNOUNCED_FOLDER[:-1])
 
 
 def gateway_mark(zone: str, address: str) -> str:

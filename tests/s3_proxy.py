@@ -45,6 +45,8 @@ class S3Proxy:
         """Of each PUT of a commit: its file's name, ``If-None-Match``, and the status that S3 or the proxy gave."""
         self.extra_headers: dict[str, str] = {}
         """Are added to each request that is passed on."""
+        self.drop_headers: frozenset[str] = frozenset()
+        """Are left out of each request that is passed on; in lower case."""
         self.closing = threading.Event()
         self.connections: set[socket.socket] = set()
         self.port = free_port()  # nobody takes it while the proxy is dead
@@ -139,7 +141,8 @@ def handler_of(proxy: S3Proxy) -> type[BaseHTTPRequestHandler]:
             return Request(self.command, self.path, dict(self.headers), body)
 
         def forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
-            headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP_BY_HOP}
+            dropped = HOP_BY_HOP | proxy.drop_headers
+            headers = {name: value for name, value in self.headers.items() if name.lower() not in dropped}
             headers |= proxy.extra_headers
             connection = http.client.HTTPConnection(proxy.backend, timeout=TIMEOUT_S)
             try:

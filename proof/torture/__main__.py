@@ -14,9 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from proof.torture.conclusion import judge
+from proof.torture.crew import OTHER_VERSION, THIS_VERSION
 from proof.torture.exchanged_rounds import EXCHANGED_STORES, play_exchanged
 from proof.torture.rounds import STORES, Outcome, place_of, play
 from proof.torture.servers import NO_AZURITE, NO_VERSITYGW, find_azurite, find_versitygw
+from proof.torture.versions import BEFORE, NoVersionError, check_out
 
 __all__ = ["main", "sum_up"]
 
@@ -27,6 +29,8 @@ _SERVER_TORMENTS: Mapping[str, int] = {"server kills": 3}
 """Where the server keeps what it has on disk."""
 _NOTED: Mapping[str, int] = dict.fromkeys(("log cleaning", "fenced", "compaction", "retention", "merge"), 10)
 """What processes note."""
+_MIXED = {OTHER_VERSION: 1, THIS_VERSION: 1}
+"""Where two versions take part."""
 
 
 def main(arguments: list[str]) -> int:
@@ -44,6 +48,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--if-there", action="store_true", help="nothing is wrong if there is no server of the store")
     parser.add_argument("--folder", type=Path, default=None, help="where failing rounds are kept")
     parser.add_argument("--check", type=Path, default=None, metavar="FOLDER", help="check a round's history again")
+    parser.add_argument(
+        "--mixed",
+        nargs="?",
+        const=BEFORE,
+        default=None,
+        metavar="REF",
+        help=f"a git ref, whose code every second process runs ({BEFORE[:8]})",
+    )
     options = parser.parse_args(arguments)
     if options.check is not None:
         return _check_again(options.check)
@@ -58,19 +70,25 @@ def main(arguments: list[str]) -> int:
     folder = options.folder or Path(tempfile.mkdtemp(prefix="sparklog-torture-"))
     first = secrets.randbelow(1_000_000) if options.seed is None else options.seed
     began, outcomes = time.monotonic(), []
-    for number in range(options.rounds):
-        seed = first + number
-        place = folder / f"{options.store}-{seed}"
-        outcome = _play(seed, place, options)
-        print(outcome, flush=True)
-        if outcome.faults:
-            _tell_faults(outcome, place, f"STORE={options.store}{' EXCHANGED=1' if options.exchanged else ''}")
-        else:
-            shutil.rmtree(place)
-        outcomes.append(outcome)
+    with tempfile.TemporaryDirectory(prefix="sparklog-other-version-") as other:
+        mixed = None if options.mixed is None else Path(other)
+        if mixed is not None:
+            try:
+                print(f"the other version: {check_out(options.mixed, mixed)}", flush=True)
+            except NoVersionError as error:
+                parser.error(str(error))
+        for seed in range(first, first + options.rounds):
+            place = folder / f"{options.store}-{seed}"
+            outcome = _play(options, seed, place, mixed)
+            print(outcome, flush=True)
+            if outcome.faults:
+                _tell_faults(outcome, place, options)
+            else:
+                shutil.rmtree(place)
+            outcomes.append(outcome)
     if options.folder is None and not any(one.faults for one in outcomes):
         folder.rmdir()
-    return sum_up(outcomes, time.monotonic() - began, store=options.store)
+    return sum_up(outcomes, time.monotonic() - began, store=options.store, is_mixed=options.mixed is not None)
 
 
 def _missing_server(store: str) -> str:
@@ -80,13 +98,21 @@ def _missing_server(store: str) -> str:
     return NO_AZURITE if store == "azurite" and find_azurite() is None else ""
 
 
-def _play(seed: int, place: Path, options: argparse.Namespace) -> Outcome:
+def _play(options: argparse.Namespace, seed: int, place: Path, mixed: Path | None) -> Outcome:
     """A round; one that can't be played to its end has failed, and the others follow."""
     began = time.monotonic()
     try:
         if options.exchanged:
             return play_exchanged(seed, place, options.store, span_s=options.span)
-        return play(seed, place, options.store, span_s=options.span, sharing=options.sharing, gateways=options.gateways)
+        return play(
+            seed,
+            place,
+            options.store,
+            span_s=options.span,
+            sharing=options.sharing,
+            gateways=options.gateways,
+            mixed=mixed,
+        )
     except Exception as error:  # whatever it is, it's the round's
         took_s = time.monotonic() - began
         faults = (f"the round ended by {error!r}", *traceback.format_exc().splitlines())
@@ -96,17 +122,20 @@ def _play(seed: int, place: Path, options: argparse.Namespace) -> Outcome:
         )
 
 
-def _tell_faults(outcome: Outcome, place: Path, options: str) -> None:
+def _tell_faults(outcome: Outcome, place: Path, options: argparse.Namespace) -> None:
     for fault in outcome.faults[:_SHOWN]:
         print(f"  {fault}")
     if len(outcome.faults) > _SHOWN:
         print(f"  … and {len(outcome.faults) - _SHOWN} more")
     (place / "outcome.txt").write_text("\n".join([str(outcome), *outcome.faults, ""]))
     print(f"  kept in {place}; check it again: python -m proof.torture --check {place}")
-    print(f"  a round like it: make torture ROUNDS=1 SEED={outcome.seed} {options}", flush=True)
+    given = {"STORE": options.store, "SHARING": options.sharing, "GATEWAYS": options.gateways, "MIXED": options.mixed}
+    given["EXCHANGED"] = int(options.exchanged)
+    said = " ".join(f"{name}={value}" for name, value in given.items() if value)
+    print(f"  a round like it: make torture ROUNDS=1 SEED={outcome.seed} {said}", flush=True)
 
 
-def sum_up(outcomes: Sequence[Outcome], took_s: float, *, store: str = "folder") -> int:
+def sum_up(outcomes: Sequence[Outcome], took_s: float, *, store: str = "folder", is_mixed: bool = False) -> int:
     """Print what came of the rounds; 1 if anything is wrong, or what is to happen in so many didn't."""
     torments = sum((one.torments for one in outcomes), Counter[str]())
     checked = [one.judged.verdict.counts for one in outcomes if one.judged is not None]
@@ -119,7 +148,7 @@ def sum_up(outcomes: Sequence[Outcome], took_s: float, *, store: str = "folder")
         f"{sum(one.transactions for one in checked):,} transactions of which {sum(one.committed for one in checked):,} "
         f"certainly committed, {sum(one.inputs for one in checked):,} inputs"
     )
-    expected = {**_TORMENTS, **_NOTED, **(_SERVER_TORMENTS if store == "s3" else {})}
+    expected = {**_TORMENTS, **_NOTED, **(_SERVER_TORMENTS if store == "s3" else {}), **(_MIXED if is_mixed else {})}
     noted = sum((one.judged.counts for one in outcomes if one.judged is not None), Counter[str]())
     lacking = [
         name for name, rounds in expected.items() if len(outcomes) >= rounds and not (torments[name] or noted[name])

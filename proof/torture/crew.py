@@ -6,20 +6,26 @@ import heapq
 import itertools
 import multiprocessing
 import os
+import random
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 from proof.torture.life import Place, Told, live
 from proof.torture.plan import Act, Job, Plan, Role, Torment
 from proof.torture.roles import ROLES
 from proof.torture.servers import Server
+from proof.torture.versions import OtherProcess, start_of
 
-__all__ = ["Crew", "begin"]
+__all__ = ["OTHER_VERSION", "THIS_VERSION", "Crew", "begin"]
+
+OTHER_VERSION, THIS_VERSION = "processes of the other version", "processes of this version"
+"""What is counted where two versions take part."""
 
 _END_S = 60.0
 """How long a process may take to close what it has."""
@@ -42,17 +48,23 @@ def begin(told: Told) -> None:
 class _Running:
     job: Job
     name: str
-    process: BaseProcess
+    process: BaseProcess | OtherProcess
     is_asleep: bool = False
 
 
 class Crew:
-    """Starts, kills, stops and restarts a round's processes as its plan says; in the end none is left."""
+    """Starts, kills, stops and restarts a round's processes as its plan says; in the end none is left.
 
-    def __init__(self, plan: Plan, place: Place, server: Server | None) -> None:
+    Args:
+        other: the tree of another version, of which about every second process is; None: all are of this one. Planted
+            faults are then its alone.
+    """
+
+    def __init__(self, plan: Plan, place: Place, server: Server | None, *, other: Path | None = None) -> None:
         self._plan = plan
         self._place = place
         self._server = server
+        self._other = other
         self._jobs = {job.name: job for job in plan.jobs}
         self._lives: Counter[str] = Counter()
         self._running: list[_Running] = []
@@ -61,7 +73,7 @@ class Crew:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["proof.torture.crew"])
         self.counts: Counter[str] = Counter()
-        """Acts that had a victim."""
+        """Acts that had a victim; and processes of another version."""
         self.defects: list[str] = []
 
     def work(self, is_enough: Callable[[], bool], *, at_most_s: float) -> None:
@@ -135,9 +147,20 @@ class Crew:
             planted=self._plan.planted,
             is_sharing=self._plan.is_sharing,
         )
-        process = self._context.Process(target=begin, args=(told,), name=f"{job.name}.{number}")
-        process.start()
+        process = self._begun(told)
         self._running.append(_Running(job, process.name, process))
+
+    def _begun(self, told: Told) -> BaseProcess | OtherProcess:
+        name = f"{told.job}.{told.number}"
+        if self._other is not None:
+            if random.Random(f"version {told.seed} {name}").random() < 0.5:
+                self.counts[OTHER_VERSION] += 1
+                return start_of(self._other, told)
+            self.counts[THIS_VERSION] += 1
+            told = replace(told, planted=())
+        process = self._context.Process(target=begin, args=(told,), name=name)
+        process.start()
+        return process
 
     def _do(self, torment: Torment) -> None:
         if torment.act is Act.KILL_SERVER:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from proof.torture.conclusion import Judged, conclude, judge
-from proof.torture.crew import Crew
+from proof.torture.crew import OTHER_VERSION, THIS_VERSION, Crew
 from proof.torture.life import Place
 from proof.torture.plan import Plan, Planted, draw_plan
 from proof.torture.servers import BUCKET, NO_VERSITYGW, Server, find_versitygw, moto, versitygw
+from proof.torture.versions import create_topics_by
 from sparklog.admin import Admin, NewTopic
 
 __all__ = ["STORES", "Outcome", "concluded", "create_topics", "folder_place", "place_of", "play"]
@@ -50,6 +51,8 @@ class Outcome:
             said += f", {sum(exchanges.values())} exchanges"
         if self.torments["server kills"]:
             said += f", {self.torments['server kills']} kills of the server"
+        if self.torments[OTHER_VERSION]:
+            said += f", {self.torments[THIS_VERSION]} + {self.torments[OTHER_VERSION]} processes of two versions"
         if self.judged is not None:
             counts, noted = self.judged.verdict.counts, self.judged.counts
             said += (
@@ -76,6 +79,7 @@ def play(
     planted: Collection[Planted] = (),
     sharing: int = 0,
     gateways: int = 0,
+    mixed: Path | None = None,
 ) -> Outcome:
     """Play a round in a folder that isn't there yet, and which it leaves.
 
@@ -85,6 +89,7 @@ def play(
         is_small: fewer processes; by default so on S3.
         sharing: so many producers share one topic, with group commit on; 0: a few write to several.
         gateways: so many, with Kafka's clients of them.
+        mixed: the tree of another version that takes part; of every second seed it makes the cluster.
     """
     began = time.monotonic()
     with _opened(folder, store) as (place, server):
@@ -99,8 +104,11 @@ def play(
             gateways=gateways,
         )
         place = replace(place, gateways=_free_addresses(gateways))
-        create_topics(plan, place)
-        crew = Crew(plan, place, server)
+        if mixed is not None and seed % 2:
+            create_topics_by(mixed, place)
+        else:
+            create_topics(plan, place)
+        crew = Crew(plan, place, server, other=mixed)
         try:
             crew.work(lambda: _has_enough(place, is_by_wire=gateways > 0), at_most_s=span_s + _LONGER_S)
             worked_s = time.monotonic() - began

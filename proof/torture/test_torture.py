@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from proof.torture.__main__ import sum_up
-from proof.torture.plan import Act, Planted, Role, draw_plan
+from proof.torture.crew import OTHER_VERSION, THIS_VERSION
+from proof.torture.life import Place, Told, identify
+from proof.torture.plan import COMPACTED, TOPICS, Act, Planted, Role, draw_plan
 from proof.torture.rounds import Outcome, play
-from sparklog.testing.history import AnomalyKind
+from proof.torture.versions import BEFORE, REPOSITORY, NoVersionError, check_out, create_topics_by, start_of
+from sparklog.testing.history import AnomalyKind, Recorder, check, load, record_final
 from tests.depth import by_depth
 
 real = pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="there is no kill -9")
@@ -35,6 +39,13 @@ def test_rounds_in_which_nobody_is_tormented_are_not_enough(capsys: pytest.Captu
     assert capsys.readouterr().err == "never met: server kills\n"
     assert sum_up([busy, *[quiet] * 9], 10.0) == 1
     assert "never met: log cleaning, fenced" in capsys.readouterr().err
+    assert sum_up([busy, *[quiet] * 8], 9.0, is_mixed=True) == 1
+    assert "never met: processes of the other version, processes of this version" in capsys.readouterr().err
+
+
+def test_a_version_that_is_not_here_is_told_with_what_to_do(tmp_path: Path):
+    with pytest.raises(NoVersionError, match=r"there is no nowhere in .* git fetch --unshallow|no git checkout"):
+        check_out("nowhere", tmp_path)
 
 
 def clean(outcome: Outcome) -> None:
@@ -87,3 +98,56 @@ def test_planted_faults_are_found(tmp_path: Path):
         if wanted <= found:
             break
     assert wanted <= found
+
+
+@pytest.mark.slow
+def test_a_process_of_another_version_works_in_the_cluster_and_its_history_is_read(tmp_path: Path):
+    """The other version is this one, started as another is, with a fault of its own."""
+    place = Place(folder=tmp_path, root=str(tmp_path / "cluster"))
+    place.histories.mkdir()
+    create_topics_by(REPOSITORY, place)
+    told = Told(
+        place=place,
+        seed=1,
+        job="transact0",
+        number=0,
+        role=Role.TRANSACT,
+        planted=[Planted.EARLY_ACKNOWLEDGEMENT, Planted.SELF_KILL],
+    )
+    process = start_of(REPOSITORY, told)
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL, place.errors.read_text()
+    [path] = place.histories.glob("transact0.0.jsonl")
+    with Recorder("final", path=place.histories / "final.jsonl") as recorder:
+        record_final(recorder, place.cluster(), topics=[each.name for each in TOPICS], groups=(), identify=identify)
+    verdict = check(load(path, place.histories / "final.jsonl"), compacted=COMPACTED)
+    assert AnomalyKind.LOST_WRITE in verdict.by_kind()
+
+
+@real
+@pytest.mark.deep  # in each run the test above
+@pytest.mark.timeout(900)
+def test_a_fault_that_only_the_other_version_has_is_found(tmp_path: Path):
+    """The other version is this one, started as another is; its processes alone have the planted faults."""
+    wanted = {AnomalyKind.LOST_WRITE, AnomalyKind.OUT_OF_STEP, AnomalyKind.SKIPPED_POLL}
+    found: set[AnomalyKind] = set()
+    for seed in range(8):
+        place = tmp_path / f"{seed}"
+        outcome = play(seed, place, "folder", span_s=4, is_small=True, planted=[*Planted], mixed=REPOSITORY)
+        assert outcome.judged is not None, str(outcome)
+        assert outcome.torments[OTHER_VERSION] >= 1 <= outcome.torments[THIS_VERSION], str(outcome)
+        found |= set(outcome.judged.verdict.by_kind())
+        if wanted & found:
+            break
+    assert wanted & found
+
+
+@real
+@pytest.mark.deep  # in each run the first of these tests; `make proof` plays three rounds
+@pytest.mark.timeout(900)
+def test_two_versions_on_one_cluster_keep_every_promise(tmp_path: Path):
+    try:
+        check_out(BEFORE, tmp_path / "other")
+    except NoVersionError as error:
+        pytest.skip(str(error))
+    clean(play(5, tmp_path / "round", "folder", span_s=12, mixed=tmp_path / "other"))

@@ -16,12 +16,22 @@ cdef extern from *:
     #ifdef O_TMPFILE
     #include <sys/syscall.h>
     #endif
-    /* 1: created; 0: nothing was done; else the negative number of the link's error. */
-    static int sparklog_create_file(const char *folder, const char *target, const char *data, size_t size) {
+    /* By its number, as new headers need a new glibc for it; it fills the structure of new headers, the kernel's. */
+    static int sparklog_stat(int folder, const char *name, struct stat *found) {
+    #if defined(SYS_newfstatat) && defined(__LP64__)
+        return (int)syscall(SYS_newfstatat, folder, name, found, 0);
+    #else
+        return fstatat(folder, name, found, 0);
+    #endif
+    }
+    /* 1: created; 0: nothing was done; else the negative number of the link's error. Paths are relative to `within`. */
+    static int sparklog_create_within(
+        int within, const char *folder, const char *target, const char *data, size_t size
+    ) {
         int answer = 0;
     #ifdef O_TMPFILE
         char name[32];
-        int descriptor = open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+        int descriptor = openat(within, folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
         if (descriptor < 0) {
             return 0;
         }
@@ -37,17 +47,33 @@ cdef extern from *:
         if (!size && !close((int)syscall(SYS_fcntl, descriptor, F_DUPFD_CLOEXEC, 0))) {
             answer = -ENOENT;
     #ifdef AT_EMPTY_PATH
-            answer = linkat(descriptor, "", AT_FDCWD, target, AT_EMPTY_PATH) ? -errno : 1;
+            answer = linkat(descriptor, "", within, target, AT_EMPTY_PATH) ? -errno : 1;
     #endif
             /* Before Linux 6.10 it is for the privileged alone, who are told ENOENT else; others don't know the flag. */
             if (answer == -ENOENT || answer == -EINVAL || answer == -EPERM) {
                 snprintf(name, sizeof name, "/proc/self/fd/%d", descriptor);
-                answer = linkat(AT_FDCWD, name, AT_FDCWD, target, AT_SYMLINK_FOLLOW) ? -errno : 1;
+                answer = linkat(AT_FDCWD, name, within, target, AT_SYMLINK_FOLLOW) ? -errno : 1;
             }
         }
         close(descriptor);
     #endif
         return answer;
+    }
+    static int sparklog_create_file(const char *folder, const char *target, const char *data, size_t size) {
+        return sparklog_create_within(AT_FDCWD, folder, target, data, size);
+    }
+    /* As it does, in a folder that is held open, if its name leads to it; 2: it doesn't, or that can't be found out. */
+    static int sparklog_create_in_held(
+        int held, uint64_t device, uint64_t inode, const char *folder, const char *name, const char *data, size_t size
+    ) {
+        struct stat found;
+        if (sparklog_stat(AT_FDCWD, folder, &found)) {
+            return 2;
+        }
+        if ((uint64_t)found.st_ino != inode || (uint64_t)found.st_dev != device) {
+            return 2;
+        }
+        return sparklog_create_within(held, ".", name, data, size);
     }
     /* The file's size; -2: there is none; -1: it can't be read, or is larger. */
     static int64_t sparklog_read_file(const char *path, char *out, int64_t most) {
@@ -66,14 +92,6 @@ cdef extern from *:
         }
         close(descriptor);
         return done;
-    }
-    /* By its number, too; it fills the structure of new headers, which is the kernel's. */
-    static int sparklog_stat(int folder, const char *name, struct stat *found) {
-    #if defined(SYS_newfstatat) && defined(__LP64__)
-        return (int)syscall(SYS_newfstatat, folder, name, found, 0);
-    #else
-        return fstatat(folder, name, found, 0);
-    #endif
     }
     typedef struct {
         int64_t size, mtime_ns;
@@ -153,7 +171,10 @@ cdef extern from *:
         char name[256]
     int sparklog_list_folder(const char *path, const char *first, sparklog_listed **found_at, int most) nogil
     void free_listed "free"(void *listed) nogil
-    bint sparklog_create_file(const char *folder, const char *target, const char *data, size_t size) nogil
+    int sparklog_create_file(const char *folder, const char *target, const char *data, size_t size) nogil
+    int sparklog_create_in_held(
+        int held, uint64_t device, uint64_t inode, const char *folder, const char *name, const char *data, size_t size
+    ) nogil
     int64_t sparklog_read_file(const char *path, char *out, int64_t most) nogil
 
 
@@ -204,6 +225,26 @@ def create_file(bytes folder, bytes target, data):
     cdef int answer
     with nogil:
         answer = sparklog_create_file(at, name, view.address, view.size)
+    return answer
+
+
+def create_in_held(int held, uint64_t device, uint64_t inode, bytes folder, bytes name, data):
+    """Create a file in a folder that is held open, whole or not at all, if the folder's name leads to it; without the
+    GIL.
+
+    Args:
+        held: the folder's descriptor; ``device`` and ``inode`` are its numbers.
+        folder: its path.
+        name: the file's, in it.
+    Returns:
+        As :func:`create_file`; 2: nothing was done, as the name leads to another folder or to none.
+    """
+    cdef _View view = _View(data)
+    cdef char *at = _path(folder)
+    cdef char *within = _path(name)
+    cdef int answer
+    with nogil:
+        answer = sparklog_create_in_held(held, device, inode, at, within, view.address, view.size)
     return answer
 
 

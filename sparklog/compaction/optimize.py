@@ -17,6 +17,7 @@ from sparklog.compaction.topic_access import check_columns, is_gone, made_durabl
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import ObjectNotFoundError, UnknownTopicOrPartitionError
 from sparklog.log.catch_up import catch_up
+from sparklog.log.reloading import reload_state
 from sparklog.log.state import TopicState, load_state
 from sparklog.storage.entry_log import PositionLost
 
@@ -187,7 +188,7 @@ def _caught_up(state: TopicState) -> TopicState:
     try:
         catch_up(state, ahead=_MOST_AHEAD)
     except PositionLost:
-        return load_state(state.log)
+        return reload_state(state)
     return state
 
 

@@ -75,6 +75,8 @@ def _rows(topic: TopicMaintenance) -> Iterator[Row]:
         checkpoint = "" if vacuum.checkpoint_version is None else f"; checkpoint {vacuum.checkpoint_version}"
         ids = f"; {vacuum.expired_ids} expired transactional ids let go" if vacuum.expired_ids else ""
         yield name, "vacuum", vacuum.files_deleted, vacuum.bytes_deleted, f"deleted{entries}{checkpoint}{ids}"
+    for folder in vacuum.spared_folders if vacuum is not None else ():
+        yield name, "vacuum", 0, 0, f"{folder} holds another cluster or table: nothing there was deleted"
 
 
 def report_as_plain(report: MaintenanceReport) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from sparklog.compaction.topic_access import strict_config
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
 from sparklog.delta.names import log_folder, parse_name
-from sparklog.delta.properties import deleted_file_retention_ms
+from sparklog.delta.properties import deleted_file_retention_ms, protected_below
 from sparklog.delta.removed import removed_files
 from sparklog.log import Cluster, sequence_topic
 from sparklog.log.state import TopicState, load_state
@@ -19,7 +19,15 @@ from sparklog.paths import ANNOUNCED_FOLDER
 from sparklog.storage import ObjectInfo
 from sparklog.txn.barrier import named_files
 from sparklog.txn.markers import expire_markers
-from sparklog.txn.orphans import ORPHAN_AGE_MS, Orphan, candidates_of, orphans_among, removed_age_ms, sweep_candidates
+from sparklog.txn.orphans import (
+    ORPHAN_AGE_MS,
+    Orphan,
+    candidates_of,
+    orphans_among,
+    others_folders,
+    removed_age_ms,
+    sweep_candidates,
+)
 
 __all__ = ["VacuumReport", "vacuum_state", "vacuum_topic"]
 
@@ -48,6 +56,9 @@ class VacuumReport:
     searched: bool = True
     """Was the topic's folder searched for unneeded files, and were its transactional ids looked at? A run that
     wasn't asked for this topic or this step does it once a day."""
+    spared_folders: tuple[str, ...] = ()
+    """Folders in the topic's that hold another cluster or another table, with a trailing slash: nothing in them was
+    deleted. They don't belong there."""
 
 
 def vacuum_topic(cluster: Cluster, topic: str, *, dry_run: bool = False, timeout_ms: float) -> VacuumReport:
@@ -62,6 +73,7 @@ def vacuum_topic(cluster: Cluster, topic: str, *, dry_run: bool = False, timeout
     Raises:
         InvalidConfigurationError: ``log.retention.ms`` or ``delta.deletedFileRetentionDuration`` isn't understood;
             nothing was deleted.
+        UnsupportedVersionError: the table asks a writer for what sparklog doesn't do; nothing was deleted.
         UnknownTopicOrPartitionError: there never was such a topic.
         SparklogError: a transaction can't be finished, so no file is deleted; and whatever reading a log raises.
     """
@@ -82,22 +94,27 @@ def vacuum_state(
         search: search for unneeded files, and for markers of expired transactional ids.
     """
     log, metadata = state.log, state.require_whole().metadata
+    if state.unwritable is not None:  # a feature that sparklog doesn't know may keep files of its own in the folder
+        raise state.unwritable.with_traceback(None)
     log_retention_ms = strict_config(log.table, metadata, [_LOG_RETENTION]).integer(_LOG_RETENTION)
     retention_ms = removed_age_ms(log.table, metadata)
     if retention_ms > deleted_file_retention_ms(log.table, metadata):
         log_retention_ms = max(log_retention_ms, retention_ms)  # entries keep what a checkpoint has dropped
+    below = protected_below(log.table, metadata)
     checkpoint = None
     if not dry_run:
         checkpoint, state = _write_checkpoint_if_worthwhile(state, run, timeout_ms=timeout_ms)
     oldest = _OldestEntries(log_folder(log.table))
     candidates: list[ObjectInfo] = []
+    others = others_folders(log)
     if search:  # one listing serves all that goes by ages
-        candidates = candidates_of(state, oldest.watch(log.store.list(f"{log.table}/")), now_ms=run.began_ms)
+        listed = oldest.watch(log.store.list(f"{log.table}/"))
+        candidates = candidates_of(state, listed, now_ms=run.began_ms, others=others)
     elif state.checkpoint_version >= 0:
         next(filter(lambda _: oldest.are_known, oldest.watch(log.store.list(log_folder(log.table)))), None)
     entries = 0
     if not dry_run and oldest.may_go(state.checkpoint_version, now_ms=run.now_ms(), retention_ms=log_retention_ms):
-        cleaned = clean_log(log, retention_ms=log_retention_ms)
+        cleaned = clean_log(log, retention_ms=log_retention_ms, protected_below=below)
         entries = cleaned.deleted_count if cleaned is not None else 0
     expired: list[str] = []
     orphans: Sequence[Orphan] = ()
@@ -117,6 +134,7 @@ def vacuum_state(
         retention_ms=retention_ms,
         dry_run=dry_run,
         searched=search,
+        spared_folders=others.found(),
     )
     return report, state
 

@@ -13,7 +13,7 @@ from sparklog.log.head import TopicHead
 from sparklog.log.state import open_state
 from sparklog.model import OffsetAndTimestamp, TopicPartition
 from sparklog.parallel import parallel_map
-from sparklog.storage.position import Position
+from sparklog.storage.position import Position, advance
 from sparklog.workers import Worker, error_for_another_thread
 
 __all__ = ["Lookup", "Lookups"]
@@ -108,7 +108,7 @@ class Lookups:
         for (topic, young), newer in zip(known.items(), self._cluster.store.read_many(paths), strict=True):
             if newer is None and not self._log(topic).must_verify(young.position):
                 heads[topic] = young.head
-                self._known[topic] = replace(young, position=replace(young.position, anchor_ticks_ms=began))
+                self._known[topic] = replace(young, position=_at_tail(young.position, began))
         return heads
 
     def _is_young(self, known: _Known, now_ms: float) -> bool:
@@ -163,3 +163,7 @@ class Lookup(Generic[T]):
         except BaseException as error:
             self._error = error_for_another_thread(error)
         self._ended()
+
+
+def _at_tail(position: Position, seen_at: float) -> Position:
+    return advance(position, version=position.version, token=position.token, tail_seen_at=seen_at)

@@ -7,12 +7,15 @@ Requests that delete many objects delete them in no order, and may be carried ou
   silent for longer than it may trust what it knew reads the mark, and loads the table anew if it stands below it.
 - Of each batch those objects go first from which a reader of another engine could begin: old checkpoints, and the
   entry of version 0. What is left below the mark then opens no table, whichever of its entries are missing.
+
+Where Delta's feature ``checkpointProtection`` protects what lies below a version, nothing of that goes before all of it
+may go; then all goes under one mark, the entries first, and the checkpoints that hide them last.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sparklog.delta.checkpoint import check_checkpoint
@@ -49,12 +52,19 @@ class CleanupBatch:
     below: int
     """Every entry among them is of a version below this one."""
     beginnings: tuple[str, ...]
-    """The paths from which another engine could begin to read. They go before the others."""
+    """The paths from which another engine could begin to read. They go before the others, but those of a protected
+    part, which hide entries that an older reader can't read: they go after the others."""
     others: tuple[str, ...]
     """The other paths, which may go in any order."""
+    protected: bool = False
+    """Is it a protected part of the log, which goes as a whole?"""
 
     def __len__(self) -> int:
         return len(self.beginnings) + len(self.others)
+
+    def steps(self) -> Iterator[tuple[str, ...]]:
+        """Paths that are deleted together, in the order in which they go."""
+        yield from (self.others, self.beginnings) if self.protected else (self.beginnings, self.others)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,6 +85,7 @@ def plan_cleanup(
     newest_modified_ms: int,
     retention_ms: int,
     cleaned_below: int = 0,
+    protected_below: int = 0,
     batch_size: int = _BATCH,
 ) -> Iterator[CleanupBatch]:
     """Plan what may be deleted, from the oldest version on, in batches of about ``batch_size`` objects. Pure.
@@ -90,19 +101,41 @@ def plan_cleanup(
         newest_modified_ms: of the newest entry, milliseconds since the epoch.
         cleaned_below: the mark of an earlier cleanup. What it left below goes at once: that it may go was found then,
             and what was created there since counts for nothing.
+        protected_below: nothing below this version goes unless all of it does, in one batch.
     """
+    latest_ms = newest_modified_ms - retention_ms
+    found = _deletable(_versions(objects), checkpoint_version, cleaned_below, latest_ms)
+    protected: list[_Version] = []
+    batch: list[_Version] = []
+    count = 0
+    for version in found:
+        if version.number < protected_below:
+            protected.append(version)
+            continue
+        if protected:
+            yield _batch(protected, protected=True)
+            protected = []
+        batch.append(version)
+        count += len(version.paths)
+        if count >= batch_size:
+            yield _batch(batch)
+            batch, count = [], 0
+    if protected and max(protected[-1].number + 1, cleaned_below) >= protected_below:
+        yield _batch(protected, protected=True)
+    if batch:
+        yield _batch(batch)
+
+
+def _batch(versions: Sequence[_Version], *, protected: bool = False) -> CleanupBatch:
     beginnings: list[str] = []
     others: list[str] = []
-    latest_ms = newest_modified_ms - retention_ms
-    for version in _deletable(_versions(objects), checkpoint_version, cleaned_below, latest_ms):
+    for version in versions:
         for path in version.paths:
-            is_beginning = version.number == 0 or isinstance(_name_of(path), CheckpointPart)
+            is_beginning = isinstance(_name_of(path), CheckpointPart) or (version.number == 0 and not protected)
             (beginnings if is_beginning else others).append(path)
-        if len(beginnings) + len(others) >= batch_size:
-            yield CleanupBatch(below=version.number + 1, beginnings=tuple(beginnings), others=tuple(others))
-            beginnings, others = [], []
-    if beginnings or others:
-        yield CleanupBatch(below=version.number + 1, beginnings=tuple(beginnings), others=tuple(others))
+    return CleanupBatch(
+        below=versions[-1].number + 1, beginnings=tuple(beginnings), others=tuple(others), protected=protected
+    )
 
 
 def _versions(objects: Iterable[ObjectInfo]) -> Iterator[_Version]:
@@ -148,7 +181,11 @@ def _deletable(
 
 
 def clean_log(
-    log: DeltaLog, *, retention_ms: int, before_delete: Callable[[], object] = lambda: None
+    log: DeltaLog,
+    *,
+    retention_ms: int,
+    protected_below: int = 0,
+    before_delete: Callable[[], object] = lambda: None,
 ) -> CleanupResult | None:
     """Delete the log entries that nobody needs any more, in bulk. None where there is no log.
 
@@ -161,6 +198,7 @@ def clean_log(
 
     Args:
         retention_ms: at least ten times ``log.tail_trust_ms`` is kept, whatever is asked for (rule L3, cleanup).
+        protected_below: see :func:`plan_cleanup`.
         before_delete: called where something is to be deleted, before it is, and once the newest checkpoint is known.
             What it raises is raised, and nothing was deleted.
     Raises:
@@ -179,7 +217,7 @@ def clean_log(
         except ObjectNotFoundError:  # while we slept somebody else cleaned, and took the checkpoint with it
             continue
         kept_ms = max(retention_ms, math.ceil(_RETENTION_PER_TRUST * log.tail_trust_ms))
-        return _delete_below(log, listing, kept_ms, before_delete)
+        return _delete_below(log, listing, kept_ms, protected_below, before_delete)
     raise StoreUnavailableError(f"log of {log.table} was cleaned under {_ATTEMPTS} looks; try again")
 
 
@@ -192,9 +230,10 @@ def _secure_checkpoint(log: DeltaLog, listing: Listing) -> None:
 
 
 def _delete_below(
-    log: DeltaLog, listing: Listing, retention_ms: int, before_delete: Callable[[], object]
+    log: DeltaLog, listing: Listing, retention_ms: int, protected_below: int, before_delete: Callable[[], object]
 ) -> CleanupResult:
     """Delete what a listing's checkpoint replaces."""
+    folder = log_folder(log.table)
     newest_modified_ms = listing.entries[-1][1].modified_ms
     marks = list(log.store.list(log.cleanup_marks))
     below = max(map(mark_of, marks), default=0)
@@ -202,18 +241,19 @@ def _delete_below(
         log.store.sync([found.path for found in marks if mark_of(found) == below])
     deleted = 0
     for batch in plan_cleanup(
-        log.store.list(log_folder(log.table)),
+        (file for file in log.store.list(folder) if "/" not in file.path[len(folder) :]),
         checkpoint_version=listing.checkpoint_version,
         newest_modified_ms=newest_modified_ms,
         retention_ms=retention_ms,
         cleaned_below=below,
+        protected_below=protected_below,
     ):
         if deleted == 0:
             before_delete()
         if batch.below > below:
             below = batch.below
             log.mark_cleaned(below)
-        for paths in (batch.beginnings, batch.others):
+        for paths in batch.steps():
             if paths:
                 log.store.delete(paths)
         deleted += len(batch)

@@ -271,7 +271,13 @@ class _CommitLoop(Generic[S, D]):
             )
         except PositionLost as lost:
             self._lost_races += 1
+            if lost.nothing_tried:
+                return target.retry_until_deadline(target.load), False
             return target.settle(lost)
+        except StoreError as error:  # of the check before the create: nothing is under way
+            if not error.retriable:
+                raise
+            raise KafkaTimeoutError(f"timed out while checking {target.log.table}: {error}") from error
         self._round_trip_ms = min(self._clock.ticks_ms() - draft.began_ticks_ms, _LONGEST_ROUND_TRIP_MS)
         if isinstance(outcome, Created):
             return draft.apply_to(state, outcome.position), True

@@ -23,6 +23,7 @@ from sparklog.storage.cleanup_marks import mark_of
 __all__ = [
     "CheckpointHint",
     "Listing",
+    "is_cut",
     "is_untouched",
     "list_log",
     "list_log_at",
@@ -194,6 +195,22 @@ def look_past(
     if best <= checkpoint_version:
         return versions, None
     return versions, (best, max((part.modified_ms for part in parts), default=None))
+
+
+def is_cut(log: DeltaLog, version: int) -> bool:
+    """Does this listing show, too, that nobody can open the log: that an entry is missing which it takes, or that it
+    ends before ``version``, which this process knows? A damaged entry isn't that. A GET or two, and a LIST.
+
+    Raises ``StoreError``.
+    """
+    try:
+        listing = list_log(log)
+    except CorruptLogError:  # there is a checkpoint, or a hint of one, but no entry
+        return True
+    if listing is None or listing.newest_version < version:
+        return True
+    gap = listing.first_gap()
+    return gap is not None and log.store.read_many([log.path_of(gap)])[0] is None
 
 
 def is_untouched(log: DeltaLog, version: int, listed: ObjectInfo) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from sparklog.delta.actions import Entry, decode_entry
 from sparklog.delta.checkpoint_content import CheckpointReader
-from sparklog.delta.names import cleanup_marks_folder, entry_path
+from sparklog.delta.names import cleanup_marks_folder, entry_path, log_folder
 from sparklog.delta.recent_entries import RecentEntries
 from sparklog.delta.shared_reads import SharedReads
 from sparklog.storage.entry_log import EntryLog, Look
@@ -32,6 +32,10 @@ class DeltaLog(EntryLog[Entry]):
     before_load: Callable[[int, int], object] | None = field(default=None, compare=False, repr=False)
     """Called before the table is loaded as a whole, with the bytes of the checkpoint and of the entries that are to be
     read: may wait for memory."""
+
+    @property
+    def folder(self) -> str:
+        return log_folder(self.table)
 
     def path_of(self, version: int) -> str:
         return entry_path(self.table, version)

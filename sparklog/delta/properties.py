@@ -9,17 +9,25 @@ from sparklog.delta.actions import Metadata
 from sparklog.errors import InvalidConfigurationError, PolicyViolationError
 
 __all__ = [
+    "CHANGES_FOLDER",
     "DEFAULT_DELETED_FILE_RETENTION_MS",
     "check_removal",
     "deleted_file_retention_ms",
+    "has_kept_changes",
     "is_append_only",
+    "protected_below",
     "removal_retention_ms",
     "transaction_retention_ms",
 ]
 
 _DELETED_FILES = "delta.deletedFileRetentionDuration"
+CHANGES_FOLDER = "_change_data"
+"""The folder of a table in which engines keep the rows that a commit changed. Source: Delta protocol, "Change Data
+Files"."""
+_CHANGES = "delta.enableChangeDataFeed"
 _A_WEEK = "interval 1 week"
 _TRANSACTIONS = "delta.setTransactionRetentionDuration"
+_PROTECTED = "delta.requireCheckpointProtectionBeforeVersion"
 _APPEND_ONLY = "delta.appendOnly"
 _SECOND, _DAY = 1_000, 86_400_000
 _UNIT_MS = {
@@ -59,6 +67,23 @@ def removal_retention_ms(configuration: Mapping[str, str]) -> int | None:
     return _interval_ms(configuration.get(_DELETED_FILES, _A_WEEK))
 
 
+def protected_below(table: str, metadata: Metadata) -> int:
+    """The version below which the log's entries and checkpoints go together or not at all; 0 where none are protected.
+
+    Source: Delta's proposal "Checkpoint Protection".
+
+    Raises:
+        InvalidConfigurationError: the property is no number.
+    """
+    given = metadata.configuration.get(_PROTECTED, "0")
+    try:
+        return int(given)
+    except ValueError:
+        raise InvalidConfigurationError(
+            f"{table}: table property {_PROTECTED}: got {given!r}, expected a version"
+        ) from None
+
+
 def transaction_retention_ms(configuration: Mapping[str, str]) -> int | None:
     """The time for which a checkpoint keeps a ``txn`` action after its last update, milliseconds; None for ever.
 
@@ -76,6 +101,11 @@ def _interval_ms(given: str) -> int | None:
     if not parts or any(unit not in _UNIT_MS for _, unit in parts):
         return None
     return sum(int(count) * _UNIT_MS[unit] for count, unit in parts)
+
+
+def has_kept_changes(metadata: Metadata) -> bool:
+    """Does the table have :data:`CHANGES_FOLDER`, or did it until its owner set the property to false?"""
+    return _CHANGES in metadata.configuration
 
 
 def is_append_only(metadata: Metadata) -> bool:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from sparklog.delta.actions import Entry, Metadata, Protocol, SetTransaction, listed_features
 from sparklog.delta.checkpoint_content import CheckpointReader
+from sparklog.delta.features import check_protocol
 from sparklog.delta.listing import Listing, is_untouched, list_log, list_log_at, list_short_log, still_there
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import CorruptLogError, SparklogError, StoreUnavailableError, UnsupportedVersionError
+from sparklog.errors import CorruptLogError, SparklogError, StoreUnavailableError
 from sparklog.storage.position import Position
 
 if TYPE_CHECKING:
@@ -35,12 +36,6 @@ __all__ = [
 
 _LOGGER = logging.getLogger(__name__)
 _ATTEMPTS = 5
-READER_VERSION = 1
-WRITER_VERSION = 2
-_LISTING_READER, _LISTING_WRITER = 3, 7
-"""Versions that ask for nothing but the features they list. Source: Delta protocol, "Table Features"."""
-_KNOWN_FEATURES = frozenset({"appendOnly", "invariants"})
-"""The features that writer version 2 asks for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +119,10 @@ def open_newest(log: DeltaLog, *, is_once: bool = False) -> Newest | None:
             where it isn't.
     Raises:
         CorruptLogError: the newest entry can't be read; names it.
+        StoreReplacedError: the cluster is gone, or another one is there.
         StoreUnavailableError: the log changed under us again and again.
     """
+    log.check_cluster()
     for _ in range(_ATTEMPTS):
         listing = (list_short_log(log) if is_once else None) or list_log(log)
         if listing is None:
@@ -224,32 +221,6 @@ def _live_files(copy: LogCopy) -> pa.Table | None:
     return live_files(copy.checkpoint)
 
 
-def check_protocol(table: str, protocol: Protocol, *, write: bool) -> None:
-    """May we read (and write) a table of this protocol? Of the versions that we know, and of those that ask for nothing
-    but the features they list, where we know these.
-
-    Raises:
-        UnsupportedVersionError: names what the table requires.
-    """
-    _check_version(
-        table, "reader", protocol.min_reader_version, READER_VERSION, _LISTING_READER, protocol.reader_features
-    )
-    if write:
-        needed, listed = protocol.min_writer_version, protocol.writer_features
-        _check_version(table, "writer", needed, WRITER_VERSION, _LISTING_WRITER, listed)
-
-
-def _check_version(table: str, kind: str, needed: int, known: int, listing: int, listed: Sequence[str] | None) -> None:
-    if needed <= known or (needed == listing and listed is not None and _KNOWN_FEATURES.issuperset(listed)):
-        return
-    unknown = sorted(set(listed or ()) - _KNOWN_FEATURES)
-    features = f" (features {', '.join(unknown)})" if unknown else ""
-    raise UnsupportedVersionError(
-        f"{table} needs Delta {kind} version {needed}{features}; sparklog knows {kind} version {known}, and of the "
-        f"features {', '.join(sorted(_KNOWN_FEATURES))}: take the upgrade of the table's protocol back"
-    )
-
-
 def read_log(
     log: DeltaLog,
     *,
@@ -266,8 +237,8 @@ def read_log(
         reads_header: off: :attr:`LogCopy.header` is empty, and whether the checkpoint can be read is unknown.
     Raises:
         CorruptLogError: an entry or the checkpoint can't be read, or an entry is missing; names it.
-        StoreUnavailableError: the log changed under us again and again.
-        StoreError: the store refuses.
+        StoreReplacedError: the cluster is gone, or another one is there.
+        StoreUnavailableError, StoreError: the log changed under us again and again; the store refuses.
     """
     corrupt: CorruptLogError | None = None
     without: frozenset[int] = frozenset()
@@ -313,6 +284,7 @@ def read_log(
 
 
 def _listed(log: DeltaLog, version: int | None, *, is_once: bool, without: frozenset[int]) -> Listing | None:
+    log.check_cluster()
     if version is not None:
         return list_log_at(log, version, without=without)
     return (list_short_log(log) if is_once and not without else None) or list_log(log, without=without)

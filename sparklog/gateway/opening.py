@@ -134,5 +134,6 @@ class Opening:
                 clock=cluster.clock,
                 tail_trust_ms=opened.tail_trust_ms,
             )
+            cluster.store.take_over(opened.store)
             self._gate.open()
         return Opened(cluster=cluster, users=StoredUsers(cluster) if self._has_stored_users else self.users)

@@ -18,6 +18,7 @@ from sparklog.gateway.user_log import USERS_TIMEOUT_MS, Change, UserEntry, chang
 from sparklog.gateway.users import KnownUsers, User
 from sparklog.log.cluster import Cluster
 from sparklog.storage.entry_log import PositionLost
+from sparklog.storage.log_ground import check_follows
 from sparklog.storage.position import Position
 from sparklog.storage.retrying import Patience
 
@@ -54,10 +55,12 @@ class StoredUsers(KnownUsers):
             "`sparklog gateway-users add NAME`, with --admin and its rules"
         )
 
-    def _newest(self) -> tuple[UserEntry, Position]:
+    def _newest(self, lost: Position | None = None) -> tuple[UserEntry, Position]:
         entry, position = self._log.open_newest()
         if entry is None:
             raise InvalidConfigurationError(self._no_users())
+        if lost is not None:  # an older list was put back: whoever was removed since would come in again
+            check_follows(self._log, lost, position)
         return entry, position
 
     def all(self) -> Mapping[str, User]:
@@ -117,7 +120,7 @@ class StoredUsers(KnownUsers):
                     return self._entry, look.position
                 self._entry, self._position = look.entries[-1], look.position
         except PositionLost:
-            return self._newest()
+            return self._newest(self._position)
 
     def change(self, change: Change) -> None:
         """Change the list; the change takes effect here at once. May block. Raises as ``change_users``; and

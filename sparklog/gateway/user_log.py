@@ -128,13 +128,16 @@ def change_users(log: UserLog, change: Change, *, deadline: Deadline) -> UserEnt
 
 def _create(
     log: UserLog, position: Position, secret: bytes, users: Mapping[str, User], deadline: Deadline
-) -> Created | Taken[UserEntry]:
+) -> Created | Taken[UserEntry] | None:
+    """Create the next entry; None: nothing was tried, as the list is to be read anew."""
     tokens: set[str] = set()
     try:
         return log.create_next(
             position, lambda token: encode_users(token, secret, users), tokens=tokens, deadline=deadline, sync=True
         )
     except PositionLost as error:
+        if error.nothing_tried:
+            return None
         # This process slept for longer than a position is trusted. Others may have built on an entry of ours.
         newest, now = log.open_newest()
         if newest is not None and newest.token in tokens:

@@ -10,11 +10,12 @@ from sparklog.errors import InvalidTopicError, NotATopicError, UnknownTopicOrPar
 from sparklog.groups.admin.inspection import group_folders
 from sparklog.integrity.findings import Code, Counts, Finding, Report, Severity, Subject
 from sparklog.integrity.groups import TopicHeads, check_group
+from sparklog.integrity.nested import look_for_nested
 from sparklog.integrity.topics import TopicSeen, check_topic
 from sparklog.integrity.transactions import TransactionsSeen, check_gone_topics, see_transactions
 from sparklog.log.cluster import Cluster, open_cluster
 from sparklog.parallel import parallel_map
-from sparklog.paths import TOPICS_FOLDER
+from sparklog.paths import TOPICS_FOLDER, encode_id
 
 __all__ = ["check_cluster", "opened"]
 
@@ -60,17 +61,22 @@ def check_cluster(
     findings += its_findings
     counts = seen.counts
     ids: dict[str, str | None] = {}
+    strangers: list[str] = []
     for name in cluster.store.list_names(TOPICS_FOLDER):
         try:
             topic, its_findings = _check_topic(cluster, name, seen, deep=deep)
         except (InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError):  # a folder of somebody else
+            strangers.append(name)
             continue
         findings += its_findings
         counts += topic.counts
         ids[name] = topic.topic_id
     findings += check_gone_topics(seen, ids)
     heads = TopicHeads(cluster)
-    for its_findings, group in parallel_map(lambda name: _check_group(cluster, name, heads), group_folders(cluster)):
+    nested = look_for_nested(cluster, strangers)
+    findings += nested.findings
+    groups = [name for name in group_folders(cluster) if encode_id(name) in nested.group_parts]
+    for its_findings, group in parallel_map(lambda name: _check_group(cluster, name, heads), groups):
         findings += its_findings
         counts += group
     return Report.of(findings, counts)

@@ -21,6 +21,7 @@ from sparklog.log.data.segments import Segment, SegmentIndex
 from sparklog.log.data.value_columns import DATA
 from sparklog.log.data.value_stats import ValueStats
 from sparklog.parallel import parallel_map
+from sparklog.txn.orphans import others_folders
 
 __all__ = ["FilesSeen", "check_files", "read_files"]
 
@@ -40,6 +41,8 @@ class FilesSeen:
     """Data files that aren't live: path, bytes, modification time."""
     newest_ms: int = 0
     """The newest modification time of all."""
+    others: Sequence[str] = ()
+    """Folders that hold another cluster or table."""
 
 
 def check_files(log: DeltaLog, index: SegmentIndex, topic: str) -> FilesSeen:
@@ -62,7 +65,9 @@ def check_files(log: DeltaLog, index: SegmentIndex, topic: str) -> FilesSeen:
                 )
             )
     folder = f"{log.table}/"
+    others = others_folders(log)
     for file in log.store.list(folder):
+        others.note(file.path)
         seen.newest_ms = max(seen.newest_ms, file.modified_ms)
         live = expected.pop(file.path, None)
         if live is None:
@@ -77,6 +82,8 @@ def check_files(log: DeltaLog, index: SegmentIndex, topic: str) -> FilesSeen:
                     expected=f"{live.size_bytes}, as the log says",
                 )
             )
+    seen.others = others.found()
+    seen.unnamed = [file for file in seen.unnamed if not others.spares(file[0])]
     gone = parallel_map(lambda path: None if log.store.exists(path) else path, expected)
     for path in gone:
         if path is not None:

@@ -61,10 +61,14 @@ class Code(str, Enum):
     STATS_WRONG = "stats-wrong"
     COLUMN_VALUES = "column-values"
     UNSEQUENCED_FILES = "unsequenced-files"
+    LOG_BEGINS_LATE = "log-begins-late"
+    HINT_MISSING = "hint-missing"
+    NESTED_FOLDER = "nested-folder"
     ORPHANS = "orphans"
     # Groups.
     GROUP_UNREADABLE = "group-unreadable"
     GENERATION_GAP = "generation-gap"
+    GENERATIONS_BEHIND = "generations-behind"
     MEMBER_CORRUPT = "member-corrupt"
     MEMBER_WITHOUT_GROUP = "member-without-group"
     COMMITTED_ABOVE_END = "committed-above-end"
@@ -100,12 +104,15 @@ _WARNINGS = frozenset(
         Code.PENDING_ABORTED,
         Code.TRANSACTION_UNFINISHED,
         Code.TRANSACTION_TIMED_OUT,
+        Code.NESTED_FOLDER,
     }
 )
 _INFOS = frozenset(
     {
         Code.CHECKPOINT_DUE,
         Code.OFFSETS_MISSING_LONG_AGO,
+        Code.LOG_BEGINS_LATE,
+        Code.HINT_MISSING,
         Code.UNSEQUENCED_FILES,
         Code.ORPHANS,
         Code.MEMBER_WITHOUT_GROUP,

@@ -15,6 +15,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from sparklog.groups.membership.generation_numbers import greatest_stamp, not_to_be_taken
 from sparklog.groups.membership.generations import GenerationLog, generation_log
 from sparklog.groups.membership.member_state import decode_member
 from sparklog.groups.offsets.changes import GENERATION_FENCE
@@ -76,6 +77,7 @@ def check_group(cluster: Cluster, group: str, heads: TopicHeads) -> tuple[list[F
     if state is None:
         return findings, Counts(groups=1)
     findings += _check_whole(log, subject)
+    findings += _check_numbers(cluster, group, state.rows)
     committed = 0
     for partition, row in state.rows.items():
         if partition == GENERATION_FENCE or partition.topic == GENERATION_FENCE.topic:
@@ -136,6 +138,27 @@ def _check_members(cluster: Cluster, group: str) -> Iterator[Finding]:
             subject=subject,
             seen=f"{len(members)} members, {members[0]}, …, and no generation",
             expected="a generation soon: the first members are joining, or died as they did",
+        )
+
+
+def _check_numbers(cluster: Cluster, group: str, rows: Rows) -> Iterator[Finding]:
+    """Are the stamps of the offset table of generations that are, or were, in the log? The rows were read before."""
+    if greatest_stamp(rows) == 0:
+        return
+    try:
+        newest, _ = generation_log(cluster, group).open_newest()
+    except (CorruptLogError, UnsupportedVersionError):  # a finding of its own
+        return
+    partition = not_to_be_taken(newest, rows)
+    if partition is not None:
+        known = f"the newest is {newest.version}" if newest is not None else "there is none"
+        stamp = rows[partition].stamp
+        yield Finding(
+            code=Code.GENERATIONS_BEHIND,
+            subject=Subject(group=group),
+            seen=f"{known}, though {partition.topic}-{partition.partition} was taken in generation {stamp.generation}",
+            expected="numbers that never restart: were generations deleted? The next member that joins passes them, "
+            "and goes on at the committed offsets",
         )
 
 

@@ -48,6 +48,8 @@ class LogListing:
     without what lies below a cleanup's mark."""
     checkpoints: Mapping[int, Sequence[str]]
     """The paths of complete checkpoints, by version. Ascending."""
+    cleaned_below: int = 0
+    """The greatest mark of a cleanup; 0 where there is none."""
 
     @property
     def newest(self) -> int:
@@ -72,6 +74,7 @@ class LogListing:
         return LogListing(
             entries={number: at for number, at in self.entries.items() if number <= version},
             checkpoints={number: paths for number, paths in self.checkpoints.items() if number <= version},
+            cleaned_below=self.cleaned_below,
         )
 
 
@@ -89,7 +92,7 @@ def list_log_folder(log: DeltaLog) -> LogListing:
             parts.setdefault((name.version, name.parts), []).append(listed.path)
     entries = {version: at for version, at in entries.items() if version >= below}
     complete = {version: paths for (version, count), paths in sorted(parts.items()) if len(paths) == count}
-    return LogListing(entries=without_strays(entries), checkpoints=complete)
+    return LogListing(entries=without_strays(entries), checkpoints=complete, cleaned_below=below)
 
 
 def without_strays(entries: Mapping[int, int]) -> dict[int, int]:
@@ -150,6 +153,13 @@ def check_listing(listing: LogListing, topic: str) -> Iterator[Finding]:
             seen=f"the log has no version {_versions((needed, first))}, and no checkpoint from {first - 1} on",
             expected=f"every version from {needed} on",
         )
+    elif listing.oldest > listing.cleaned_below and not missing:
+        yield Finding(
+            code=Code.LOG_BEGINS_LATE,
+            subject=subject,
+            seen=f"the log begins at version {listing.oldest}, and no mark says that a cleanup deleted those before it",
+            expected="cleanups by sparklog alone: no reader needs these entries, but the next may be needed",
+        )
     for hole in missing:
         is_below = hole[1] <= needed
         yield Finding(
@@ -192,7 +202,15 @@ def _check_hint(log: DeltaLog, listing: LogListing, hint: int, topic: str) -> It
         is_newer = hint > listing.newest and hint in list_log_folder(log).checkpoints  # written since we listed
         seen = "" if hint in listing.checkpoints or is_newer else f"it names version {hint}"
     else:  # a writer that died between a checkpoint and its hint leaves none, which is fine
-        seen = "it can't be understood" if log.store.read_many([path])[0] is not None else ""
+        is_there = log.store.read_many([path])[0] is not None
+        seen = "it can't be understood" if is_there else ""
+        if listing.checkpoints and not is_there:
+            yield Finding(
+                code=Code.HINT_MISSING,
+                subject=Subject(topic=topic, path=path),
+                seen=f"it isn't there, though there is a checkpoint of version {listing.checkpoint_version}",
+                expected="a hint: opening lists the whole log until the next checkpoint writes it",
+            )
     if seen:
         yield Finding(
             code=Code.HINT_WRONG,

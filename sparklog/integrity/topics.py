@@ -20,6 +20,7 @@ from sparklog.integrity.files import FilesSeen, check_files, read_files
 from sparklog.integrity.findings import Code, Counts, Finding, Subject, few
 from sparklog.integrity.history import TopicHistory
 from sparklog.integrity.log_listing import EntryReader, LogListing, check_checkpoints, check_listing, list_log_folder
+from sparklog.integrity.nested import nested_folder
 from sparklog.integrity.offsets import check_history_against, check_live
 from sparklog.integrity.transactions import TopicTransactions, TransactionsSeen, check_topic_transactions
 from sparklog.integrity.value_stats import LoggedValues
@@ -103,6 +104,7 @@ class _Check:
             findings += check_live(topic, state.head, index, history, state.transactions)
         findings += self._check_totals(history)
         files = check_files(self._log, index, topic)
+        findings += [nested_folder(folder, Subject(topic=topic, path=folder)) for folder in files.others]
         findings += [*files.findings, *self._check_unsequenced(), *self._check_orphans(files, history)]
         if self._met is not None:
             findings += check_topic_transactions(

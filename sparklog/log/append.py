@@ -16,6 +16,7 @@ from sparklog.errors import (
     CommitStateUnknownError,
     IllegalStateError,
     SparklogError,
+    StoreError,
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.announced.group import GroupCommit, Participation
@@ -33,8 +34,9 @@ from sparklog.log.maintenance import Checkpoints, Sequencing
 from sparklog.log.producer_batches import ProducerBatches, load_batches, search_older_batches
 from sparklog.log.producer_state import ProducerEntry, new_producer_id
 from sparklog.log.publishing import Marker, PublishResult, publish_transaction
+from sparklog.log.reloading import reload_state
 from sparklog.log.staged_files import check_appendable, put_staged, stage_encoded
-from sparklog.log.state import StateObservers, TopicState, open_state, reload_state
+from sparklog.log.state import StateObservers, TopicState, open_state
 from sparklog.log.uploads import check_uploads
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.retrying import retry
@@ -167,9 +169,8 @@ class TopicWriter:
                 raise UnknownTopicOrPartitionError(
                     f"topic {self.topic!r} has no partition {partition}; it has 0 to {self.head.partition_count - 1}"
                 )
-        may_announce = announce and not numbered_by_producers
         numbered = self._sequences.number([(partition, records.num_rows) for partition, records in batches])
-        may_announce = may_announce and self._group.may_be_included()
+        may_announce = announce and not numbered_by_producers and self._group.may_be_included()
         how = {"compression": compression, "leaves": self.head.leaves, "carries_stats": may_announce}
         try:
             encoded = encode_batches(batches, numbered.stamps, **how)
@@ -196,18 +197,19 @@ class TopicWriter:
         return StagedUpload(files=files, is_announced=False, numbered=numbered)
 
     def put(self, staged: StagedUpload) -> list[StagedFile]:
-        """Upload what was staged, once; several threads may do so for several uploads at a time.
-
-        Raises ``StoreError``: the store refuses for longer than its own retries last. What was announced may come yet.
-        """
-        is_uploaded, paths = False, [file.facts.path for file in staged.files]
+        """Upload what was staged, once; several threads may do so for several uploads at a time. Raises ``StoreError``:
+        the store refuses for longer than its own retries last. What was announced may come yet, unless the error's
+        ``is_refusal`` is true."""
+        is_uploaded, is_refused, paths = True, False, [file.facts.path for file in staged.files]
         try:
             put_staged(self._log, staged.files, sync=self._sync)
-            is_uploaded = True
+        except BaseException as error:
+            is_uploaded, is_refused = False, isinstance(error, StoreError) and error.is_refusal
+            raise
         finally:
             ended = self._log.clock.ticks_ms()
             if staged.is_announced:
-                self._group.writing.end(paths[0], is_uploaded=is_uploaded, ticks_ms=ended)
+                self._group.writing.end(paths[0], is_uploaded=is_uploaded, is_refused=is_refused, ticks_ms=ended)
             elif not is_uploaded:
                 self._unstage(paths)
                 self._sequences.give_back(staged.numbered)
@@ -320,7 +322,7 @@ class TopicWriter:
 
     def _commit(self, append: Append, turns: Participation, deadline: Deadline) -> TopicCommitResult:
         done = commit(
-            self._state,
+            self._checkpoints.whole(self._state, deadline),
             append.decide,
             tokens=append.tokens,
             deadline=deadline,
@@ -381,7 +383,7 @@ class TopicWriter:
         if self._state.forgotten_version > known_version:
             self._state = retry(lambda: reload_state(self._state), deadline=deadline)
         published, done = publish_transaction(
-            self._state,
+            self._checkpoints.whole(self._state, deadline),
             self._topic_id,
             files,
             marker,

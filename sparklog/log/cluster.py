@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -23,13 +22,14 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from sparklog.log.new_cluster import make_cluster, remains_at
 from sparklog.log.state import open_state
 from sparklog.parallel import parallel_map
 from sparklog.paths import CLUSTER_FILE, TOPICS_FOLDER, topic_table
-from sparklog.storage import ObjectStore, open_store, probe_create_only
-from sparklog.storage.ground import CLUSTER_FORMAT_VERSION, Ground, read_cluster_id
+from sparklog.storage import ObjectStore, open_store
+from sparklog.storage.ground import CLUSTER_FORMAT_VERSION, Ground, NewestCheck, newest_check_of, read_cluster_id
 from sparklog.storage.position import DEFAULT_TAIL_TRUST_MS
-from sparklog.storage.retrying import DEFAULT_RETRY_MS, RetryingStore, retry
+from sparklog.storage.retrying import DEFAULT_RETRY_MS, RetryingStore
 
 __all__ = ["CLUSTER_FORMAT_VERSION", "Cluster", "open_cluster", "topic_names"]
 
@@ -72,35 +72,37 @@ def open_cluster(
 ) -> Cluster:
     """Open the cluster at ``root``; make one there if there is none and ``create`` is true.
 
-    Making one first proves by a race that the store has an atomic create-only put.
+    Making one first proves by a race that the store has an atomic create-only put. Where it is there already, the
+    client's first write tries the same by one create, on object stores.
 
     Args:
         retry_ms: how long a call is repeated while the store is away, here and by who uses the cluster.
     Raises:
         UnsafeStoreError: the store lets two racers win.
         UnsupportedVersionError: a newer sparklog made the cluster.
-        InvalidArgumentError: there is no cluster and ``create`` is false.
+        InvalidArgumentError: there is no cluster and ``create`` is false; or one can't be made here: the root lies in
+            another cluster, or holds what is left of one.
         CorruptLogError: ``cluster.json`` can't be understood.
     """
     clock = clock or SystemClock()
     bare = root if isinstance(root, ObjectStore) else open_store(root, storage_options)
     store = RetryingStore(bare, clock=clock, retry_ms=retry_ms)
+    began = clock.ticks_ms()
     cluster_id = read_cluster_id(store)
+    is_new = cluster_id is None
     if cluster_id is None:
         if not create:
-            raise InvalidArgumentError(f"no sparklog cluster at {store.uri}: there is no {CLUSTER_FILE}")
-        probe_create_only(store, clock=clock)
-        created = {"cluster_id": uuid.uuid4().hex, "format_version": CLUSTER_FORMAT_VERSION}
-        # Whoever wins: what is there afterwards is the cluster.
-        retry(
-            lambda: store.create(CLUSTER_FILE, json.dumps(created).encode(), sync=True),
-            deadline=clock.deadline_in(retry_ms),
-        )
-        cluster_id = read_cluster_id(store)
-        if cluster_id is None:
-            raise CorruptLogError(f"{store.uri}/{CLUSTER_FILE} vanished right after it was created")
-    store.ground = Ground(store, cluster_id)
+            remains = remains_at(store) or f"there is no {CLUSTER_FILE}"
+            raise InvalidArgumentError(f"no sparklog cluster at {store.uri}: {remains}")
+        store.stand_on(None)
+        cluster_id = make_cluster(store, clock=clock, retry_ms=retry_ms)
+    if bare.is_remote and not is_new:  # whoever makes a cluster has just proved it
+        store.prove_before_writing()
     opened_by = None if isinstance(root, ObjectStore) else _opened_by(store.uri, storage_options or {})
+    newest = NewestCheck() if opened_by is None else newest_check_of((cluster_id, opened_by, clock))
+    newest.ticks_ms = max(newest.ticks_ms, began)
+    store.ground = Ground(store, cluster_id, newest)
+    store.stand_on(store.ground.check)
     return Cluster(cluster_id=cluster_id, store=store, clock=clock, tail_trust_ms=tail_trust_ms, opened_by=opened_by)
 
 

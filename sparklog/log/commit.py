@@ -30,7 +30,8 @@ from sparklog.log.data.object_paths import object_path
 from sparklog.log.gaps import ForeignGaps, wait_for_gap
 from sparklog.log.head import TopicHead, offset_actions
 from sparklog.log.live_totals import LiveTotals, totals_after
-from sparklog.log.state import GAP_INFO, TopicState, reload_state
+from sparklog.log.reloading import reload_state
+from sparklog.log.state import GAP_INFO, TopicState
 from sparklog.storage.entry_log import Created, PositionLost
 from sparklog.storage.position import Position, advance
 
@@ -147,6 +148,7 @@ def create_first(log: DeltaLog, wanted: Commit, *, deadline: Deadline) -> bool:
     A log whose version 0 was cleaned away is seen by the listing; one whose version 0 is cleaned after the listing, by
     rule L1, trust: version -1 can't be verified.
     """
+    log.check_cluster()
     began = log.clock.ticks_ms()
     if list_log(log) is not None:
         return False

@@ -16,6 +16,7 @@ from sparklog.log.catch_up import apply_look
 from sparklog.log.data.record_reading import empty_records, read_together
 from sparklog.log.data.segments import Segment, overlapping
 from sparklog.log.head import TopicHead
+from sparklog.log.reloading import load_again
 from sparklog.log.search import first_records_since
 from sparklog.log.state import TopicState, load_state
 from sparklog.model import OffsetAndTimestamp
@@ -42,7 +43,7 @@ class TopicFollower:
         self._log = log
         self._full_polls = 0
         self._caught_up = False
-        self._state = self._load()
+        self._state = _for_reading(load_state(log))
         self._topic_id = self.head.topic_id
         self._check_alive()
 
@@ -179,12 +180,11 @@ class TopicFollower:
             return look()
 
     def _load(self) -> TopicState:
-        state = load_state(self._log)
-        state.require_whole().tail = ()
-        return state
+        return _for_reading(load_again(self._log, self._state.position, topic_id=self._topic_id))
 
     def _check_alive(self) -> None:
         if self.head.deleted or self.head.topic_id != self._topic_id:
+            self._log.check_cluster(is_doubtful=True)  # or is it another cluster's topic (rule L17, ground)?
             raise UnknownTopicOrPartitionError(f"topic {self.topic!r} with id {self._topic_id} was deleted")
 
     def _offsets_for_times(self, timestamps_ms: Mapping[int, int]) -> dict[int, OffsetAndTimestamp | None]:
@@ -211,6 +211,11 @@ class TopicFollower:
                 f"topic {self.topic!r} has no partition {partition}; it has 0 to {head.partition_count - 1}"
             )
         return head.log_start_offsets[partition], head.log_end_offsets[partition]
+
+
+def _for_reading(state: TopicState) -> TopicState:
+    state.require_whole().tail = ()
+    return state
 
 
 def poll_all(followers: Sequence[TopicFollower], expected: Sequence[int] = ()) -> list[list[Entry] | Exception]:

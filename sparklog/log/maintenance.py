@@ -10,17 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from sparklog.clock import Clock
+from sparklog.clock import Clock, Deadline
 from sparklog.delta.checkpoint import checkpoint_due, checkpoint_threshold, write_next_checkpoint
-from sparklog.delta.listing import CheckpointHint, read_checkpoint_hint
+from sparklog.delta.listing import CheckpointHint, is_cut, read_checkpoint_hint
 from sparklog.delta.log import DeltaLog
+from sparklog.errors import CorruptLogError, SparklogError, StoreReplacedError
 from sparklog.log.claims import Claim, OthersClaim, take_claim
+from sparklog.log.reloading import reload_state
 from sparklog.log.sequencing.sequencing import sequence_state, sequence_topic, whole_and_current
 from sparklog.log.state import TopicState, load_state, open_state
 from sparklog.paths import sequencing_claim
+from sparklog.storage.retrying import retry
 from sparklog.workers import Background, Run
 
-__all__ = ["Checkpoints", "Sequencing"]
+__all__ = ["Checkpoints", "Sequencing", "found_cut"]
 
 _LOGGER = logging.getLogger(__name__)
 _MAX_DELAY_MS = 500.0
@@ -67,7 +70,8 @@ class Checkpoints:
     Files without offsets are sequenced before. While another client is at it, the checkpoint waits: up to a minute, and
     not where this process closes.
 
-    A checkpoint that fails is logged and tried again: it only makes opening slower.
+    A checkpoint that fails is logged and tried again: it only makes opening slower. One that finds that nobody can open
+    the log makes commits fail until it is whole again: :meth:`whole`.
     """
 
     def __init__(self, *, run: Run | None = None, max_delay_ms: float = _MAX_DELAY_MS) -> None:
@@ -88,6 +92,8 @@ class Checkpoints:
         self._claimed_since_ticks_ms = 0.0
         self._claimed_until_ticks_ms = float("-inf")
         """Before that nobody looks whether that client goes on."""
+        self._is_cut = False
+        """Did the newest checkpoint find that nobody can open the log, and no look since that it is whole again?"""
         self._is_closing = False
         self._woken = threading.Event()
         """Ends the rest, and the wait before the first checkpoint."""
@@ -116,6 +122,20 @@ class Checkpoints:
         is_resting = newest.log.clock.ticks_ms() < self._rest_until_ticks_ms
         if created and (self._stays or is_urgent or not is_resting):  # who stays is at it until the rest is over
             self._background.start(lambda: self._work(newest), f"checkpoint of {newest.log.table}")
+
+    def whole(self, state: TopicState, deadline: Deadline) -> TopicState:
+        """The state to commit on: the same, unless a checkpoint has found its log cut. Then it is loaded anew, as long
+        as that fails (rule L17, ground): whoever went on would acknowledge what nobody can read.
+
+        Raises:
+            StoreReplacedError, CorruptLogError: the log is cut still.
+            NotATopicError, UnsupportedVersionError, StoreError.
+        """
+        if not self._is_cut:
+            return state
+        loaded = retry(lambda: reload_state(state), deadline=deadline)
+        self._is_cut = False
+        return loaded
 
     def close(self, timeout_ms: float = 60_000) -> None:
         """Write a checkpoint if one is due, and wait for it, and for one that is under way."""
@@ -215,7 +235,9 @@ class Checkpoints:
                 self._rest_until_ticks_ms = ended + _REST * (ended - began)
             return True
         except Exception as error:  # nobody waits for this thread: whatever it is, it is told and tried again later
-            _LOGGER.warning("checkpoint of %s failed, opening it stays slower until the next: %s", log.table, error)
+            self._is_cut = self._is_cut or found_cut(log, newest.version, error)
+            what = "sends fail until it is whole again" if self._is_cut else "opening it stays slower until the next"
+            _LOGGER.warning("checkpoint of %s failed, %s: %s", log.table, what, error)
             return False
 
     def _sequence(self, log: DeltaLog) -> bool:
@@ -239,6 +261,22 @@ class Checkpoints:
     def _claimed_ms(self, log: DeltaLog) -> float:
         """The time to wait before looking whether the other client still sequences; 0: nobody is known to."""
         return max(0.0, self._claimed_until_ticks_ms - log.clock.ticks_ms())
+
+
+def found_cut(log: DeltaLog, version: int, error: Exception) -> bool:
+    """Did maintenance of a log fail because nobody can open it (rule L17, ground)? Only if a second listing shows the
+    same: a refusal of the store, and one damaged entry, don't count.
+
+    Args:
+        version: one that this process has created or read.
+        error: by which the maintenance failed.
+    """
+    if not isinstance(error, CorruptLogError):
+        return isinstance(error, StoreReplacedError)
+    try:
+        return is_cut(log, version)
+    except SparklogError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

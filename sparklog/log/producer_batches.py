@@ -26,7 +26,8 @@ from sparklog.errors import (
 from sparklog.log.data.producer_batch import PlacedBatch, ProducerBatch
 from sparklog.log.data.producer_stamp import SEQUENCE_MODULUS, next_sequence
 from sparklog.log.producer_state import PRODUCER_EXPIRATION_MS, batches_app_id, parse_batches_app_id
-from sparklog.log.state import TopicState, reload_state
+from sparklog.log.reloading import reload_state
+from sparklog.log.state import TopicState
 from sparklog.storage.retrying import retry
 
 __all__ = [

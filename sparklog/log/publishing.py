@@ -23,7 +23,15 @@ from sparklog.log.offset_assignment import assign_offsets
 from sparklog.log.state import TopicState, load_state
 from sparklog.log.uploads import Vacuum, missing_files
 
-__all__ = ["Marker", "PublishResult", "marker_app_id", "plan_publish", "publish_transaction", "transactional_id_of"]
+__all__ = [
+    "Marker",
+    "PublishResult",
+    "marker_app_id",
+    "newest_marker",
+    "plan_publish",
+    "publish_transaction",
+    "transactional_id_of",
+]
 
 UNKNOWN_OFFSET = -1
 _MARKER_PREFIX = "txn:"
@@ -64,6 +72,12 @@ class PublishResult:
 def marker_app_id(transactional_id: str) -> str:
     """The ``txn`` appId of a transactional id's markers."""
     return f"{_MARKER_PREFIX}{transactional_id}"
+
+
+def newest_marker(state: TopicState, transactional_id: str) -> int:
+    """The number of the newest transaction of an id that the topic has, as far as ``state`` knows; 0: of none."""
+    found = state.transactions.get(marker_app_id(transactional_id))
+    return 0 if found is None else found.version
 
 
 def transactional_id_of(app_id: str) -> str | None:

@@ -13,9 +13,10 @@ from typing import Any
 from urllib.parse import unquote
 
 from sparklog.delta.actions import Action, AddFile, Entry, Metadata, Protocol, RemoveFile, SetTransaction
+from sparklog.delta.features import WriteDemands, check_protocol
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path
-from sparklog.delta.snapshot import Snapshot, check_protocol, load_snapshot, open_newest
+from sparklog.delta.snapshot import Snapshot, load_snapshot, open_newest
 from sparklog.errors import (
     IllegalStateError,
     InvalidArgumentError,
@@ -56,7 +57,6 @@ __all__ = [
     "WholeTopic",
     "load_state",
     "open_state",
-    "reload_state",
 ]
 
 _MAX_UNSYNCED = 10_000
@@ -135,7 +135,8 @@ class TopicState:
     """Why what follows can't be understood: a foreign engine asks for a newer Delta reader, or broke the topic's
     properties. Then the position alone goes on, until an entry says that it may be otherwise."""
     unwritable: UnsupportedVersionError | None = None
-    """Why nobody of ours may commit: a foreign engine asks for a newer Delta writer."""
+    """Why nobody of ours may commit: a foreign engine asks for a newer Delta writer; ``demands.error``."""
+    demands: WriteDemands = field(default_factory=WriteDemands)
     unsequenced_version: int = -1
     """The newest version that may have added files without a base offset; -1: none is known that did."""
     vacuums: tuple[Vacuum, ...] = ()
@@ -216,20 +217,23 @@ class TopicState:
         is_by_protocol = isinstance(self.unreadable, UnsupportedVersionError)
         for action in entry.actions:
             if isinstance(action, Protocol):
-                error = _protocol_error(self.log, action, write=False)
-                if error is None:
+                try:
+                    check_protocol(self.log.table, action, write=False)
+                except UnsupportedVersionError as error:
+                    self.unreadable = error
+                else:
                     raise PositionLost(entry_path(self.log.table, entry.version))
-                self.unreadable = error
             elif isinstance(action, Metadata) and not is_by_protocol:
                 raise PositionLost(entry_path(self.log.table, entry.version))
         self.position = position
 
     def _apply(self, entry: Entry, position: Position, *, synced: bool, known: TopicHead | None) -> None:
-        unwritable = self.unwritable
+        demands = self.demands
         for action in entry.actions if known is None else ():
             if isinstance(action, Protocol):
                 check_protocol(self.log.table, action, write=False)
-                unwritable = _protocol_error(self.log, action, write=True)
+            if isinstance(action, Protocol | Metadata):
+                demands = demands.after(self.log.table, action)
         foreign = entry.info is None
         added = added_segments(self.log, entry) if foreign or self.whole is not None else []
         head = head_after_entry(self.log.table, self.head, entry) if known is None else known
@@ -237,7 +241,8 @@ class TopicState:
         self.unrecorded_ends = self.unrecorded_ends | _raised_ends(self.head, head) if foreign else frozenset()
         self.head = head
         self.position = position
-        self.unwritable = unwritable
+        if demands is not self.demands:
+            self.demands, self.unwritable = demands, demands.error
         self._note_gap(entry)
         waiting = [a.path for a in entry.actions if isinstance(a, AddFile) and is_unsequenced(a)]
         if waiting:
@@ -350,6 +355,7 @@ def load_state(
         live_file_count=len(index),
         unsequenced_count=len(index.unsequenced()),
     )
+    demands = WriteDemands().after(log.table, snapshot.protocol).after(log.table, snapshot.metadata)
     return TopicState(
         log=log,
         position=snapshot.position,
@@ -365,7 +371,8 @@ def load_state(
             statistics=_statistics(snapshot, index) if statistics else {},
         ),
         unrecorded_ends=frozenset(p for p, txn in recorded.items() if live_ends[p] > (txn.version if txn else 0)),
-        unwritable=_protocol_error(log, snapshot.protocol, write=True),
+        unwritable=demands.error,
+        demands=demands,
         vacuums=reduce(with_vacuum, snapshot.tail, ()),
     )
 
@@ -409,15 +416,6 @@ def _statistics(snapshot: Snapshot, index: SegmentIndex) -> dict[str, str | Mapp
     return {path: stats for path, stats in found.items() if stats and path in index.by_path}
 
 
-def reload_state(state: TopicState) -> TopicState:
-    """The topic of a state, loaded whole as of now, with the same observer. Raises as :func:`open_state`."""
-    loaded = load_state(state.log)
-    loaded.observer = state.observer
-    if loaded.observer is not None:
-        loaded.observer.note_loaded(loaded)
-    return loaded
-
-
 def added_segments(log: DeltaLog, entry: Entry) -> list[Segment]:
     """The files that an entry adds; those without statistics are looked into."""
     adds = [action for action in entry.actions if isinstance(action, AddFile)]
@@ -434,14 +432,6 @@ def apply_files(index: SegmentIndex, entry: Entry, added: Sequence[Segment]) -> 
 def _raised_ends(before: TopicHead, after: TopicHead) -> frozenset[int]:
     ends = zip_longest(before.log_end_offsets, after.log_end_offsets, fillvalue=0)  # partitions may have been added
     return frozenset(partition for partition, (old, new) in enumerate(ends) if new > old)
-
-
-def _protocol_error(log: DeltaLog, protocol: Protocol, *, write: bool) -> UnsupportedVersionError | None:
-    try:
-        check_protocol(log.table, protocol, write=write)
-    except UnsupportedVersionError as error:
-        return error
-    return None
 
 
 def unknown_topic(log: DeltaLog) -> UnknownTopicOrPartitionError:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from sparklog.clock import Deadline
 from sparklog.config import TopicConfig, setting_names
 from sparklog.delta.actions import FAR_FUTURE_MS, Action, Metadata, Protocol, RemoveFile, SetTransaction
+from sparklog.delta.features import READER_VERSION, WRITER_VERSION
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.properties import check_removal
-from sparklog.delta.snapshot import READER_VERSION, WRITER_VERSION
 from sparklog.errors import (
     InvalidConfigurationError,
     InvalidPartitionsError,

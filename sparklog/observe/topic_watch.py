@@ -124,7 +124,11 @@ class TopicWatch:
         trust_ms = _TRUSTS * log.tail_trust_ms
         self.name = name
         self._log: DeltaLog = replace(
-            log, tail_trust_ms=trust_ms, read_checkpoint=read_checkpoint, before_load=self._wait_for_room
+            log,
+            tail_trust_ms=trust_ms,
+            checks_ground=False,
+            read_checkpoint=read_checkpoint,
+            before_load=self._wait_for_room,
         )
         self._clock = cluster.clock
         self._samples: list[tuple[int, tuple[int, ...]]] = []
@@ -232,7 +236,7 @@ class TopicWatch:
             return
         head = head_of_info(self._log.table, entry.version, entry.info)
         commit_ms = _commit_ms(entry)
-        self._newest = Position(version=entry.version, token=entry.token, anchor_ticks_ms=began)
+        self._newest = advance(known, version=entry.version, token=entry.token, tail_seen_at=began)
         self._is_deleted = head.deleted
         self._figures = with_head(self._figures, head, commit_ms=commit_ms)
         if commit_ms is not None:

@@ -287,7 +287,8 @@ class TopicSender:
             if isinstance(error, StoreError) and error.retriable:
                 failure = self._too_late(batches, str(error))
             # Others may publish what was announced: it goes to the committer with its files.
-            kept = files or ([] if staged is None else staged.files_if_failed)
+            is_nowhere = staged is None or (isinstance(error, StoreError) and error.is_refusal)
+            kept = files or ([] if staged is None or is_nowhere else staged.files_if_failed)
             return UploadResult(batches=batches, prepared=prepared if kept else None, files=kept, error=failure)
 
     def _send(self, batches: Sequence[Batch], staged: StagedUpload, deadline: Deadline) -> Sequence[StagedFile]:

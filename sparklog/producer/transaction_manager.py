@@ -230,7 +230,8 @@ class TransactionManager:
         topics = {topic.name: TopicFiles(topic_id=topic.topic_id, files=files) for topic, files in open_topics if files}
         self._state = ClientState.COMMITTING
         try:
-            self._decided = self._call_session(lambda: self._session.commit(topics, deadline=deadline))
+            used = [topic.newest_transaction(self._session.transactional_id) for topic, _ in open_topics]
+            self._decided = self._call_session(lambda: self._session.commit(topics, deadline=deadline, used=used))
         except TransactionAbortableError as error:
             raise self._fail(error) from error.__cause__
         except SparklogError:

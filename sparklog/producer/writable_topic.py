@@ -20,6 +20,7 @@ from sparklog.log.data.sorted_rows import Records
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Sequencing
+from sparklog.log.publishing import newest_marker
 from sparklog.logs import about
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.store_patience import store_patience
@@ -252,6 +253,10 @@ class WritableTopic:
         self._update_queue()
         self._metrics.appended(latency_ms=self._clock.ticks_ms() - began)
         return published.base_offsets
+
+    def newest_transaction(self, transactional_id: str) -> int:
+        """The number of the newest transaction of an id that the topic has, as far as is known; 0: of none."""
+        return newest_marker(self._writer.state, transactional_id)
 
     def check_uploads(self, files: Sequence[UploadedFile]) -> None:
         """Before it is decided that files are published: may they be? Raises as :meth:`TopicWriter.check_uploads`."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
+from sparklog.errors import ObjectNotFoundError, StorePermissionError
 from sparklog.storage._bucket import Bucket
 from sparklog.storage._paths import check_path, check_prefix, check_range, is_path
 from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
@@ -76,6 +78,15 @@ class BucketStore(ObjectStore):
 
     def delete(self, paths: Iterable[str]) -> None:
         self._bucket.delete([self._key(path) for path in paths])
+
+    def read_above(self, name: str) -> Sequence[tuple[str, bytes]]:
+        parts = self._root.split("/")[:-1]
+        found: list[tuple[str, bytes]] = []
+        for count in reversed(range(len(parts))):
+            with suppress(ObjectNotFoundError, StorePermissionError):
+                data = self._bucket.get("".join(f"{part}/" for part in parts[:count]) + name)
+                found.append((self._uri.removesuffix("/".join(parts[count:])).rstrip("/"), data))
+        return found
 
     def close(self) -> None:
         self._bucket.close()

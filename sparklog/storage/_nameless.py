@@ -13,6 +13,8 @@ from __future__ import annotations
 import errno
 import os
 
+from sparklog.storage.foothold import HeldFolder
+
 __all__ = ["NOT_LINKED", "NamelessFiles"]
 
 _FLAG = getattr(os, "O_TMPFILE", 0)
@@ -39,27 +41,33 @@ class NamelessFiles:
         self._keeping: dict[int, bool] = {}
         """By device."""
 
-    def open(self, folder: str, *, sync: bool = False) -> int | None:
+    def open(self, folder: str, *, sync: bool = False, held: HeldFolder | None = None) -> int | None:
         """A descriptor to write to a new file in ``folder``; None: not here, or not now.
 
         Args:
             sync: it is to be flushed before it gets its name, and then to be durable with its folder.
+            held: the same folder, held open.
         """
         if not self.is_supported:
             return None
         try:
-            if sync and not self._keeps(os.stat(folder).st_dev):
+            if sync and not self._keeps(os.stat(folder).st_dev if held is None else held.device):
                 return None
-            return os.open(folder, os.O_WRONLY | _FLAG | os.O_CLOEXEC, 0o666)
+            flags = os.O_WRONLY | _FLAG | os.O_CLOEXEC
+            if held is not None:
+                return os.open(".", flags, 0o666, dir_fd=held.descriptor)
+            return os.open(folder, flags, 0o666)
         except OSError as error:
             if error.errno in _UNSUPPORTED:
                 self.is_supported = False
             return None
 
-    def name(self, descriptor: int, target: str) -> None:
-        """Give a file its name, if that is free. Raises ``OSError`` as ``os.link``."""
+    def name(self, descriptor: int, target: str, *, held: HeldFolder | None = None) -> None:
+        """Give a file its name, if that is free. ``held``: the folder that it is relative to. Raises ``OSError`` as
+        ``os.link``."""
+        within = {} if held is None else {"dst_dir_fd": held.descriptor}
         # With a folder given, though unused, Python calls linkat, which follows the link that /proc has.
-        os.link(f"/proc/self/fd/{descriptor}", target, src_dir_fd=descriptor, follow_symlinks=True)
+        os.link(f"/proc/self/fd/{descriptor}", target, src_dir_fd=descriptor, follow_symlinks=True, **within)
 
     def _keeps(self, device: int) -> bool:
         keeps = self._keeping.get(device)

@@ -7,9 +7,13 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sparklog.errors import ObjectNotFoundError
+from sparklog.storage.foothold import Foothold
+
+if TYPE_CHECKING:
+    from sparklog.storage.ground import Ground
 
 __all__ = ["CreateResult", "FilesRead", "ObjectInfo", "ObjectStore"]
 
@@ -59,6 +63,9 @@ class ObjectStore(ABC):
     (the answer was lost), ``StorePermissionError``, ``StoreFullError``. A store retries nothing without a bound.
     Instances may be used from several threads.
     """
+
+    ground: Ground | None = None
+    """The cluster that the store was opened as; None: as none."""
 
     @property
     @abstractmethod
@@ -139,12 +146,50 @@ class ObjectStore(ABC):
         after one that is, the caller takes it for unknown (rule L2, unknown).
         """
 
+    def create_next(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        foothold: Foothold,
+        check: Callable[[], None],
+        is_first: bool = False,
+        sync: bool = False,
+    ) -> CreateResult:
+        """:meth:`create` of a log's next entry, in the place where the log was before (rule L17, ground).
+
+        A folder may be exchanged under a client: so a store of files creates the entry in the log's folder as
+        ``foothold`` holds it open, if that is what the folder's name leads to. It makes no folder.
+
+        Args:
+            foothold: of this log, the same each time.
+            check: called before the entry is created, where the folder isn't the held one, or none is held: raises
+                unless the log that is there is the one that the caller knows.
+            is_first: there is no entry before it: folders that are missing are made, but never the root of a cluster.
+        Raises:
+            StoreReplacedError: the folder is gone. And what ``check`` raises. Nothing was created.
+        """
+        return self.create(path, data, sync=sync)
+
+    def check_there(self, folder: str) -> None:
+        """Raise ``StoreReplacedError`` if a log's folder was there once and is gone, as far as the store knows; without
+        a request. ``folder``: without a trailing slash."""
+
+    def stand_on(self, check: Callable[[], None] | None) -> None:
+        """Be opened as a cluster: from now on its root is there, and isn't made again.
+
+        Args:
+            check: raises ``StoreReplacedError`` unless the root is still that cluster's; None: there is no cluster yet,
+                and the root may be made.
+        """
+
     @abstractmethod
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         """Every object whose path starts with ``prefix`` and sorts after ``after`` (exclusive), by path's byte order.
 
         ``prefix`` is a folder: it ends with ``/``, or is empty for everything. Objects of sub-folders are included.
-        ``after`` is a whole path, not relative to ``prefix``. A folder that isn't there lists as empty.
+        ``after`` is a whole path, not relative to ``prefix``. A folder that isn't there lists as empty; a store of
+        files raises ``StoreReplacedError`` for a log's folder that it has seen there before.
         """
 
     @abstractmethod
@@ -154,6 +199,19 @@ class ObjectStore(ABC):
     @abstractmethod
     def delete(self, paths: Iterable[str]) -> None:
         """Delete objects; one that isn't there is no error. Remote stores send many in one request, in no order."""
+
+    def read_above(self, name: str) -> Sequence[tuple[str, bytes]]:
+        """The objects called ``name`` directly in the folders above the root, up to the file system's or bucket's own
+        root: each with the URI of its folder, the nearest first.
+
+        Folders that this client may not read are passed over, as if nothing were there.
+
+        Args:
+            name: without a ``/``.
+        Raises:
+            StoreError: it isn't known whether there is one.
+        """
+        return ()
 
     def remove_empty_folders(self, prefix: str, *, changed_before_ms: int) -> None:
         """Remove the folders at and below ``prefix`` that hold nothing; object stores have none.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from sparklog.storage.base import ObjectStore
 
 __all__ = ["DelegatingStore"]
@@ -28,6 +30,15 @@ class DelegatingStore(ObjectStore):
     @property
     def is_remote(self) -> bool:
         return self._store.is_remote
+
+    def read_above(self, name: str) -> Sequence[tuple[str, bytes]]:
+        return self._store.read_above(name)
+
+    def check_there(self, folder: str) -> None:
+        self._store.check_there(folder)
+
+    def stand_on(self, check: Callable[[], None] | None) -> None:
+        self._store.stand_on(check)
 
     def close(self) -> None:
         self._store.close()

@@ -10,14 +10,24 @@ import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from sparklog.clock import Clock, Deadline
 from sparklog.errors import CommitStateUnknownError, StoreError, StoreUnavailableError
 from sparklog.storage.base import CreateResult, ObjectStore
 from sparklog.storage.cleanup_marks import mark_name, parse_mark
-from sparklog.storage.position import DEFAULT_TAIL_TRUST_MS, Position, advance, needs_verification
+from sparklog.storage.foothold import Foothold
+from sparklog.storage.log_ground import check_follows, check_ground, check_place
+from sparklog.storage.position import (
+    DEFAULT_TAIL_TRUST_MS,
+    Position,
+    PositionLost,
+    advance,
+    ground_is_due,
+    needs_verification,
+)
 from sparklog.storage.retrying import Backoff
 
 __all__ = ["Created", "EntryLog", "LogEntry", "Look", "NumberedLog", "PositionLost", "Taken", "new_token"]
@@ -39,10 +49,6 @@ E = TypeVar("E", bound=LogEntry)
 _NUMBERED = re.compile(r"([0-9]{20})\.json")
 _ATTEMPTS = 5
 """To read what a listing has shown, while others clean."""
-
-
-class PositionLost(Exception):  # noqa: N818 - a signal between our own modules, never shown to a caller
-    """The entry we stand on is gone or another one: what was learned counts for nothing; load the table again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,18 @@ class EntryLog(ABC, Generic[E]):
     store: ObjectStore
     clock: Clock
     tail_trust_ms: float = DEFAULT_TAIL_TRUST_MS
+    checks_ground: bool = True
+    """Does a position's ground have to be checked (rule L17, ground)? Not for who only shows what it finds, and looks
+    so often that its requests count."""
+    foothold: Foothold = field(default_factory=Foothold, compare=False, repr=False)
+    """The place where the entries lie that were created through this object."""
+    first_version: ClassVar[int] = 0
+    """The number of its first entry."""
+
+    @property
+    @abstractmethod
+    def folder(self) -> str:
+        """The folder of its entries, with a trailing slash."""
 
     @abstractmethod
     def path_of(self, version: int) -> str:
@@ -112,9 +130,13 @@ class EntryLog(ABC, Generic[E]):
 
         Raises:
             PositionLost: what was found isn't to be trusted (rule L1, trust).
+            StoreReplacedError: the log's folder is gone.
         """
         began = self.clock.ticks_ms()
-        data = self.store.read_many(self.paths_beyond(position, ahead))
+        paths = self.paths_beyond(position, ahead)
+        data = self.store.read_many(paths)
+        if data[0] is None:
+            self.store.check_there(paths[0].rpartition("/")[0])
         return self.look_at(position, data, began_ticks_ms=began)
 
     def paths_beyond(self, position: Position, ahead: int) -> list[str]:
@@ -139,16 +161,20 @@ class EntryLog(ABC, Generic[E]):
     def look_of(
         self, position: Position, entries: Sequence[E], data: Sequence[bytes], *, tail_seen_at: float | None
     ) -> Look[E]:
-        """Do the work of :meth:`look` on the entries that follow ``position``, as read and decoded. No request, and a
-        GET when trust ran out.
+        """Do the work of :meth:`look` on the entries that follow ``position``, as read and decoded. No request, but
+        for those of :func:`~sparklog.storage.log_ground.check_ground` and :meth:`verify` where they are due.
 
         Args:
             data: the bytes of each.
             tail_seen_at: when the look began, if it found no more than these; None: more may be there.
         Raises:
             PositionLost: what was found isn't to be trusted (rule L1, trust).
+            StoreReplacedError: the cluster is gone, or another one is there.
         """
-        self._verify_if_due(position)
+        checked = self._grounded(position)
+        if self._needs_verification(checked):
+            self.verify(checked, is_read=checked is not position)
+        position = checked
         for entry, one in zip(entries, data, strict=True):
             self._note_read(entry.version, one)
         newest = entries[-1] if entries else None
@@ -164,9 +190,10 @@ class EntryLog(ABC, Generic[E]):
         )
 
     def must_verify(self, position: Position) -> bool:
-        """Must the entry at ``position`` be read again before what is learned now counts (rule L1, trust)?"""
+        """Must the entry at ``position`` be read again before what is learned now counts (rules L1, trust; L17,
+        ground)?"""
         now = self.clock.ticks_ms()
-        return needs_verification(position, learned_ticks_ms=now, tail_trust_ms=self.tail_trust_ms)
+        return self._ground_is_due(position, now) or self._needs_verification(position)
 
     def create_next(
         self,
@@ -193,9 +220,9 @@ class EntryLog(ABC, Generic[E]):
             PositionLost: rule L1, trust; whether the entry is in the log, the reloaded state decides.
             CommitStateUnknownError: the deadline passed, or the store refuses for good after a failed attempt; one
                 may have been carried out, or may be yet.
-            StoreError: the store refused the first attempt for good (read-only, full): nothing was or will be created.
+            StoreError: the store refused the first attempt for good, or the check before it: nothing will be created.
         """
-        version = position.version + 1
+        version, position = position.version + 1, self._grounded_first(position)
         if sync:
             self._flush_before(position)
         unknown = False
@@ -205,7 +232,7 @@ class EntryLog(ABC, Generic[E]):
             token = new_token()
             tokens.add(token)
             try:
-                result = self._create(version, encode(token), sync=sync)
+                result = self._create(position, token, encode(token), sync=sync)
                 unknown = True  # it is ours now, or may be ("exists" after a failure): only reading back settles it
                 if result is CreateResult.CREATED:
                     self._verify_if_due(position)
@@ -229,11 +256,24 @@ class EntryLog(ABC, Generic[E]):
                 return Taken(found[0])
             return Created(advance(position, version=version, token=found[0].token, is_durable=sync))
 
-    def _create(self, version: int, data: bytes, *, sync: bool) -> CreateResult:
-        result = self.store.create(self.path_of(version), data, sync=sync)
+    def _create(self, position: Position, token: str, data: bytes, *, sync: bool) -> CreateResult:
+        version, foothold = position.version + 1, self.foothold
+        result = self.store.create_next(
+            self.path_of(version),
+            data,
+            foothold=foothold,
+            check=partial(check_place, self, position),
+            is_first=not position.token,  # of an entry before
+            sync=sync,
+        )
         if result is CreateResult.CREATED:
+            foothold.known = (version, token)
             self._note_created(version, data)
         return result
+
+    def may_be_cleaned(self, number: int, *, is_there: bool) -> bool:
+        """May a cleanup have deleted the entry of a number (rule L3, cleanup)? ``is_there``: there is one again."""
+        return self.cleaned_below() > number
 
     def _note_created(self, version: int, data: bytes) -> None:
         """Note that an entry was created now, and with which bytes; for logs that have a use for that. No request."""
@@ -245,18 +285,21 @@ class EntryLog(ABC, Generic[E]):
         """Let the entry at ``position`` survive a power loss before another follows it: of a table its state tells who
         commits what is to be flushed. Raises ``StoreError``."""
 
-    def verify(self, position: Position) -> None:
+    def verify(self, position: Position, *, is_read: bool = False) -> None:
         """Check that nothing at or behind ``position`` was deleted before this call (rule L1, trust): a GET and a LIST.
 
         The entry is read again, and then the marks of cleanups: old entries are deleted in no order, so an entry that
         is still there doesn't prove that the one behind it is.
 
+        Args:
+            is_read: the entry was read again just now.
         Raises:
             PositionLost: the entry is gone or another one, or a cleanup may have begun to delete from here on.
         """
-        entry = self.read_entry(position.version) if position.version >= 0 else None
-        if entry is None or entry.token != position.token:
-            raise PositionLost(self.path_of(position.version))
+        if not is_read or position.version < self.first_version:
+            entry = self.read_entry(position.version) if position.version >= 0 else None
+            if entry is None or entry.token != position.token:
+                raise PositionLost(self.path_of(position.version))
         if not self.cleanup_marks:
             return
         began = self.clock.ticks_ms()
@@ -289,8 +332,45 @@ class EntryLog(ABC, Generic[E]):
         self.store.put(f"{self.cleanup_marks}{mark_name(below)}", b"", sync=True)
 
     def _verify_if_due(self, position: Position) -> None:
-        if self.must_verify(position):
+        if self._needs_verification(position):
             self.verify(position)
+
+    def _needs_verification(self, position: Position) -> bool:
+        now = self.clock.ticks_ms()
+        return needs_verification(position, learned_ticks_ms=now, tail_trust_ms=self.tail_trust_ms)
+
+    def _grounded(self, position: Position) -> Position:
+        """The position, and its ground checked where that is due. Raises as
+        :func:`~sparklog.storage.log_ground.check_ground`."""
+        return check_ground(self, position) if self._ground_is_due(position, self.clock.ticks_ms()) else position
+
+    def _grounded_first(self, position: Position) -> Position:
+        """Do :meth:`_grounded` before anything is tried."""
+        try:
+            return self._grounded(position)
+        except PositionLost as lost:
+            raise PositionLost(self.path_of(position.version + 1), nothing_tried=True) from lost
+
+    def _ground_is_due(self, position: Position, now_ticks_ms: float) -> bool:
+        return self.checks_ground and ground_is_due(
+            position, now_ticks_ms=now_ticks_ms, tail_trust_ms=self.tail_trust_ms
+        )
+
+    def check_cluster(self, *, is_doubtful: bool = False) -> None:
+        """Is the cluster in the store still the one that was opened? One GET, at most once in ``tail_trust_ms`` for all
+        logs of a process (rule L17, ground).
+
+        Args:
+            is_doubtful: look in any case, as a position was lost.
+        Raises:
+            StoreReplacedError: it is gone, or another one is there.
+            CorruptLogError, UnsupportedVersionError, StoreError: ``cluster.json`` can't be read.
+        """
+        ground = self.store.ground if isinstance(self.store, RetryingStore) else None
+        if ground is not None and is_doubtful:
+            ground.check()
+        elif ground is not None:
+            ground.check_if_due(self.clock, tail_trust_ms=self.tail_trust_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,10 +378,7 @@ class NumberedLog(EntryLog[E]):
     """A log without checkpoints: entries called ``<number>.json``, from 1 on, in a folder of their own. Opening it
     lists it."""
 
-    @property
-    @abstractmethod
-    def folder(self) -> str:
-        """The folder of its entries, with a trailing slash."""
+    first_version: ClassVar[int] = 1
 
     def flush(self, number: int) -> None:
         """Let an entry of another process survive a power loss, before anything is done because of it: who created it
@@ -319,6 +396,11 @@ class NumberedLog(EntryLog[E]):
         found = (self.number_of(name) for name in self.store.list_names(self.folder))
         return [number for number in found if number is not None]
 
+    def may_be_cleaned(self, number: int, *, is_there: bool) -> bool:
+        if self.cleanup_marks:
+            return super().may_be_cleaned(number, is_there=is_there)
+        return not is_there and max(self.numbers(), default=0) > number
+
     @staticmethod
     def number_of(name: str) -> int | None:
         """The number of the entry that a file of the folder is; None for another file."""
@@ -333,8 +415,10 @@ class NumberedLog(EntryLog[E]):
         (rule L1, trust).
 
         Raises:
+            StoreReplacedError: the cluster is gone, or another one is there.
             CorruptLogError, UnsupportedVersionError, StoreError.
         """
+        self.check_cluster()
         for _ in range(_ATTEMPTS):
             began = self.clock.ticks_ms()
             number = max(self.numbers(), default=0)
@@ -345,6 +429,18 @@ class NumberedLog(EntryLog[E]):
             if found is not None and (is_young or max(self.numbers(), default=0) == number):
                 return found, Position(version=number, token=found.token, anchor_ticks_ms=began)
         raise StoreUnavailableError(f"{self.store.uri}/{self.folder} was cleaned under {_ATTEMPTS} looks")
+
+    def open_again(self, lost: Position) -> tuple[E | None, Position]:
+        """Do :meth:`open_newest` after ``lost`` was lost.
+
+        Raises:
+            StoreReplacedError: what is there doesn't go on from ``lost`` (rule L17, ground).
+            CorruptLogError, UnsupportedVersionError, StoreError.
+        """
+        self.check_cluster(is_doubtful=True)
+        newest, position = self.open_newest()
+        check_follows(self, lost, position)
+        return newest, position
 
 
 def _unknown_outcome(path: str, error: StoreError) -> CommitStateUnknownError:

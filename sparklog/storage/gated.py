@@ -9,6 +9,7 @@ from sparklog.errors import StoreError, StoreUnavailableError
 from sparklog.interrupts import SafeEvent
 from sparklog.storage.base import CreateResult, FilesRead, ObjectInfo, ObjectStore
 from sparklog.storage.delegating import DelegatingStore
+from sparklog.storage.foothold import Foothold
 
 __all__ = ["GatedStore"]
 
@@ -83,6 +84,18 @@ class GatedStore(DelegatingStore):
     def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
         return self._pass().create(path, data, sync=sync)
 
+    def create_next(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        foothold: Foothold,
+        check: Callable[[], None],
+        is_first: bool = False,
+        sync: bool = False,
+    ) -> CreateResult:
+        return self._pass().create_next(path, data, foothold=foothold, check=check, is_first=is_first, sync=sync)
+
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         return self._pass().list(prefix, after=after)
 
@@ -91,6 +104,9 @@ class GatedStore(DelegatingStore):
 
     def delete(self, paths: Iterable[str]) -> None:
         self._pass().delete(paths)
+
+    def read_above(self, name: str) -> Sequence[tuple[str, bytes]]:
+        return self._pass().read_above(name)
 
     def remove_empty_folders(self, prefix: str, *, changed_before_ms: int) -> None:
         self._pass().remove_empty_folders(prefix, changed_before_ms=changed_before_ms)

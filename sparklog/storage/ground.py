@@ -7,7 +7,12 @@ for another cluster. What a client knows of its logs then is of a store that isn
 from __future__ import annotations
 
 import json
+import math
+import os
+import weakref
+from collections.abc import Hashable
 
+from sparklog.clock import Clock
 from sparklog.errors import (
     CorruptLogError,
     ObjectNotFoundError,
@@ -17,9 +22,25 @@ from sparklog.errors import (
 from sparklog.paths import CLUSTER_FILE
 from sparklog.storage.base import ObjectStore
 
-__all__ = ["CLUSTER_FORMAT_VERSION", "Ground", "read_cluster_id"]
+__all__ = [
+    "CLUSTER_FORMAT_VERSION",
+    "Ground",
+    "NewestCheck",
+    "cluster_id_of",
+    "newest_check_of",
+    "read_cluster_id",
+]
 
 CLUSTER_FORMAT_VERSION = 1
+
+
+class NewestCheck:
+    """When a process last compared ``cluster.json``; for any thread, without a lock: where two compare at once, a
+    request more is made."""
+
+    def __init__(self) -> None:
+        self.ticks_ms = -math.inf
+        """A tick of the process's clock at which the newest comparison began that found no difference."""
 
 
 class Ground:
@@ -28,11 +49,24 @@ class Ground:
     Args:
         store: whose ``cluster.json`` is compared.
         cluster_id: what ``cluster.json`` said when the cluster was opened.
+        newest: shared by those for whom one comparison is enough; None: this ground's own.
     """
 
-    def __init__(self, store: ObjectStore, cluster_id: str) -> None:
+    def __init__(self, store: ObjectStore, cluster_id: str, newest: NewestCheck | None = None) -> None:
         self._store = store
+        self._newest = newest or NewestCheck()
         self.cluster_id = cluster_id
+
+    def is_due(self, now_ticks_ms: float, *, tail_trust_ms: float) -> bool:
+        """Was ``cluster.json`` last compared longer than ``tail_trust_ms`` ago? No request."""
+        return now_ticks_ms - self._newest.ticks_ms > tail_trust_ms
+
+    def check_if_due(self, clock: Clock, *, tail_trust_ms: float) -> None:
+        """Do :meth:`check` unless it was done within ``tail_trust_ms`` (rule L17, ground). Raises as that."""
+        began = clock.ticks_ms()
+        if self.is_due(began, tail_trust_ms=tail_trust_ms):
+            self.check()
+            self._newest.ticks_ms = began
 
     def check(self) -> None:
         """Compare ``cluster.json`` with what it was when the cluster was opened. One GET.
@@ -74,3 +108,28 @@ def read_cluster_id(store: ObjectStore) -> str | None:
             f"this sparklog knows up to {CLUSTER_FORMAT_VERSION}: upgrade it"
         )
     return cluster_id
+
+
+def cluster_id_of(data: bytes) -> str | None:
+    """The id in the bytes of a ``cluster.json``, of whichever format; None where it is no file of a cluster."""
+    try:
+        body = json.loads(data)
+        return str(body["cluster_id"]) if int(body["format_version"]) > 0 else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+_NEWEST: weakref.WeakValueDictionary[Hashable, NewestCheck] = weakref.WeakValueDictionary()
+
+
+def newest_check_of(key: Hashable) -> NewestCheck:
+    """The newest check that the clients of this process share, kept as long as one of them holds it.
+
+    Args:
+        key: equal for those alone who read the same ``cluster.json``, by the same clock.
+    """
+    full = (os.getpid(), key)
+    found = _NEWEST.get(full)
+    if found is None:  # where two threads do this at once, a request more is made
+        found = _NEWEST[full] = NewestCheck()
+    return found

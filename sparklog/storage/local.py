@@ -6,21 +6,24 @@ import errno
 import os
 import re
 import sys
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from io import FileIO
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sparklog._native import CORE
-from sparklog.errors import ObjectNotFoundError, StoreError, StoreOutcomeUnknownError
+from sparklog.errors import ObjectNotFoundError, StoreReplacedError
 from sparklog.storage import _local_errors as failed
+from sparklog.storage._above import read_above
 from sparklog.storage._durable import Folders
 from sparklog.storage._folder_watch import WATCHES
-from sparklog.storage._nameless import NOT_LINKED, NamelessFiles
+from sparklog.storage._known_folders import KnownFolders
+from sparklog.storage._local_reading import LEAST_BUFFER_BYTES, read_buffer, read_whole
+from sparklog.storage._local_writing import MAKINGS, LocalWriting, remove_temporary
+from sparklog.storage._nameless import NamelessFiles
 from sparklog.storage._paths import check_path, check_prefix, check_range, is_path
 from sparklog.storage.base import CreateResult, FilesRead, ObjectInfo, ObjectStore
+from sparklog.storage.foothold import Foothold, HeldFolder, hold, release, use
 
 __all__ = ["LocalStore"]
 
@@ -28,14 +31,12 @@ T = TypeVar("T")
 
 _TEMPORARY = re.compile(r"\..*\.[0-9a-f]{32}\.tmp", re.DOTALL)
 _NOT_EMPTY = {errno.ENOTEMPTY, errno.EEXIST}
-_MAKINGS = 10
-_LEAST_BUFFER_BYTES = 65_536
-"""A smaller object is ``bytes``: its pages are there already."""
+_MISPLACED = 2
+"""The core's answer where a folder's name doesn't lead to the folder that is held."""
 _READ_TOGETHER = 16
 """So many small objects are read by one call of the core, which has room for two kilobytes of each."""
 _ENCODING, _ENCODING_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 """The encoding by which ``os.fsencode`` names files."""
-_LONGEST_KEPT = 48  # characters of a name that its temporary file repeats: 48 * 4 + 38 bytes fit a name of 255
 
 
 class LocalStore(ObjectStore):
@@ -46,21 +47,26 @@ class LocalStore(ObjectStore):
     it, then linked (create) or renamed (put). Temporary files of a killed process stay and are never listed.
 
     Args:
-        root: the folder; a relative one is taken from where the process is now.
+        root: the folder; a relative one is taken from where the process is now. Links on the way to it are followed
+            now, for all calls; what others are told of it (:attr:`uri`, :attr:`root`) is the name as given.
     """
 
     def __init__(self, root: Path | str) -> None:
-        self._root = os.path.abspath(root)
+        self._named = os.path.abspath(root)
+        self._root = os.path.realpath(root)  # once: a link above the root, or in its place, may be switched later
         self._root_bytes = os.fsencode(self._root) + b"/"
         self._folders = Folders(self._root)
+        self._known = KnownFolders(self._root, self._named)
+        self._foothold, self._check = Foothold(), _nothing_to_check
         self._nameless = NamelessFiles()
+        self._writing = LocalWriting(self._nameless, self._make, self._shown)
 
     def __repr__(self) -> str:
-        return f"LocalStore({self._root!r})"
+        return f"LocalStore({self._named!r})"
 
     @property
     def uri(self) -> str:
-        return Path(self._root).as_uri()
+        return Path(self._named).as_uri()
 
     @property
     def may_tear(self) -> bool:
@@ -68,15 +74,15 @@ class LocalStore(ObjectStore):
 
     @property
     def root(self) -> Path:
-        """The folder, absolute."""
-        return Path(self._root)
+        """The folder, absolute, by the name that it was given."""
+        return Path(self._named)
 
     def read(self, path: str) -> bytes:
         target = self._target(path)
         try:
-            return _read_whole(target)
+            return read_whole(target)
         except OSError as error:
-            raise failed.reading(error, target) from error
+            raise failed.reading(error, self._shown(target)) from error
 
     def read_many(self, paths: Sequence[str]) -> Sequence[bytes | None]:
         if CORE is None or not paths:
@@ -99,7 +105,7 @@ class LocalStore(ObjectStore):
     def read_buffers(self, paths: Sequence[str]) -> Sequence[Any]:
         if CORE is None or not paths:
             return [self._read_buffer_or_none(path) for path in paths]
-        found: list[Any] = CORE.read_files(tuple(self._targets(paths)), _LEAST_BUFFER_BYTES)
+        found: list[Any] = CORE.read_files(tuple(self._targets(paths)), LEAST_BUFFER_BYTES)
         for place, path in enumerate(paths):
             if found[place] is None:
                 found[place] = self._read_buffer_or_none(path)
@@ -116,12 +122,12 @@ class LocalStore(ObjectStore):
         target = self._target(path)
         try:
             size_bytes = os.stat(target).st_size
-            if size_bytes < _LEAST_BUFFER_BYTES:
-                return _read_whole(target)
+            if size_bytes < LEAST_BUFFER_BYTES:
+                return read_whole(target)
             with open(target, "rb", buffering=0) as file:
-                return _read_buffer(file, os.fstat(file.fileno()).st_size)
+                return read_buffer(file, os.fstat(file.fileno()).st_size)
         except OSError as error:
-            failure = failed.reading(error, target)
+            failure = failed.reading(error, self._shown(target))
             if isinstance(failure, ObjectNotFoundError):
                 return None
             raise failure from error
@@ -134,13 +140,17 @@ class LocalStore(ObjectStore):
                 file.seek(start)
                 return file.read(end - start)
         except OSError as error:
-            raise failed.reading(error, target) from error
+            raise failed.reading(error, self._shown(target)) from error
+
+    def read_above(self, name: str) -> Sequence[tuple[str, bytes]]:
+        return read_above(self._root, name)
 
     def put(self, path: str, data: bytes, *, sync: bool = False) -> None:
         self.put_many({path: data}, sync=sync)
 
     def put_many(self, objects: Mapping[str, bytes], *, sync: bool = False) -> None:
         targets = [(self._target(path), data) for path, data in objects.items()]
+        self._check_root(next(iter(objects), ""))
         for target, data in targets if sync else self._created_together(targets):
             if os.path.lexists(target) or self._create_nameless(target, data, sync=sync) is not CreateResult.CREATED:
                 self._replace(target, data, sync=sync)
@@ -160,71 +170,106 @@ class LocalStore(ObjectStore):
                 done += 1
 
     def _replace(self, target: str, data: bytes, *, sync: bool) -> None:
-        temporary = self._write_temporary(target, data, sync=sync)
+        temporary = self._writing.write_temporary(target, data, sync=sync)
         try:
             os.replace(temporary, target)
         except OSError as error:
-            _remove_temporary(temporary)
-            raise failed.replacing(error, target) from error
+            remove_temporary(temporary)
+            raise failed.replacing(error, self._shown(target)) from error
 
     def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
         target = self._target(path)
-        result = self._create_nameless(target, data, sync=sync) or self._create_by_temporary(target, data, sync=sync)
+        self._check_root(path)
+        result = self._create_nameless(target, data, sync=sync) or self._writing.create_by_temporary(
+            target, data, sync=sync
+        )
         if sync and result is CreateResult.CREATED:
             self._flush_folders([target])
         return result
 
+    def create_next(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        foothold: Foothold,
+        check: Callable[[], None],
+        is_first: bool = False,
+        sync: bool = False,
+    ) -> CreateResult:
+        target = self._target(path)
+        held = use(foothold)
+        if held is not None and CORE is not None and not sync and self._nameless.is_supported:
+            at, _, name = target.encode(_ENCODING, _ENCODING_ERRORS).rpartition(b"/")
+            answer = CORE.create_in_held(held.descriptor, held.device, held.inode, at, name, data)
+            if answer == 1:
+                return CreateResult.CREATED
+            if answer not in (0, _MISPLACED):
+                refused = self._writing.linked(target, os.fsdecode(at), OSError(-answer, os.strerror(-answer)))
+                if refused is not None:
+                    return refused
+        folder = target.rpartition("/")[0]
+        if held is None or not self._is_at(held, folder):
+            held = self._settle(folder, check, wanted=folder, is_first=is_first)
+            hold(foothold, held)
+        result = self._writing.create_nameless(target, data, sync=sync, held=held)
+        result = result or self._writing.create_by_temporary(target, data, sync=sync, held=held)
+        if sync and result is CreateResult.CREATED:
+            self._flush_folders([target])
+        return result
+
+    def _settle(self, folder: str, check: Callable[[], None], *, wanted: str, is_first: bool = False) -> HeldFolder:
+        """A folder, held open, as soon as ``check`` has found there what is expected. ``wanted``: to be written to."""
+        relative = wanted[len(self._root) + 1 :]
+        for _ in range(MAKINGS):
+            try:
+                held = HeldFolder(folder, self)
+            except (FileNotFoundError, NotADirectoryError) as error:
+                if not is_first:
+                    raise self._known.gone(relative) from error
+                check()
+                with suppress(FileNotFoundError):
+                    self._make(folder)
+                continue
+            except OSError as error:
+                raise failed.writing(error, self._shown(folder)) from error
+            check()
+            if self._is_at(held, folder):  # so what was read came from there
+                self._known.note(folder[len(self._root) + 1 :])
+                return held
+        raise StoreReplacedError(f"the folder {self._shown(folder)} is exchanged again and again")
+
+    def _check_root(self, path: str = "") -> None:
+        """Before a write: is the root the one that was opened as a cluster? ``path``: of what is written."""
+        if self._check is _nothing_to_check:
+            return
+        held = use(self._foothold)
+        if held is None or not self._is_at(held, self._root):
+            wanted = f"{self._root}/{path.rpartition('/')[0]}".rstrip("/")
+            hold(self._foothold, self._settle(self._root, self._check, wanted=wanted))
+
+    def _is_at(self, held: HeldFolder, folder: str) -> bool:
+        try:
+            return held.is_at(folder)
+        except OSError as error:
+            raise failed.writing(error, self._shown(folder)) from error
+
+    def _make(self, folder: str) -> None:
+        """Make a folder. Raises ``OSError``, ``StoreError``: see :meth:`KnownFolders.check_may_make`."""
+        relative = folder[len(self._root) + 1 :]
+        self._known.check_may_make(relative)
+        self._folders.make(folder)
+        self._known.note(relative)
+
     def _create_nameless(self, target: str, data: bytes, *, sync: bool) -> CreateResult | None:
         """Create by a file without a name; None: nothing was done, and another way may do it."""
-        folder = target.rpartition("/")[0]
         if CORE is not None and not sync and self._nameless.is_supported:
             encoded = target.encode(_ENCODING, _ENCODING_ERRORS)
             answer = CORE.create_file(encoded.rpartition(b"/")[0], encoded, data)
             if answer:
-                return self._linked(target, folder, None if answer > 0 else OSError(-answer, os.strerror(-answer)))
-        descriptor = self._nameless.open(folder, sync=sync)
-        if descriptor is None:
-            return None
-        try:
-            try:
-                _write_all(descriptor, data)
-                if sync:
-                    os.fsync(descriptor)
-                os.close(os.dup(descriptor))  # closing reports errors too: quotas, networks
-            except OSError as error:
-                raise failed.writing(error, target) from error
-            try:
-                self._nameless.name(descriptor, target)
-            except OSError as error:
-                return self._linked(target, folder, error)
-        finally:
-            with suppress(OSError):
-                os.close(descriptor)
-        return CreateResult.CREATED
-
-    def _linked(self, target: str, folder: str, error: OSError | None) -> CreateResult | None:
-        """The result of giving a file its name, which raised this error; None: it wasn't, and another way may do it."""
-        if error is None:
-            return CreateResult.CREATED
-        if isinstance(error, FileExistsError):
-            return _existing(target, error)
-        failure = failed.linking(error, target)
-        if error.errno not in NOT_LINKED and isinstance(failure, StoreOutcomeUnknownError):
-            raise failure from error
-        self._nameless.note_refused(folder, error)
-        return None
-
-    def _create_by_temporary(self, target: str, data: bytes, *, sync: bool) -> CreateResult:
-        temporary = self._write_temporary(target, data, sync=sync)
-        try:
-            os.link(temporary, target)
-        except FileExistsError as error:
-            return _existing(target, error)
-        except OSError as error:
-            raise failed.linking(error, target) from error
-        finally:
-            _remove_temporary(temporary)
-        return CreateResult.CREATED
+                error = None if answer > 0 else OSError(-answer, os.strerror(-answer))
+                return self._writing.linked(target, target.rpartition("/")[0], error)
+        return self._writing.create_nameless(target, data, sync=sync)
 
     def list_names(self, prefix: str) -> list[str]:
         check_prefix(prefix)
@@ -233,14 +278,31 @@ class LocalStore(ObjectStore):
             # An object store has no empty folders; here one is left behind when its last file is deleted.
             if not is_folder or next(self._walk(f"{prefix}{name}/", ""), None) is not None:
                 names.append(name)
+        self._note_listed(prefix, is_empty=not names)
         return sorted(names)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         check_prefix(prefix)
-        return self._walk(prefix, after)
+        return self._listed(prefix, after)
+
+    def _listed(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
+        is_empty = True
+        for found in self._walk(prefix, after):
+            if is_empty:
+                self._note_listed(prefix, is_empty=False)
+                is_empty = False
+            yield found
+        if is_empty:
+            self._note_listed(prefix, is_empty=True)
+
+    def _note_listed(self, prefix: str, *, is_empty: bool) -> None:
+        """Note a folder that is there; raise ``StoreReplacedError`` for one that was there once and is gone."""
+        (self._known.check_there if is_empty else self._known.note)(prefix[:-1])
 
     def delete(self, paths: Iterable[str]) -> None:
-        for target in [self._target(path) for path in paths]:
+        targets = [self._target(path) for path in paths]
+        self._check_root()
+        for target in targets:
             try:
                 os.unlink(target)
             except (FileNotFoundError, NotADirectoryError):
@@ -248,10 +310,11 @@ class LocalStore(ObjectStore):
             except OSError as error:
                 if os.path.isdir(target):  # no object has the name of a folder
                     continue
-                raise failed.removing(error, target) from error
+                raise failed.removing(error, self._shown(target)) from error
 
     def remove_empty_folders(self, prefix: str, *, changed_before_ms: int) -> None:
         check_prefix(prefix)
+        self._check_root(prefix)
         found: list[str] = []
         for folder, _, files in os.walk(f"{self._root}/{prefix}".rstrip("/")):
             with suppress(FileNotFoundError):
@@ -262,7 +325,7 @@ class LocalStore(ObjectStore):
                 os.rmdir(folder)
             except OSError as error:
                 if error.errno not in _NOT_EMPTY and not isinstance(error, FileNotFoundError):
-                    raise failed.removing(error, folder) from error
+                    raise failed.removing(error, self._shown(folder)) from error
 
     def sync(self, paths: Iterable[str]) -> None:
         present = []
@@ -272,7 +335,7 @@ class LocalStore(ObjectStore):
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                raise failed.syncing(error, target) from error
+                raise failed.syncing(error, self._shown(target)) from error
             present.append(target)
         self._flush_folders(present)
 
@@ -280,12 +343,22 @@ class LocalStore(ObjectStore):
         try:
             self._folders.check_none_failed()  # os.sync reports no lost write at all
         except OSError as error:
-            raise failed.syncing(error, self._root) from error
+            raise failed.syncing(error, self._named) from error
         os.sync()
 
     def watch(self, folder: str, changed: Callable[[], None]) -> Callable[[], None] | None:
         check_prefix(folder)
         return WATCHES.watch(f"{self._root}/{folder}", changed)
+
+    def check_there(self, folder: str) -> None:
+        self._known.check_there(folder)
+
+    def stand_on(self, check: Callable[[], None] | None) -> None:
+        self._known.begin_anew(root_is_known=check is not None)
+        self._foothold, self._check = Foothold(), check or _nothing_to_check
+
+    def close(self) -> None:
+        release(self)
 
     def arrow_filesystem(self) -> Any:
         import pyarrow.fs as pafs  # loads Arrow's S3 client too, which few have a use for
@@ -295,43 +368,16 @@ class LocalStore(ObjectStore):
     def _target(self, path: str) -> str:
         return f"{self._root}/{check_path(path)}"
 
-    def _write_temporary(self, target: str, data: bytes, *, sync: bool) -> str:
-        """Write ``data`` beside ``target``, flushed if ``sync``; a failure leaves nothing and is definite."""
-        folder, _, name = target.rpartition("/")
-        temporary = f"{folder}/.{name[:_LONGEST_KEPT]}.{uuid.uuid4().hex}.tmp"
-        try:
-            descriptor = self._open_temporary(folder, temporary)
-        except OSError as error:
-            raise failed.writing(error, target) from error
-        try:
-            with open(descriptor, "wb", buffering=0) as file:  # closing reports errors too: NFS, quotas
-                _write_all(file.fileno(), data)
-                if sync:
-                    os.fsync(descriptor)
-        except OSError as error:
-            _remove_temporary(temporary)
-            raise failed.writing(error, target) from error
-        except BaseException:
-            _remove_temporary(temporary)
-            raise
-        return temporary
-
-    def _open_temporary(self, folder: str, temporary: str) -> int:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        for _ in range(_MAKINGS):
-            try:
-                return os.open(temporary, flags, 0o666)
-            except FileNotFoundError:
-                with suppress(FileNotFoundError):  # somebody removes empty folders
-                    self._folders.make(folder)
-        return os.open(temporary, flags, 0o666)
+    def _shown(self, target: str) -> str:
+        """A file or folder by the name that the root was given."""
+        return self._named + target[len(self._root) :]
 
     def _flush_folders(self, targets: Iterable[str]) -> None:
         for folder in dict.fromkeys(target.rpartition("/")[0] for target in targets):
             try:
                 self._folders.flush(folder)
             except OSError as error:
-                raise failed.syncing(error, folder) from error
+                raise failed.syncing(error, self._shown(folder)) from error
 
     def _entries(self, prefix: str, first: str = "") -> Sequence[tuple[str, bool]]:
         """Names directly in a folder and whether each is a folder, in no order; of legal names only.
@@ -348,7 +394,7 @@ class LocalStore(ObjectStore):
                     and _is_listed(entry.name)
                 ]
         except OSError as error:
-            failure = failed.reading(error, folder)
+            failure = failed.reading(error, self._shown(folder))
             if isinstance(failure, ObjectNotFoundError):
                 return []
             raise failure from error
@@ -357,11 +403,7 @@ class LocalStore(ObjectStore):
         # A folder sorts as its name with the slash, because that is what its objects' paths begin with.
         first = after[len(prefix) :].partition("/")[0] if after.startswith(prefix) else ""
         few = self._few_from(prefix, first)
-        names = (
-            self._entries(prefix, first)
-            if few is None
-            else [(name, is_folder) for name, (is_folder, *_) in few.items()]
-        )
+        names = [(name, found[0]) for name, found in few.items()] if few is not None else self._entries(prefix, first)
         for name in sorted(name + "/" if is_folder else name for name, is_folder in names):
             path = prefix + name
             if path.endswith("/"):
@@ -398,52 +440,9 @@ class LocalStore(ObjectStore):
         return found.st_size, found.st_mtime_ns, found.st_ino
 
 
+def _nothing_to_check() -> None:
+    """The root of a store that isn't opened as a cluster may be anything."""
+
+
 def _is_listed(name: str) -> bool:
     return is_path(name) and not (name[0] == "." and _TEMPORARY.fullmatch(name))
-
-
-def _read_whole(target: str) -> bytes:
-    """A file's bytes. Of a small one Python's own files ask the system for twice as much."""
-    descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        size_bytes = os.fstat(descriptor).st_size
-        data = os.read(descriptor, size_bytes)
-        if len(data) == size_bytes > 0:
-            return data
-        parts = [data]
-        while part := os.read(descriptor, _LEAST_BUFFER_BYTES):  # it isn't whole yet, or has another size by now
-            parts.append(part)
-        return b"".join(parts)
-    finally:
-        os.close(descriptor)
-
-
-def _read_buffer(file: FileIO, size_bytes: int) -> Any:
-    import pyarrow as pa  # who reads no data files needn't load it
-
-    buffer = pa.allocate_buffer(size_bytes)
-    rest = memoryview(buffer).cast("B")
-    while rest:
-        count = file.readinto(rest)
-        if not count:  # it is shorter than it was a moment ago: whoever reads it finds it truncated
-            return buffer.slice(0, size_bytes - len(rest))
-        rest = rest[count:]
-    return buffer
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
-def _existing(target: str, error: OSError) -> CreateResult:
-    if os.path.isdir(target):
-        raise StoreError(f"create {target}: there is a folder of this name") from error
-    return CreateResult.EXISTS
-
-
-def _remove_temporary(temporary: str) -> None:
-    # What matters is already decided; a temporary file that stays is hidden and harms nobody.
-    with suppress(OSError):
-        os.unlink(temporary)

@@ -11,16 +11,52 @@ Cleanup deletes only entries whose *successor* has been there for ``log.retentio
 
 A look that finds version + 1 *not there* moves the anchor; one that finds it doesn't, however often (a process that
 catches up from far behind reads entries that may be a day old).
+
+Both suppose that the log is still the one that was read. A store can be emptied, filled anew or set back under a
+running process, whose own creates move the anchor all the same. So a position keeps from where and when its *ground*
+was checked (rule L17, ground), which no look or create moves.
 See docs/decisions/0001-trust-is-anchored-at-the-tail.md and 0011-old-entries-are-deleted-in-bulk-below-a-mark.md.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-__all__ = ["DEFAULT_TAIL_TRUST_MS", "Position", "advance", "needs_verification"]
+__all__ = [
+    "DEFAULT_TAIL_TRUST_MS",
+    "Checked",
+    "Position",
+    "PositionLost",
+    "advance",
+    "ground_is_due",
+    "last_check",
+    "needs_verification",
+]
 
 DEFAULT_TAIL_TRUST_MS = 60_000
+
+
+class PositionLost(Exception):  # noqa: N818 - a signal between our own modules, never shown to a caller
+    """The entry we stand on is gone or another one: what was learned counts for nothing; load the table again."""
+
+    def __init__(self, path: str, *, nothing_tried: bool = False) -> None:
+        """
+        Args:
+            nothing_tried: it was found before an entry was tried to be created, so none may be under way.
+        """
+        super().__init__(path)
+        self.nothing_tried = nothing_tried
+
+
+class Checked(NamedTuple):
+    """The newest check of a log's ground (rule L17, ground)."""
+
+    version: int
+    """The entry that was found to be the one that is known, with none missing between it and the check before."""
+    token: str
+    ticks_ms: float
+    """A tick of this process's clock at which the check began."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +71,24 @@ class Position:
     is_durable: bool = field(default=False, compare=False)
     """Is the entry known to survive a power loss (rule L9, fsync)? Tables' states know more than this, and don't
     ask."""
+    checked: Checked | None = field(default=None, compare=False)
+    """When the ground was checked; None: when the log was opened, at the anchor, which hasn't moved since."""
 
 
 def needs_verification(position: Position, *, learned_ticks_ms: float, tail_trust_ms: float) -> bool:
     """Must the entry at ``position`` be read again before what was learned at ``learned_ticks_ms`` counts?"""
     return learned_ticks_ms - position.anchor_ticks_ms > tail_trust_ms
+
+
+def last_check(position: Position) -> Checked:
+    """The newest check of the ground: the opening of the log is one."""
+    return position.checked or Checked(position.version, position.token, position.anchor_ticks_ms)
+
+
+def ground_is_due(position: Position, *, now_ticks_ms: float, tail_trust_ms: float) -> bool:
+    """Was the ground last checked so long ago that it is checked before anything else (rule L17, ground)?"""
+    checked = position.checked
+    return now_ticks_ms - (position.anchor_ticks_ms if checked is None else checked.ticks_ms) > tail_trust_ms
 
 
 def advance(
@@ -50,4 +99,10 @@ def advance(
     ``tail_seen_at``: when a trusted look began that found nothing beyond ``version``; None if it wasn't looked for.
     """
     anchor = position.anchor_ticks_ms if tail_seen_at is None else tail_seen_at
-    return Position(version=version, token=token, anchor_ticks_ms=anchor, is_durable=is_durable)
+    return Position(
+        version=version,
+        token=token,
+        anchor_ticks_ms=anchor,
+        is_durable=is_durable,
+        checked=position.checked or last_check(position),
+    )

@@ -15,6 +15,7 @@ from sparklog.errors import ObjectNotFoundError, StoreError
 from sparklog.metrics import MetricGroup
 from sparklog.storage.base import CreateResult, FilesRead, ObjectInfo, ObjectStore
 from sparklog.storage.delegating import DelegatingStore
+from sparklog.storage.foothold import Foothold
 
 __all__ = ["KINDS", "Activity", "CountedStore", "RequestCount", "RequestCounts"]
 
@@ -208,7 +209,23 @@ class CountedStore(DelegatingStore):
         self._count("put", len(objects), call, lambda _: _size_of_all(objects.values()))
 
     def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
-        call = partial(self._store.create, path, data, sync=sync)
+        return self._count_create(partial(self._store.create, path, data, sync=sync), data)
+
+    def create_next(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        foothold: Foothold,
+        check: Callable[[], None],
+        is_first: bool = False,
+        sync: bool = False,
+    ) -> CreateResult:
+        found = self._store.create_next
+        call = partial(found, path, data, foothold=foothold, check=check, is_first=is_first, sync=sync)
+        return self._count_create(call, data)
+
+    def _count_create(self, call: Callable[[], CreateResult], data: bytes) -> CreateResult:
         result = self._count("create", 1, call, lambda found: _size(data) if found is CreateResult.CREATED else 0)
         if result is CreateResult.EXISTS:
             self.counts.add("create", 0, races_lost=1)

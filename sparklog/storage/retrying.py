@@ -22,7 +22,9 @@ from sparklog.errors import StoreError
 from sparklog.parallel import parallel_map
 from sparklog.storage.base import CreateResult, FilesRead, ObjectInfo, ObjectStore
 from sparklog.storage.delegating import DelegatingStore
+from sparklog.storage.foothold import Foothold
 from sparklog.storage.ground import Ground
+from sparklog.storage.path_proof import PathProof
 from sparklog.storage.request_counts import CountedStore, RequestCounts
 
 __all__ = ["DEFAULT_RETRY_MS", "Backoff", "Patience", "RetryingStore", "retry"]
@@ -68,10 +70,13 @@ def retry(
 ) -> T:
     """The result of ``call``, repeated on retriable store errors until the deadline and at most ``retries`` times; then
     the last error is raised."""
+    is_first = True
     while True:
         try:
             return call()
         except StoreError as error:
+            error.was_repeated = error.was_repeated or not is_first
+            is_first = False
             left_ms = deadline.left_ms
             if not error.retriable or retries <= 0 or left_ms <= 0:
                 raise
@@ -114,6 +119,23 @@ class RetryingStore(DelegatingStore):
         """Requests to the store, each attempt."""
         self.ground: Ground | None = None
         """The cluster that the store was opened as; None: as none."""
+        self._unproved: PathProof | None = None
+        """To be tried before the next write; None: it is proved that creates are safe, or that isn't asked."""
+
+    def prove_before_writing(self) -> None:
+        """Have the next write try whether this client's way to the store keeps the condition of a create-only put.
+
+        From then on each write raises ``UnsafeStoreError`` where it doesn't.
+        """
+        self._unproved = PathProof(self._store, clock=self._clock)
+
+    def take_over(self, opened: RetryingStore) -> None:
+        """Go on as another one of the same store that a cluster was opened by."""
+        self.ground, self._unproved = opened.ground, opened._unproved
+
+    def _prove(self, unproved: PathProof) -> None:
+        if unproved.prove():
+            self._unproved = None
 
     def patience(self, patience: Patience) -> AbstractContextManager[None]:
         """Within: calls are repeated as long and as often as ``patience`` says, not for ``retry_ms``.
@@ -166,19 +188,41 @@ class RetryingStore(DelegatingStore):
         return parallel_map(self._read_or_none, paths)
 
     def put(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        if self._unproved is not None:
+            self._prove(self._unproved)
         self._retry(lambda: self._store.put(path, data, sync=sync))
 
     def put_many(self, objects: Mapping[str, bytes], *, sync: bool = False) -> None:
+        if self._unproved is not None:
+            self._prove(self._unproved)
         try:
             self._store.put_many(objects, sync=sync)
         except StoreError as error:
             if not error.retriable or self._patience().retries <= 0:
                 raise
-            for path, data in objects.items():
-                self.put(path, data, sync=sync)
+            try:
+                for path, data in objects.items():
+                    self.put(path, data, sync=sync)
+            except StoreError as later:
+                later.was_repeated = True
+                raise
 
     def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
+        if self._unproved is not None:
+            self._prove(self._unproved)
         return self._store.create(path, data, sync=sync)
+
+    def create_next(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        foothold: Foothold,
+        check: Callable[[], None],
+        is_first: bool = False,
+        sync: bool = False,
+    ) -> CreateResult:
+        return self._store.create_next(path, data, foothold=foothold, check=check, is_first=is_first, sync=sync)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         seen = after
@@ -202,7 +246,12 @@ class RetryingStore(DelegatingStore):
 
     def delete(self, paths: Iterable[str]) -> None:
         gone = tuple(paths)
+        if self._unproved is not None:
+            self._prove(self._unproved)
         self._retry(lambda: self._store.delete(gone))
+
+    def read_above(self, name: str) -> Sequence[tuple[str, bytes]]:
+        return self._retry(lambda: self._store.read_above(name))
 
     def remove_empty_folders(self, prefix: str, *, changed_before_ms: int) -> None:
         self._retry(lambda: self._store.remove_empty_folders(prefix, changed_before_ms=changed_before_ms))

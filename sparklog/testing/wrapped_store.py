@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Any, TypeVar
 
-from sparklog.storage.base import CreateResult, ObjectInfo
+from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
 from sparklog.storage.delegating import DelegatingStore
+from sparklog.storage.foothold import Foothold
 
 __all__ = ["WrappedStore"]
 
 T = TypeVar("T")
+_NEXT: ContextVar[Mapping[tuple[ObjectStore, str], dict[str, Any]]] = ContextVar("next", default=MappingProxyType({}))
+"""By store and path: how the entry is created for which this thread has called :meth:`WrappedStore.create_next`."""
 
 
 class WrappedStore(DelegatingStore):
@@ -32,7 +37,28 @@ class WrappedStore(DelegatingStore):
         self._call("put", path, lambda: self._store.put(path, data, sync=sync))
 
     def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
-        return self._call("create", path, lambda: self._store.create(path, data, sync=sync))
+        how = _NEXT.get().get((self, path))
+        if how is None:
+            return self._call("create", path, lambda: self._store.create(path, data, sync=sync))
+        return self._call("create", path, lambda: self._store.create_next(path, data, sync=sync, **how))
+
+    def create_next(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        foothold: Foothold,
+        check: Callable[[], None],
+        is_first: bool = False,
+        sync: bool = False,
+    ) -> CreateResult:
+        """:meth:`create`, so that a child which overrides that sees log entries, too."""
+        how = {"foothold": foothold, "check": check, "is_first": is_first}
+        token = _NEXT.set({**_NEXT.get(), (self, path): how})
+        try:
+            return self.create(path, data, sync=sync)
+        finally:
+            _NEXT.reset(token)
 
     def list_names(self, prefix: str) -> Sequence[str]:
         return self._call("list", prefix, lambda: self._store.list_names(prefix))

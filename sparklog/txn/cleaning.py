@@ -40,7 +40,9 @@ def clean_transaction_log(log: TransactionLog, newest: TransactionEntry) -> int:
     now_ms = max((listed.modified_ms for listed in log.store.list(log.folder, after=keep_from)), default=0)
     keep_ms = max(KEEP_MS, 10 * log.tail_trust_ms)
     gone = []
-    for listed, successor in pairwise(log.store.list(log.folder)):  # read page by page: what is young isn't listed
+    # Read page by page: what is young isn't listed. A folder in this one is somebody else's.
+    own = (file for file in log.store.list(log.folder) if "/" not in file.path[len(log.folder) :])
+    for listed, successor in pairwise(own):
         if listed.path >= keep_from or now_ms - successor.modified_ms < keep_ms:
             break
         gone.append(listed.path)

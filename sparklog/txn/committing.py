@@ -24,7 +24,7 @@ from sparklog.log.append import TopicWriter
 from sparklog.log.catch_up import catch_up
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.object_paths import object_path
-from sparklog.log.publishing import Marker, PublishResult
+from sparklog.log.publishing import Marker, PublishResult, newest_marker
 from sparklog.logs import about
 from sparklog.parallel import parallel_results
 from sparklog.paths import topic_table
@@ -161,7 +161,8 @@ class UploadCommitter:
         if session.is_marker_old():
             session.refresh_marker()
         try:
-            marker = session.commit(topics, batch=batch, deadline=deadline)
+            used = [newest_marker(self._writers[topic].state, self.transactional_id) for topic in topics]
+            marker = session.commit(topics, batch=batch, deadline=deadline, used=used)
         finally:
             self._may_be_committed = session.may_be_committed
         self._is_decided = True

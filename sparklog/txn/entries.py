@@ -244,7 +244,7 @@ class TransactionLog(NumberedLog[TransactionEntry]):
         else:
             self.flush(number)
 
-    def verify(self, position: Position) -> None:
+    def verify(self, position: Position, *, is_read: bool = False) -> None:
         """Did others leave the log alone since ``position``, but for the entry right behind it? One LIST.
 
         Raises:

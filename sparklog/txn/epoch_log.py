@@ -21,6 +21,7 @@ from sparklog.errors import (
 from sparklog.log.cluster import Cluster
 from sparklog.log.producer_state import new_producer_id
 from sparklog.storage.entry_log import PositionLost
+from sparklog.storage.log_ground import no_log
 from sparklog.storage.position import Position, needs_verification
 from sparklog.txn.cleaning import LogCleaner
 from sparklog.txn.deciding import entry_in_place
@@ -174,7 +175,11 @@ class EpochLog:
                 deadline=deadline,
                 sync=self._sync,
             )
-        except PositionLost:
+        except PositionLost as lost:
+            if lost.nothing_tried and not was_unsettled:
+                self.is_unsettled = False
+                self._newest, self._position = self._reopen(entry)
+                return self._newest
             decided, after = self._decided_long_ago(entry)
         except (KafkaTimeoutError, StoreError) as error:
             if isinstance(error, CommitStateUnknownError):
@@ -242,10 +247,12 @@ class EpochLog:
         )
 
     def _reopen(self, entry: TransactionEntry) -> tuple[TransactionEntry, Position]:
-        """The log as it is, ``entry``'s number being decided."""
-        newest, position = self._log.open_newest()
+        """The log as it is, ``entry``'s number being decided. Raises ``StoreReplacedError`` where it doesn't go on from
+        what is known (rule L17, ground)."""
+        known = self._require_newest()[1]
+        newest, position = self._log.open_again(known)
         if newest is None:
-            raise IllegalStateError(f"the log of transactional id {self.transactional_id!r} was deleted")
+            raise no_log(self._log, known)
         self._check_holder(newest)
         if newest.version < entry.version:
             raise KafkaTimeoutError(f"{self._log.path_of(entry.version)} couldn't be created: try again")

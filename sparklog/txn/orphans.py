@@ -15,13 +15,15 @@ topic's own entry. So no file that is seven days old by then can still be publis
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from sparklog.delta.actions import Metadata, RemoveFile
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import log_folder
-from sparklog.delta.properties import deleted_file_retention_ms
+from sparklog.delta.others_folders import OthersFolders
+from sparklog.delta.properties import CHANGES_FOLDER, deleted_file_retention_ms, has_kept_changes
 from sparklog.delta.removed import RemovedFiles, removed_files
 from sparklog.log.cluster import Cluster
 from sparklog.log.commit import Commit, commit
@@ -41,6 +43,7 @@ __all__ = [
     "find_orphans",
     "orphan_age_ms",
     "orphans_among",
+    "others_folders",
     "removed_age_ms",
     "sweep_candidates",
     "sweep_orphans",
@@ -53,6 +56,7 @@ ORPHAN_AGE_MS = 7 * DAY_MS
 """A file that no log is known to have named is an orphan once it is older; later where the topic's table has a longer
 ``delta.deletedFileRetentionDuration``, or while a transaction may be open that was begun so long ago. Source: protocol
 rule L10, orphans."""
+_OWN_TABLES = re.compile(rf"{STAGE_PREFIX}[0-9a-f]{{32}}")
 _DELETED_AT_ONCE = 1_000
 _NOW_MS = 2**62
 """The time of a removal that has just been committed: later than any store's time."""
@@ -157,24 +161,43 @@ def sweep_orphans(cluster: Cluster, topic: str, *, dry_run: bool, timeout_ms: fl
     return [*sweep_candidates(state, topic, candidates, now_ms=now_ms, barrier=barrier, timeout_ms=timeout_ms).orphans]
 
 
-def candidates_of(state: TopicState, listed: Iterable[ObjectInfo], *, now_ms: int) -> list[ObjectInfo]:
-    """The objects of a topic's folder that are old, don't live, and may be orphans.
+def others_folders(log: DeltaLog) -> OthersFolders:
+    """The folders below a topic's that are none of its own."""
+    return OthersFolders(log.store, f"{log.table}/", _OWN_TABLES)
+
+
+def candidates_of(
+    state: TopicState, listed: Iterable[ObjectInfo], *, now_ms: int, others: OthersFolders | None = None
+) -> list[ObjectInfo]:
+    """The objects of a topic's folder that are old, don't live, and may be orphans. What lies in a folder of others is
+    none of them.
 
     Args:
         state: whole.
-        listed: the objects of the topic's folder, those of sub-folders among them.
+        listed: all objects of the topic's folder, those of sub-folders among them.
         now_ms: the store's time.
+        others: to learn of folders of others; of :func:`others_folders`.
+    Raises:
+        StoreError.
     """
+    others = others or others_folders(state.log)
     whole = state.require_whole()
     removed_ms = removed_age_ms(state.log.table, whole.metadata)  # the shortest: no file is younger than its removal
     folder, live = f"{state.log.table}/", _live(state)
-    return [
-        file
-        for file in listed
-        if now_ms - file.modified_ms > removed_ms
-        and file.path not in live
-        and _may_be_an_orphan(file.path.removeprefix(folder))
-    ]
+    keeps_changes = has_kept_changes(whole.metadata)
+    old: list[ObjectInfo] = []
+    for file in listed:
+        others.note(file.path)
+        is_old = now_ms - file.modified_ms > removed_ms
+        if (
+            is_old
+            and file.path not in live
+            and _may_be_an_orphan(file.path.removeprefix(folder), keeps_changes=keeps_changes)
+        ):
+            old.append(file)
+    for other in others.found():
+        _LOGGER.warning("%s holds another cluster or table: what is there isn't swept", other)
+    return [file for file in old if not others.spares(file.path)]
 
 
 def orphans_among(
@@ -286,10 +309,13 @@ def _live(state: TopicState) -> set[str]:
     return {object_path(state.log.table, path) for path in state.require_whole().index.by_path}
 
 
-def _may_be_an_orphan(path: str) -> bool:
+def _may_be_an_orphan(path: str, *, keeps_changes: bool) -> bool:
     """Hidden folders hold what engines keep for themselves (source: Delta's ``VACUUM``). Not so the logs of stages that
-    ingests left: one that is older than a day is of no use to the ingest that made it."""
-    folder = path.split("/")[0]
+    ingests left: one that is older than a day is of no use to the ingest that made it. Nor, as there, the rows that
+    other engines changed, where the table keeps such or has kept them."""
+    folder, _, rest = path.partition("/")
+    if folder == CHANGES_FOLDER and keeps_changes:
+        path = rest
     if folder.startswith(STAGE_PREFIX) and path.startswith(log_folder(folder)):
         return True
     return path.endswith(".parquet") and not any(part.startswith(("_", ".")) for part in path.split("/"))

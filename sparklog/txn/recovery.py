@@ -22,7 +22,7 @@ from sparklog.log.cluster import Cluster
 from sparklog.parallel import parallel_map
 from sparklog.paths import transaction_marker
 from sparklog.storage.entry_log import PositionLost
-from sparklog.storage.position import Position
+from sparklog.storage.position import Position, advance
 from sparklog.storage.retrying import DEFAULT_RETRY_MS
 from sparklog.txn.cleaning import clean_transaction_log
 from sparklog.txn.deciding import abort_if_open
@@ -302,4 +302,4 @@ def _abort(
 
 def _at(entry: TransactionEntry, position: Position) -> Position:
     """The position after an entry that follows ``position``, or is the one there."""
-    return Position(version=entry.version, token=entry.token, anchor_ticks_ms=position.anchor_ticks_ms)
+    return advance(position, version=entry.version, token=entry.token)

@@ -7,7 +7,7 @@ decided, and carries it out. Nothing is said to be committed before the entry is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from sparklog.clock import Deadline
 from sparklog.errors import (
@@ -61,6 +61,8 @@ class TransactionSession:
         """The open transaction as topics are to remember it, once it is committed."""
         self._aborted = False
         self._began_ticks_ms = 0.0
+        self._used = 0
+        """The greatest number by which a topic remembers a transaction of this id, as far as is known."""
 
     # Epochs.
 
@@ -163,6 +165,7 @@ class TransactionSession:
         """
         self._offsets.open_table(metadata.group_id)
         self._learn_of_abort_while_idle(deadline=deadline)
+        self._pass_used_numbers(deadline=deadline)
         self._offsets.add_pending(offsets, metadata, self.decider, deadline=deadline)
 
     def _learn_of_abort_while_idle(self, *, deadline: Deadline) -> None:
@@ -175,14 +178,39 @@ class TransactionSession:
             if entry.state is TransactionState.PREPARE_ABORT:
                 self._after_forced_abort(entry, deadline=deadline)
 
+    def _pass_used_numbers(self, *, deadline: Deadline) -> None:
+        """Abort nothing, again and again, until the next decision has a number that no topic remembers: topics would
+        take a transaction of a used number for one that they have. Numbers restart where the id's entries were deleted
+        by others than sparklog (rule L8, one log)."""
+        while self._used >= self.decider.number and not self._log.is_unsettled:
+            if not self._offsets.is_empty:
+                raise TransactionAbortableError(
+                    f"the transaction of {self.transactional_id!r} would be number {self.decider.number}, and a topic "
+                    f"has transaction {self._used} of this id: entries of its log were deleted by others than "
+                    "sparklog; abort it, and the next ones have greater numbers"
+                )
+            reason = f"a topic has transaction {self._used}: numbers are passed"
+            entry = self._log.newest.follow(
+                TransactionState.PREPARE_ABORT, contents=Contents(), reason=reason, now_ms=self._clock.now_ms()
+            )
+            self._log.append(entry, deadline=deadline)
+            self._log.complete(deadline=deadline)
+            self._log.begin_decision()
+
     def commit(
-        self, topics: Mapping[str, TopicFiles], *, deadline: Deadline, batch: QueryBatch | None = None
+        self,
+        topics: Mapping[str, TopicFiles],
+        *,
+        deadline: Deadline,
+        batch: QueryBatch | None = None,
+        used: Iterable[int] = (),
     ) -> Marker:
         """The commit point: one create. May be repeated until it says something else than that it doesn't know.
 
         Args:
             batch: of a streaming query: the same create decides that it is committed, and every entry says so
                 from here on (rule T7, micro-batches). Whether it was committed before, the caller has looked.
+            used: the numbers of the newest transactions of this id that the topics have, as far as is known.
         Returns:
             How topics are to remember the transaction; it is to be carried out now.
         Raises:
@@ -195,6 +223,8 @@ class TransactionSession:
         contents = Contents(topics=dict(topics), groups=self._offsets.groups())
         if self._committed is not None:  # by an earlier call
             return self._committed
+        self._used = max(self._used, *used, 0)
+        self._pass_used_numbers(deadline=deadline)
         while True:
             newest = self._log.newest
             self._check_time()

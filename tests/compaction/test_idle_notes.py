@@ -85,9 +85,9 @@ def test_a_topic_to_which_something_was_appended_is_loaded_once_for_all_steps() 
     append(a_writer(cluster.topic_log("t1"), topic="t1"), "new")
     busy = calls(memory, clock)
     more = {name: busy[name] - idle.get(name, 0) for name in busy}
-    # The hint of how large it is, the hint and the three entries of its log; two listings of that; the notes and runs,
-    # which an idle run reads as well.
-    assert more == {"get": 5, "list": 2, "put": 2, "delete": 0}
+    # The hint of how large it is, the hint and the three entries of its log; three listings of that, one of them for
+    # the marks of cleanups; the notes and runs, which an idle run reads as well.
+    assert more == {"get": 5, "list": 3, "put": 2, "delete": 0}
 
 
 def test_each_topic_is_looked_at_in_full_once_a_day_for_one_listing_more() -> None:

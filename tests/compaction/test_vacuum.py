@@ -13,11 +13,17 @@ from sparklog.clock import SystemClock
 from sparklog.compaction.due import checkpoint_worthwhile
 from sparklog.compaction.optimize import optimize_topic
 from sparklog.compaction.vacuum import VacuumReport, vacuum_topic
+from sparklog.delta.actions import Action, Protocol
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.listing import read_hint
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import last_checkpoint_path
-from sparklog.errors import CorruptLogError, InvalidConfigurationError, UnknownTopicOrPartitionError
+from sparklog.errors import (
+    CorruptLogError,
+    InvalidConfigurationError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
 from sparklog.log import Cluster
 from sparklog.log.follow import TopicFollower
 from sparklog.log.state import load_state
@@ -75,6 +81,73 @@ def test_how_long_entries_stay_is_the_topics_setting() -> None:
     clock.advance(2 * DAY_MS)
     append_each(a_writer(log), "new")
     assert vacuum(cluster).entries_deleted == 0
+
+
+def set_by_sql(log: DeltaLog, *actions: Action, **properties: str) -> None:
+    """Commit as another engine's ``ALTER TABLE``: actions, and the metadata with more ``delta.`` properties."""
+    found = load_state(log).require_whole().metadata
+    more = {f"delta.{name}": value for name, value in properties.items()}
+    metadata = replace(found, configuration={**found.configuration, **more})
+    foreign_commit(log, *actions, metadata)
+
+
+def test_a_log_with_protected_checkpoints_is_kept_until_all_of_it_may_go() -> None:
+    """Delta's ``checkpointProtection``, which a ``DROP FEATURE`` leaves."""
+    _, clock, cluster = a_world(count=25)
+    log = cluster.topic_log("t")
+    append_each(a_writer(log), "c")
+    write_checkpoint(log)
+    clock.advance(DAY_MS // 2)
+    append_each(a_writer(log), "d")
+    set_by_sql(log, requireCheckpointProtectionBeforeVersion="29")
+    append_each(a_writer(log), *map(str, range(25)))
+    clock.advance(DAY_MS // 2 + 1)
+    assert vacuum(cluster).entries_deleted == 0
+    assert versions_of(log)[0] == 0
+    clock.advance(DAY_MS)
+    append_each(a_writer(log), "e")
+    assert vacuum(cluster).entries_deleted > 29
+    assert versions_of(log)[0] >= 29
+
+
+def test_a_protecting_property_that_is_no_version_stops_the_vacuum() -> None:
+    _, clock, cluster = a_world(count=25)
+    set_by_sql(cluster.topic_log("t"), requireCheckpointProtectionBeforeVersion="soon")
+    clock.advance(2 * DAY_MS)
+    with pytest.raises(InvalidConfigurationError, match="requireCheckpointProtectionBeforeVersion: got 'soon'"):
+        vacuum(cluster)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_nothing_is_deleted_below_a_feature_that_sparklog_does_not_know(dry_run: bool) -> None:
+    """The feature may keep files of its own in the table's folder (Delta protocol, "VACUUM Protocol Check")."""
+    memory, clock, cluster = a_world()
+    log = cluster.topic_log("t")
+    memory.put("topics/t/partition=0/of-the-feature.parquet", b"")
+    unknown = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("a feature of tomorrow",))
+    set_by_sql(log, unknown)
+    clock.advance(ORPHAN_AGE_MS + 1)
+    with pytest.raises(UnsupportedVersionError, match="a feature of tomorrow"):
+        vacuum(cluster, dry_run=dry_run)
+    assert memory.exists("topics/t/partition=0/of-the-feature.parquet")
+    set_by_sql(log, replace(unknown, writer_features=("vacuumProtocolCheck",)))
+    assert vacuum(cluster, dry_run=dry_run).files_deleted == 1
+
+
+def test_changed_rows_go_in_a_table_that_keeps_such() -> None:
+    """As Delta's own VACUUM has it; a table that never kept changes may have a folder of that name from elsewhere."""
+    memory, clock, cluster = a_world()
+    for path in (
+        "_change_data/cdc-1.parquet",
+        "_change_data/partition=0/cdc-2.parquet",
+        "_change_data/.hidden.parquet",
+    ):
+        memory.put(f"topics/t/{path}", b"")
+    clock.advance(ORPHAN_AGE_MS + 1)
+    assert vacuum(cluster).files_deleted == 0
+    set_by_sql(cluster.topic_log("t"), enableChangeDataFeed="false")
+    assert vacuum(cluster).files_deleted == 2
+    assert memory.exists("topics/t/_change_data/.hidden.parquet")
 
 
 def test_files_that_were_merged_go_a_week_later_and_followers_go_on_until_then() -> None:

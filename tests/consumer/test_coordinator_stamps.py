@@ -13,6 +13,7 @@ import pytest
 from sparklog.clock import Clock, SystemClock
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.names import entry_path, log_folder
+from sparklog.groups.membership.generation_numbers import FollowedGenerations
 from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.groups.offsets.rows import Stamp
 from sparklog.log import Cluster, describe_topic
@@ -162,6 +163,13 @@ def refusals(caplog: pytest.LogCaptureFixture) -> int:
     return sum("t-0 wasn't taken" in message for message in caplog.messages)
 
 
+@pytest.fixture
+def no_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other member's generation is in no log here: it isn't taken for one that was deleted."""
+    monkeypatch.setattr(FollowedGenerations, "is_behind_a_gap", lambda *_: False)
+
+
+@pytest.mark.usefixtures("no_restart")
 def test_a_stamp_that_came_too_late_gives_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """✗ It is read while the stamp is on its way, though the other's commit says that it was read already."""
     caplog.set_level("INFO", logger="sparklog.groups")
@@ -187,6 +195,7 @@ class SkippingClock(SystemClock):
         return super().ticks_ms() + self.skipped_ms
 
 
+@pytest.mark.usefixtures("no_restart")
 def test_a_stamp_under_a_name_that_was_free_again_is_acknowledged_but_not_trusted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

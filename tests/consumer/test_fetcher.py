@@ -112,12 +112,14 @@ def test_a_topic_is_polled_itself_before_trust_in_its_position_runs_out():
     rounds = Rounds(a_cluster(store, clock))
     rounds.assign(tp(), tp(topic="u"))
     rounds.run()
-    for _ in range(10):
+    found = []
+    for _ in range(9):
         clock.advance(25_000)
         store.reset()
         rounds.run()
-        # never an entry read again to verify it: each topic is polled itself at least every 50 s
-        assert store.counts() == {"get": 2}
+        found.append(store.counts())
+    # each topic is polled itself at least every 50 s; after more than a minute each looks beneath itself
+    assert found == [{"get": 2}, {"get": 2}, {"get": 4, "list": 2}] * 3
 
 
 def test_emptying_buffers_record_by_record_costs_no_more_requests_than_being_idle():

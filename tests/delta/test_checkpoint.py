@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -260,6 +261,30 @@ def test_a_line_that_holds_more_than_one_action_is_left_to_deltalake() -> None:
     line = b'{"txn":{"appId":"a","version":1}}'
     with pytest.raises(NotUnderstoodError, match="more than one action in a line"):
         next_checkpoint({}, [b"%b %b" % (line, line)], now_ms=0)
+
+
+def test_checkpoints_keep_what_accepted_features_put_into_a_log() -> None:
+    """Domains, but those that were removed, and the listed features; not the rows that were changed."""
+    memory = a_table()
+    log = a_log(memory)
+    features = ["changeDataFeed", "checkpointProtection", "domainMetadata"]
+
+    def domain(name: str, *, removed: bool = False) -> dict[str, Any]:
+        return {"domainMetadata": {"domain": name, "configuration": "{}", "removed": removed}}
+
+    asked = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}}
+    cdc = {"cdc": {"path": "_change_data/c.parquet", "partitionValues": {}, "size": 1, "dataChange": False}}
+    foreign_entry(log, COMMITS + 1, [asked, cdc, domain("kept"), domain("removed")])
+    assert write_checkpoint(log) == COMMITS + 1
+    foreign_entry(log, COMMITS + 2, [domain("removed", removed=True)])
+    append(a_writer(log), "more")
+    assert write_checkpoint(log) == COMMITS + 3
+    rows = pq.read_table(pa.BufferReader(memory.read(checkpoint_path(log.table, COMMITS + 3)))).to_pylist()
+    domains = [row["domainMetadata"] for row in rows if row["domainMetadata"]]
+    assert [(one["domain"], one["removed"]) for one in domains] == [("kept", False)]
+    assert [row["protocol"]["writerFeatures"] for row in rows if row["protocol"]] == [features]
+    assert "cdc" not in rows[0]
+    assert contents(a_log(memory))[0][-1] == (2, "more")
 
 
 def test_what_deltalake_refuses_to_checkpoint_is_raised_as_a_corrupt_log(

@@ -63,6 +63,7 @@ def batches(
     checkpoint_version: int,
     retention_ms: int = 100,
     cleaned_below: int = 0,
+    protected_below: int = 0,
     batch_size: int = 10_000,
 ) -> list[CleanupBatch]:
     """The plan of a log of which this is listed, in any order."""
@@ -74,6 +75,7 @@ def batches(
         newest_modified_ms=newest.modified_ms,
         retention_ms=retention_ms,
         cleaned_below=cleaned_below,
+        protected_below=protected_below,
         batch_size=batch_size,
     )
     return list(planned)
@@ -114,6 +116,34 @@ def test_an_entry_goes_when_its_successor_is_as_old_as_the_retention(successor_m
 def test_the_first_that_may_not_go_ends_the_plan() -> None:
     # The store's clock may jump: version 2 looks younger than version 3.
     assert plan(entries(0, 0, 950, 0, 0, 1_000), checkpoint_version=5) == paths(0)
+
+
+@pytest.mark.parametrize(("protected_below", "below"), [(0, 6), (1, 6), (6, 6), (7, None), (100, None)])
+def test_what_is_protected_goes_as_a_whole_or_not_at_all(protected_below: int, below: int | None) -> None:
+    log = [*entries(0, 10, 20, 30, 40, 50, 60, 1_000), checkpoint(2), checkpoint(6)]
+    found = batches(log, checkpoint_version=6, protected_below=protected_below, batch_size=1)
+    assert (found[-1].below if found else None) == below
+    protected = [batch for batch in found if batch.protected]
+    assert [batch.below for batch in protected] == ([protected_below] if below and protected_below else [])
+
+
+def test_entries_that_are_protected_go_before_the_checkpoints_that_hide_them() -> None:
+    """Source: Delta's proposal "Checkpoint Protection", requirement d."""
+    log = [*entries(0, 10, 20, 30, 1_000), checkpoint(0), checkpoint(2), checkpoint(3)]
+    [first] = batches(log, checkpoint_version=3, protected_below=3)
+    assert list(first.steps()) == [
+        tuple(paths(0, 1, 2)),
+        (checkpoint_path("t", 0), checkpoint_path("t", 2)),
+    ]
+    [as_ever] = batches(log, checkpoint_version=3)
+    assert next(as_ever.steps()) == (checkpoint_path("t", 0), *paths(0), checkpoint_path("t", 2))
+
+
+def test_a_cleanup_that_died_within_what_is_protected_is_ended_by_the_next() -> None:
+    left = [checkpoint(0), checkpoint(2), *entries(960, 970, 1_000, first=5)]
+    assert batches(left, checkpoint_version=5, protected_below=5) == []
+    [rest] = batches(left, checkpoint_version=5, cleaned_below=5, protected_below=5)
+    assert (rest.beginnings, rest.others) == ((checkpoint_path("t", 0), checkpoint_path("t", 2)), ())
 
 
 def test_what_an_earlier_cleanup_left_below_its_mark_goes_at_once() -> None:
@@ -402,7 +432,8 @@ def test_cleanup_goes_on_after_a_stray_entry_and_a_checkpoint_two_days_late() ->
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
     log = a_topic(memory, clock)
-    writer, sleeper = a_writer(log), a_writer(log)
+    sleeping = InterruptedStore(memory)
+    writer, sleeper = a_writer(log), a_writer(a_log(sleeping, clock))
     append(writer, "a")
     append(sleeper, "s")
     for value in "bcd":
@@ -412,8 +443,13 @@ def test_cleanup_goes_on_after_a_stray_entry_and_a_checkpoint_two_days_late() ->
     late = InterruptedStore(memory)
     create = [call.op for call in calls.calls].index("create")
     late.interrupt(lambda: two_days_of_others(memory, clock), at=create, after=False)
-    assert write_checkpoint(a_log(late, clock)) == 5
-    append(sleeper, "woken")
+    at_create = 1  # behind the upload: it sleeps between looking beneath itself and creating
+
+    def two_checkpoints_late() -> None:
+        assert write_checkpoint(a_log(late, clock)) == 5
+
+    sleeping.interrupt(two_checkpoints_late, at=at_create, after=False)
+    append(sleeper, "woken", timeout_ms=10**12)
     stray, checkpoint_only = versions_of(log)[0], 5
     assert stray < checkpoint_only < versions_of(log)[1]
 

@@ -45,12 +45,14 @@ def number_of(entry: Entry) -> int:
 
 
 class Numbered(Draft[Count]):
-    def __init__(self, number: int, began_ticks_ms: float) -> None:
+    def __init__(self, number: int, began_ticks_ms: float, in_create: Callable[[], object]) -> None:
         self.number = number
+        self.in_create = in_create
         self.began_ticks_ms = began_ticks_ms
         self.sync = False
 
     def encode(self, token: str) -> bytes:
+        self.in_create()
         return an_entry(self.number, token)
 
     def apply_to(self, state: Count, position: Position) -> Count:
@@ -65,6 +67,8 @@ class Counting(CommitTarget[Count, int]):
         self.goal = goal
         self.before_create = list(before_create)
         """One for each attempt."""
+        self.in_create: list[Callable[[], object]] = []
+        """One for each attempt, between the check of the ground and the create."""
         self.calls: list[str] = []
         self.is_settled_as_ours = False
         self.is_current = True
@@ -84,7 +88,7 @@ class Counting(CommitTarget[Count, int]):
         began = self.log.clock.ticks_ms()
         if self.before_create and self.before_create.pop(0)() is None:
             return None
-        return Numbered(decision, began)
+        return Numbered(decision, began, self.in_create.pop(0) if self.in_create else lambda: None)
 
     def settle(self, lost: PositionLost) -> tuple[Count, bool]:
         self.calls.append("settle")
@@ -212,7 +216,7 @@ def cleaned_under(store: ObjectStore, clock: ManualClock) -> Callable[[], bool]:
 def test_whose_base_is_gone_decides_again_on_the_reloaded_table() -> None:
     log, store, clock = a_count()
     target = Counting(log)
-    target.before_create = [cleaned_under(store, clock)]
+    target.in_create = [cleaned_under(store, clock)]
     done = run(target)
     assert target.calls == ["decide on 0", "settle", "load", "decide on 20"]
     assert (done.commit, done.state.position.version, done.lost_races) == (21, 3, 1)
@@ -221,7 +225,7 @@ def test_whose_base_is_gone_decides_again_on_the_reloaded_table() -> None:
 def test_whose_base_is_gone_and_whose_commit_is_found_in_the_table_has_committed() -> None:
     log, store, clock = a_count()
     target = Counting(log)
-    target.before_create, target.is_settled_as_ours = [cleaned_under(store, clock)], True
+    target.in_create, target.is_settled_as_ours = [cleaned_under(store, clock)], True
     done = run(target)
     assert (done.commit, done.state.number, done.lost_races) == (1, 20, 1)
     assert log.read_entry(3) is None
@@ -234,9 +238,40 @@ def test_whose_base_is_gone_and_cannot_be_loaded_does_not_know_its_outcome() -> 
     def fails() -> Count:
         raise UnsupportedVersionError("a newer engine")
 
-    target.before_create, target.load = [cleaned_under(store, clock)], fails  # type: ignore[method-assign]
+    target.in_create, target.load = [cleaned_under(store, clock)], fails  # type: ignore[method-assign]
     with pytest.raises(CommitStateUnknownError, match="a newer engine"):
         run(target)
+
+
+def test_whose_base_is_gone_before_anything_was_tried_only_loads_the_table() -> None:
+    log, store, clock = a_count()
+    target = Counting(log)
+    target.before_create = [cleaned_under(store, clock)]
+    target.is_settled_as_ours = True  # nobody asks
+    done = run(target)
+    assert target.calls == ["decide on 0", "load", "decide on 20"]
+    assert (done.commit, done.state.position.version, done.lost_races) == (21, 3, 1)
+
+
+def test_whose_base_is_gone_before_anything_was_tried_knows_that_nothing_was_stored() -> None:
+    log, store, clock = a_count()
+    target = Counting(log)
+
+    def fails() -> Count:
+        raise UnsupportedVersionError("a newer engine")
+
+    target.before_create, target.load = [cleaned_under(store, clock)], fails  # type: ignore[method-assign]
+    with pytest.raises(UnsupportedVersionError, match="a newer engine"):
+        run(target)
+
+
+def test_whose_ground_cannot_be_checked_in_time_knows_that_nothing_was_stored() -> None:
+    log, store, clock = a_count(Fault(kind=FaultKind.THROTTLED, ops=("list",), times=None))
+    target = Counting(log, before_create=[delayed(clock, TRUST_MS + 1, lambda: True)])
+    with pytest.raises(KafkaTimeoutError, match="checking t") as caught:
+        run(target)
+    assert not isinstance(caught.value, CommitStateUnknownError)
+    assert [one.path for one in store.list("")] == [entry_path("t", 0)]
 
 
 def test_who_cannot_apply_what_won_loads_the_table() -> None:

@@ -131,7 +131,12 @@ def test_verification_comes_after_what_it_is_to_confirm() -> None:
     passing(log, TRUST_MS + 1)
     store = FaultyStore(log.store)
     DeltaLog(store=store, table="t", clock=log.clock, tail_trust_ms=TRUST_MS).look(at(0, "a"))
-    assert store.calls == (("get", entry_path("t", 1)), ("get", entry_path("t", 0)), ("list", log.cleanup_marks))
+    assert store.calls == (
+        ("get", entry_path("t", 1)),
+        ("list", log.folder),
+        ("get", entry_path("t", 0)),
+        ("list", log.cleanup_marks),
+    )
 
 
 @pytest.mark.parametrize(("below", "is_lost"), [(0, False), (1, False), (2, True), (9, True)])
@@ -153,7 +158,7 @@ def test_a_listing_of_marks_that_takes_longer_than_the_trust_proves_nothing() ->
     # A mark goes once a greater one is old: while a listing was under way for that long, both may have escaped it.
     log = a_bare_log("a", "b")
     passing(log, TRUST_MS + 1)
-    slow = wrapped(log, Fault(kind=FaultKind.DELAY, ops=["list"], delay_ms=TRUST_MS + 1))
+    slow = wrapped(log, Fault(kind=FaultKind.DELAY, ops=["list"], delay_ms=TRUST_MS + 1, times=2))
     with pytest.raises(PositionLost):
         slow.look(at(0, "a"))
 
@@ -310,8 +315,11 @@ def test_what_isnt_settled_by_the_deadline_is_unknown(kind: FaultKind) -> None:
 
 def test_created_but_not_verified_by_the_deadline_is_unknown_not_a_plain_time_out() -> None:
     # The entry is in the log: "nothing was stored" would make the caller store it again.
-    log = wrapped(a_bare_log("a"), Fault(kind=FaultKind.THROTTLED, ops=["get"], times=None))
-    passing(log, TRUST_MS + 1)
+    log = wrapped(
+        a_bare_log("a"),
+        Fault(kind=FaultKind.DELAY, ops=["create"], delay_ms=TRUST_MS + 1),
+        Fault(kind=FaultKind.THROTTLED, ops=["get"], times=None),
+    )
     with pytest.raises(CommitStateUnknownError):
         create(log, at(0, "a"))
 

@@ -16,6 +16,7 @@ from sparklog.errors import (
     CorruptLogError,
     InvalidArgumentError,
     InvalidConfigurationError,
+    KafkaTimeoutError,
     SparklogError,
     StoreUnavailableError,
     UnsupportedVersionError,
@@ -36,6 +37,7 @@ from sparklog.gateway.wire import WireError, message
 from sparklog.log.cluster import open_cluster
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash
+from sparklog.testing.interrupted_store import InterruptedStore
 from tests.gateway.test_security import enter, scram
 from tests.gateway.test_server import Wire, batch, produce, produced
 
@@ -182,7 +184,7 @@ def test_a_list_that_was_lost_is_not_begun_again_by_clients(cluster, memory, clo
     assert not [*memory.list(FOLDER)]
 
 
-def test_who_slept_after_the_put_finds_it_or_says_that_it_is_unknown(memory, cluster, clock, monkeypatch):
+def test_who_slept_before_the_put_says_that_nothing_was_written(memory, cluster, clock, monkeypatch):
     change(cluster, added(ann()))
 
     def sleeping(*then):
@@ -196,8 +198,26 @@ def test_who_slept_after_the_put_finds_it_or_says_that_it_is_unknown(memory, clu
 
         return slow
 
-    with pytest.raises(CommitStateUnknownError, match="is unknown"):
+    with pytest.raises(KafkaTimeoutError, match="nothing was written"):
         change(cluster, sleeping(added(bob()), removed("bob")))
+    assert names(cluster) == ["ann"]
+
+
+def test_who_slept_in_the_put_says_that_it_is_unknown(memory, cluster, clock):
+    change(cluster, added(ann()))
+    store = InterruptedStore(memory)
+    sleeping = open_cluster(store, clock=clock)
+
+    def others_go_on_and_clean():
+        clock.advance(3_600_000)
+        change(cluster, added(bob()), removed("bob"))
+        log = open_user_log(cluster)
+        memory.delete([log.path_of(number) for number in range(1, len([*memory.list(FOLDER)]))])
+
+    create = 3  # behind the listing, the newest list and its fsync
+    store.interrupt(others_go_on_and_clean, at=create, after=False)
+    with pytest.raises(CommitStateUnknownError, match="is unknown"):
+        change(sleeping, added(new_user("eve", "pear", Rules())))
     assert names(cluster) == ["ann"]
 
 
@@ -522,3 +542,19 @@ def test_confluents_admin_changes_users(served):
     admin.alter_user_scram_credentials(gone)["eve"].result(60)
     with pytest.raises(Exception, match="does not exist"):
         admin.alter_user_scram_credentials(gone)["eve"].result(60)
+
+
+def test_users_that_were_set_back_to_an_older_list_are_not_taken(cluster, memory, clock):
+    """Who was removed would come in again. The list that is known counts while the store is unavailable, and no
+    longer."""
+    change(cluster, added(ann()), added(bob()))
+    backup = {found.path: memory.read(found.path) for found in memory.list("")}
+    change(cluster, removed("bob"))
+    users = StoredUsers(cluster)
+    memory.delete([found.path for found in memory.list("")])
+    memory.put_many(backup)
+    clock.advance(REREAD_MS)
+    assert list(users.all()) == ["ann"]
+    clock.advance(KEPT_MS)
+    with pytest.raises(StoreUnavailableError, match="ends at entry 2, but this process knows its entry 3"):
+        users.all()

@@ -40,7 +40,7 @@ from tests.support import (
     records,
     unsequenced_file,
 )
-from tests.txn.support import Driver, a_cluster
+from tests.txn.support import Driver, a_cluster, with_generation
 
 Lines = list[dict[str, Any]]
 ANN = Stamp(1, "ann")
@@ -127,6 +127,7 @@ def _take(cluster: Cluster) -> None:
         TakePartitions(topic_ids={at: topic_id}, stamp=ANN),
         CommitOffsets(offsets={at: OffsetAndMetadata(5)}, stamps={at: ANN}, topic_ids={at: topic_id}),
     ]
+    with_generation(cluster, "g", ANN)
     done = OffsetTable(cluster, "g").change(changes, deadline=cluster.clock.deadline_in(60_000))
     assert done.errors == (None, None)
 
@@ -156,6 +157,7 @@ def commit_offset(cluster: Cluster, at: TopicPartition, offset: int, *, topic_id
         TakePartitions(topic_ids={at: topic_id}, stamp=ANN),
         CommitOffsets(offsets={at: OffsetAndMetadata(offset)}, stamps={at: ANN}, topic_ids={at: topic_id}),
     ]
+    with_generation(cluster, "h", ANN)
     done = OffsetTable(cluster, "h").change(changes, deadline=cluster.clock.deadline_in(60_000))
     assert done.errors == (None, None)
 

@@ -24,7 +24,7 @@ from sparklog.storage.base import ObjectInfo
 from sparklog.testing import ManualClock, WrappedStore
 from tests.integrity.support import a_full_world, a_plain_world, commit_offset
 from tests.support import DAY_MS, a_writer, append, unsequenced_file
-from tests.txn.support import ANN, Driver, a_cluster, a_world, take
+from tests.txn.support import ANN, Driver, a_cluster, a_world, take, with_generation
 
 T = TypeVar("T")
 
@@ -176,6 +176,7 @@ def test_threads_that_never_stop() -> None:
     cluster = a_cluster(MemoryStore(), SystemClock())
     for topic in ("t", "u", "in"):
         create_topic(cluster.topic_log(topic), topic, num_partitions=2)
+    with_generation(cluster, "g", ANN)
     take(cluster, ANN)
     stop = threading.Event()
     errors: list[BaseException] = []

@@ -107,7 +107,7 @@ def test_a_generation_that_is_cut_is_found() -> None:
 
 
 def test_members_without_a_generation_are_told_and_garbled_ones_are_a_warning() -> None:
-    memory, _, cluster = a_group_world()
+    memory, _, cluster, _ = a_plain_world()
     state = MemberState(
         member_id="m",
         instance_id=None,

@@ -3,8 +3,10 @@ run fail as long as it lasts, and then go on by themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -42,8 +44,26 @@ DELETION_VECTORS = Protocol(
     reader_features=("deletionVectors",),
     writer_features=("appendOnly", "deletionVectors", "invariants"),
 )
-CHANGE_FEED = Protocol(min_reader_version=1, min_writer_version=4)
+ROW_TRACKING = Protocol(
+    min_reader_version=1,
+    min_writer_version=7,
+    writer_features=("appendOnly", "domainMetadata", "invariants", "rowTracking"),
+)
 LISTED = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("appendOnly", "invariants"))
+
+
+ACCEPTED = (
+    "allowColumnDefaults",
+    "changeDataFeed",
+    "checkConstraints",
+    "checkpointProtection",
+    "domainMetadata",
+    "generatedColumns",
+    "identityColumns",
+    "inCommitTimestamp",
+    "vacuumProtocolCheck",
+)
+REFUSED = ("clustering", "icebergCompatV2", "materializePartitionColumns", "rowTracking", "a feature of tomorrow")
 
 
 @pytest.mark.parametrize(
@@ -54,11 +74,23 @@ LISTED = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("
         (LISTED, True, True),
         (replace(LISTED, writer_features=()), True, True),
         (replace(LISTED, min_reader_version=3, reader_features=()), True, True),
-        (replace(LISTED, writer_features=("appendOnly", "changeDataFeed")), True, False),
+        *((replace(LISTED, writer_features=("appendOnly", name)), True, True) for name in ACCEPTED),
+        (
+            replace(
+                LISTED,
+                min_reader_version=3,
+                reader_features=("vacuumProtocolCheck",),
+                writer_features=("vacuumProtocolCheck",),
+            ),
+            True,
+            True,
+        ),
+        *((Protocol(min_reader_version=1, min_writer_version=version), True, True) for version in (3, 4, 5, 6)),
+        *((replace(LISTED, writer_features=("appendOnly", name)), True, False) for name in REFUSED),
         (replace(LISTED, writer_features=None), True, False),
         (replace(LISTED, min_writer_version=8), True, False),
         (replace(LISTED, min_reader_version=3, reader_features=None), False, False),
-        (CHANGE_FEED, True, False),
+        (ROW_TRACKING, True, False),
         (COLUMN_MAPPING, False, False),
         (DELETION_VECTORS, False, False),
         (replace(LISTED, min_reader_version=2), False, False),
@@ -169,14 +201,105 @@ def test_an_append_that_slept_through_the_upgrade_and_its_end_succeeds(what: str
     assert append(writer, "after").base_offsets == (1,)
 
 
+def with_properties(**properties: str) -> Callable[[Metadata], Metadata]:
+    return lambda found: replace(
+        found,
+        configuration={**found.configuration, **{f"delta.{k.replace('__', '.')}": v for k, v in properties.items()}},
+    )
+
+
+def with_column(column: Mapping[str, Any]) -> Callable[[Metadata], Metadata]:
+    def changed(found: Metadata) -> Metadata:
+        schema = json.loads(found.schema_string)
+        schema["fields"].append({"name": "extra", "type": "string", "nullable": True, "metadata": {}, **column})
+        return replace(found, schema_string=json.dumps(schema, separators=(",", ":")))
+
+    return changed
+
+
+IN_A_STRUCT = {"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": False, "metadata": {}}]}
+DEMANDS: dict[str, tuple[Callable[[Metadata], Metadata], str]] = {
+    "a constraint": (with_properties(constraints__c="partition >= 0"), "constraint c, partition >= 0"),
+    "a constraint in capitals": (with_properties(Constraints__C="partition >= 0"), "constraint C, partition >= 0"),
+    "times in commits": (with_properties(enableInCommitTimestamps="True"), "delta.enableInCommitTimestamps=true"),
+    "column mapping": (with_properties(columnMapping__mode="id"), "delta.columnMapping.mode=id"),
+    "an invariant": (with_column({"metadata": {"delta.invariants": "{}"}}), "column extra with an invariant"),
+    "a generated column": (with_column({"metadata": {"delta.generationExpression": "1"}}), "generatedColumns"),
+    "an identity": (with_column({"metadata": {"delta.identity.start": 1}}), "identityColumns"),
+    "a default": (with_column({"metadata": {"CURRENT_DEFAULT": "'x'"}}), "allowColumnDefaults"),
+    "a default within a struct": (
+        with_column(
+            {"type": {**IN_A_STRUCT, "fields": [{**IN_A_STRUCT["fields"][0], "metadata": {"CURRENT_DEFAULT": 1}}]}}
+        ),
+        "column x with a default",
+    ),
+    "not null": (with_column({"nullable": False}), "column extra that is NOT NULL"),
+}
+
+
+@pytest.mark.parametrize("what", DEMANDS)
+def test_use_of_a_feature_stops_writers_until_it_ends(what: str) -> None:
+    """By a writer that runs and by one that opens the topic anew; readers go on."""
+    log = a_topic()
+    changed, told = DEMANDS[what]
+    before = metadata(log)
+    writer = a_writer(log)
+    follower = TopicFollower(log, "t")
+    commit(log, replace(LISTED, writer_features=ACCEPTED))
+    append(writer, "before")
+    commit(log, changed(before))
+    for _ in range(2):
+        with pytest.raises(UnsupportedVersionError, match=told):
+            append(writer, "meanwhile")
+    with pytest.raises(UnsupportedVersionError, match=f"{told}.*( TABLE … .*).docs/operations.md, .Table features"):
+        a_writer(log)
+    follower.poll()
+    assert contents(log)[0] == [(0, "before")]
+    commit(log, before)
+    assert append(writer, "after").base_offsets == (1,)
+    assert append(a_writer(log), "anew").base_offsets == (2,)
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        with_properties(enableInCommitTimestamps="false", columnMapping__mode="none", enableChangeDataFeed="true"),
+        with_column({"type": IN_A_STRUCT}),
+        with_column({"name": "CURRENT_DEFAULT", "metadata": {"comment": "delta.identity.start, false"}}),
+    ],
+    ids=["properties", "not null within a struct", "names alone"],
+)
+def test_metadata_that_asks_nothing_of_writers_hinders_none(harmless: Callable[[Metadata], Metadata]) -> None:
+    log = a_topic()
+    commit(log, harmless(metadata(log)))
+    assert append(a_writer(log), "a").base_offsets == (0,)
+
+
+def test_protocol_and_metadata_that_both_refuse_are_taken_back_apart() -> None:
+    log = a_topic()
+    writer, before = a_writer(log), metadata(log)
+    commit(log, ROW_TRACKING)
+    commit(log, with_properties(constraints__c="true")(before))
+    with pytest.raises(UnsupportedVersionError, match="rowTracking"):
+        append(writer, "a")
+    commit(log, LISTED)
+    with pytest.raises(UnsupportedVersionError, match="constraint c"):
+        append(writer, "a")
+    commit(log, before)
+    assert append(writer, "a").base_offsets == (0,)
+
+
 def test_a_writer_goes_on_after_a_newer_writer_version_was_taken_back() -> None:
     log = a_topic()
     writer = a_writer(log)
     append(writer, "before")
-    commit(log, CHANGE_FEED)
+    commit(log, ROW_TRACKING)
     staged = writer.upload([(0, records("after"))])
     for _ in range(2):
-        with pytest.raises(UnsupportedVersionError, match="writer version 4"):
+        with pytest.raises(
+            UnsupportedVersionError,
+            match=r"writer version 7 \(feature rowTracking\).*DROP FEATURE rowTracking .docs/operations.md",
+        ):
             writer.append(staged, deadline=within(writer, 1_000))
     commit(log, OURS)
     assert writer.append(staged, deadline=within(writer, 1_000)).base_offsets == (1,)

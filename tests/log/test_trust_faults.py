@@ -55,6 +55,12 @@ def die() -> None:
     raise SimulatedCrash
 
 
+def a_dying_writer(store: InterruptedStore, clock: ManualClock) -> TopicWriter:
+    """A writer that will create a stray: it looks neither before nor after its create, as one does that sleeps between
+    looking beneath itself and its create, and dies behind that."""
+    return a_writer(a_log(store, clock, trust_ms=10**15))
+
+
 def is_there(log: DeltaLog, version: int) -> bool:
     try:
         return bool(log.store.read(entry_path(log.table, version)))
@@ -62,19 +68,25 @@ def is_there(log: DeltaLog, version: int) -> bool:
         return False
 
 
-def test_a_sleeper_that_wins_a_cleaned_name_doesnt_acknowledge_it_but_commits_again() -> None:
+@pytest.mark.parametrize("sleeps_in_create", [True, False])
+def test_a_sleeper_that_wins_a_cleaned_name_doesnt_acknowledge_it_but_commits_again(sleeps_in_create: bool) -> None:
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
     log = a_topic(memory, clock)
-    sleeper = a_writer(log)
+    store = InterruptedStore(memory)
+    sleeper = a_writer(a_log(store, clock))
     append(sleeper, "before")
     stood_at = sleeper.state.position.version
-    two_days_of_others(memory, clock)
-    assert not is_there(log, stood_at + 1)
+    if sleeps_in_create:
+        store.interrupt(lambda: two_days_of_others(memory, clock), at=CREATE, after=False)
+    else:
+        two_days_of_others(memory, clock)
+        assert not is_there(log, stood_at + 1)
 
-    result = append(sleeper, "woken")
+    result = append(sleeper, "woken", timeout_ms=10**12)
 
-    assert is_there(log, stood_at + 1)  # the stray that it created and then didn't trust
+    # The stray that it created and then didn't trust; who looks beneath itself first, creates none (rule L17, ground).
+    assert is_there(log, stood_at + 1) == sleeps_in_create
     seen = contents(log)[0]
     assert seen[-1] == (result.base_offsets[0], "woken")
     assert [offset for offset, _ in seen] == list(range(len(seen)))
@@ -88,7 +100,7 @@ def test_a_follower_that_finds_a_dead_sleepers_stray_doesnt_apply_it() -> None:
     append(a_writer(log), "before")
     follower = TopicFollower(log, "t")
     dying_store = InterruptedStore(memory)
-    dying = a_writer(a_log(dying_store, clock))
+    dying = a_dying_writer(dying_store, clock)
     two_days_of_others(memory, clock)
     dying_store.interrupt(die, at=CREATE, after=True)
     with pytest.raises(SimulatedCrash):
@@ -115,7 +127,7 @@ def test_a_follower_that_catches_up_verifies_again_as_long_as_it_hasnt_seen_the_
     behind = follower.state.position.version
     append(writer, "1")
     dying_store = InterruptedStore(memory)
-    dying = a_writer(a_log(dying_store, clock))  # stands where v + 2 comes next
+    dying = a_dying_writer(dying_store, clock)  # stands where v + 2 comes next
     for value in ("2", "3", "4"):
         append(writer, value)
     clock.advance(2 * DAY_MS)
@@ -138,20 +150,24 @@ def test_a_follower_that_catches_up_verifies_again_as_long_as_it_hasnt_seen_the_
     assert b"stray" not in follower.read(0, 0)["value"].to_pylist()
 
 
-def test_a_process_that_polls_at_the_tail_always_reads_one_object_a_poll() -> None:
+def test_a_poll_at_the_tail_reads_one_object_and_checks_its_ground_once_a_minute() -> None:
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
     a_topic(memory, clock)
     store = FaultyStore(memory)
     follower = TopicFollower(a_log(store, clock), "t")
     before = len(store.calls)
-    for _ in range(100):
-        clock.advance(59_000)
+    for _ in range(60):
+        clock.advance(1_000)
         assert follower.poll() == []
-    assert len(store.calls) - before == 100
+    assert len(store.calls) - before == 60
+    for _ in range(61):
+        clock.advance(1_000)
+        assert follower.poll() == []
+    assert len(store.calls) - before == 123  # a GET and a LIST more: rule L17, ground
     clock.advance(61_000)
     follower.poll()
-    assert len(store.calls) - before == 103  # a GET and a LIST more: it verified its position
+    assert len(store.calls) - before == 126  # as after a silence
 
 
 def test_a_position_that_was_the_tail_for_days_is_found_after_a_burst_and_a_cleanup() -> None:
@@ -311,7 +327,7 @@ def test_an_own_entry_created_again_under_a_cleaned_name_isnt_taken_for_the_firs
     followed_there: list[TopicFollower] = []
 
     def others_stand_on_it_and_sleep_too() -> None:
-        stood_there.extend(a_writer(a_log(found, clock)) for found in (memory, dying_store))
+        stood_there.extend([a_writer(a_log(memory, clock)), a_dying_writer(dying_store, clock)])
         followed_there.append(TopicFollower(log, "t"))
         two_days_of_others(memory, clock)
 

@@ -11,7 +11,13 @@ from typing import Any, TypeVar
 import pytest
 
 from sparklog.delta.actions import SetTransaction
-from sparklog.errors import CommitStateUnknownError, IllegalStateError, KafkaTimeoutError, StorePermissionError
+from sparklog.errors import (
+    CommitStateUnknownError,
+    IllegalStateError,
+    KafkaTimeoutError,
+    StoreFullError,
+    StorePermissionError,
+)
 from sparklog.log import Cluster, TopicWriter
 from sparklog.log.announced import group
 from sparklog.log.state import open_state
@@ -277,3 +283,33 @@ def test_withdrawals_of_several_uploads_take_no_longer_than_that_of_one(monkeypa
     assert 0 < len(passed) < len(futures)
     assert not any(passed)
     producer.close()
+
+
+@pytest.mark.usefixtures("switched_on")
+@pytest.mark.parametrize("kind", [FaultKind.DISK_FULL, FaultKind.READ_ONLY])
+def test_records_whose_announced_upload_is_refused_for_good_fail_as_that(kind: FaultKind) -> None:
+    """Nothing was announced, so nothing is unknown, though no entry can be created that withdraws it."""
+    memory = MemoryStore()
+    cluster = a_topic(memory)
+    is_refused = threading.Event()
+    is_refused.set()
+    faults = Fault(kind=kind, ops=["put", "create"], times=None, when=lambda call: is_refused.is_set())
+    with a_faulty_producer(memory, cluster, faults) as producer:
+        for value in (b"a", b"b"):
+            error = error_of(producer.send("t", value))
+            assert type(error) is (StoreFullError if kind is FaultKind.DISK_FULL else StorePermissionError)
+        is_refused.clear()
+        assert [producer.send("t", value).get(LONG_S).offset for value in (b"c", b"d")] == [0, 1]
+    with a_producer(cluster, group_commit=True) as other:  # publishes what it finds announced
+        other.send("t", b"e").get(LONG_S)
+    assert values(cluster) == [b"c", b"d", b"e"]
+
+
+@pytest.mark.usefixtures("switched_on")
+def test_records_whose_announced_upload_was_in_doubt_before_it_was_refused_are_unknown() -> None:
+    memory = MemoryStore()
+    cluster = a_topic(memory)
+    lost = Fault(kind=FaultKind.LOST_ANSWER, ops=["put"], path="announced/")
+    full = Fault(kind=FaultKind.DISK_FULL, ops=["put", "create"], times=None, skip=0)
+    with a_faulty_producer(memory, cluster, lost, full, max_block_ms=2_000) as producer:
+        assert isinstance(error_of(producer.send("t", b"a")), CommitStateUnknownError)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparklog.clock import Clock, Deadline
+from sparklog.groups.membership.generations import GenerationMember, Subscription, encode_generation
+from sparklog.groups.membership.proposals import empty_plan
 from sparklog.groups.offsets.changes import CommitOffsets, TakePartitions
 from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.groups.offsets.pending import settle_pending
@@ -14,6 +16,7 @@ from sparklog.groups.offsets.rows import Decider, Rows, Stamp
 from sparklog.log import Cluster, TopicFollower, TopicWriter, create_topic
 from sparklog.log.data.data_files import UploadedFile
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from sparklog.paths import generation_path
 from sparklog.storage import CreateResult, MemoryStore, ObjectStore
 from sparklog.storage.retrying import RetryingStore
 from sparklog.testing import ManualClock, WrappedStore
@@ -46,6 +49,7 @@ def a_world() -> tuple[MemoryStore, ManualClock, Cluster]:
     cluster = a_cluster(memory, clock)
     for topic, partitions in (("t", 2), ("u", 1)):
         create_topic(cluster.topic_log(topic), topic, num_partitions=partitions)
+    with_generation(cluster, "g", ANN)
     take(cluster, ANN)
     table = OffsetTable(cluster, "g")
     commit = CommitOffsets(offsets={IN: OffsetAndMetadata(5)}, stamps={IN: ANN}, topic_ids={})
@@ -55,6 +59,15 @@ def a_world() -> tuple[MemoryStore, ManualClock, Cluster]:
 
 def soon(cluster: Cluster, ms: float = TIMEOUT_MS) -> Deadline:
     return cluster.clock.deadline_in(ms)
+
+
+def with_generation(cluster: Cluster, group: str, stamp: Stamp) -> None:
+    """The generation in which a member takes partitions: one that is there is left alone."""
+    member = GenerationMember(instance_id=None, client_id="c", host="h", subscription=Subscription((), "", ("range",)))
+    plan = replace(
+        empty_plan(now_ms=0), members={stamp.member: member}, assignment={stamp.member: frozenset()}, assignor="range"
+    )
+    cluster.store.create(generation_path(group, stamp.generation), encode_generation(plan, "a generation"))
 
 
 def take(cluster: Cluster, stamp: Stamp) -> Rows:

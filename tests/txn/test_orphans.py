@@ -98,9 +98,9 @@ def test_a_file_is_an_orphan_once_it_is_older_than_seven_days() -> None:
 
 def test_the_logs_of_stages_that_ingests_left_go_and_no_other_log() -> None:
     memory, clock, cluster = a_world()
-    stage = "topics/t/ingest-0a1b"
+    stage = f"topics/t/ingest-{'0a1b' * 8}"
     left = [f"{stage}/_delta_log/{name}" for name in ("00000000000000000000.json", ".0.json.crc")]
-    kept = [f"topics/t/{name}" for name in ("other/_delta_log/00000000000000000000.json", "ingest-0a1b/notes.txt")]
+    kept = ["topics/t/other/_delta_log/00000000000000000000.json", f"{stage}/notes.txt"]
     for path in (*left, f"{stage}/partition=0/x.parquet", *kept):
         memory.put(path, b"x")
     clock.advance(OLD_MS)

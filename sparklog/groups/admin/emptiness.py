@@ -14,6 +14,12 @@ from collections.abc import Iterable
 from functools import partial
 
 from sparklog.errors import StoreUnavailableError
+from sparklog.groups.membership.generation_numbers import (
+    first_position,
+    greatest_stamp,
+    not_to_be_taken,
+    read_rows,
+)
 from sparklog.groups.membership.generations import Generation, GenerationLog, encode_generation, generation_log
 from sparklog.groups.membership.member_state import MemberState
 from sparklog.groups.membership.proposals import empty_plan
@@ -23,6 +29,7 @@ from sparklog.log.store_time import store_time_ms
 from sparklog.paths import decode_id, group_members, group_probes
 from sparklog.storage import ObjectInfo
 from sparklog.storage.entry_log import Created, PositionLost
+from sparklog.storage.position import Position
 from sparklog.storage.retrying import DEFAULT_RETRY_MS
 
 __all__ = ["StoreNow", "empty_generation", "empty_since_ms", "living_of", "members_now"]
@@ -84,24 +91,44 @@ def empty_generation(cluster: Cluster, group: str, refusal: Exception, *, delete
     """
     log = generation_log(cluster, group)
     for _ in range(_ATTEMPTS):
+        rows = read_rows(cluster, group)  # before the generations: one is created before its stamps
         newest, position = log.open_newest()
         living = members_now(cluster, group)
         if living:
             raise refusal
+        used = greatest_stamp(rows)
         if newest is None:
-            return 0
-        if not newest.plan.members and (newest.plan.deleted or not deleted):
+            if used == 0:
+                return 0
+            first = first_position(log, position, used)
+            if first is None:
+                continue
+            position = first
+        elif not newest.plan.members and (newest.plan.deleted or not deleted) and not_to_be_taken(newest, rows) is None:
             log.flush(newest.version)
             return newest.version
-        deadline = cluster.clock.deadline_in(DEFAULT_RETRY_MS)
-        encode = partial(encode_generation, empty_plan(now_ms=cluster.clock.now_ms(), deleted=deleted))
+        number = _create_empty(cluster, log, position, beyond=used, deleted=deleted)
+        if number is not None:
+            return number
+    raise StoreUnavailableError(f"group {group!r} changed under {_ATTEMPTS} attempts to find it empty; try again")
+
+
+def _create_empty(
+    cluster: Cluster, log: GenerationLog, position: Position, *, beyond: int, deleted: bool
+) -> int | None:
+    """Create an empty generation whose number is above ``beyond``, and those before it alike; None: others came."""
+    deadline = cluster.clock.deadline_in(DEFAULT_RETRY_MS)
+    encode = partial(encode_generation, empty_plan(now_ms=cluster.clock.now_ms(), deleted=deleted))
+    while True:
         try:
             outcome = log.create_next(position, encode, tokens=set(), deadline=deadline, sync=True)
         except PositionLost:
-            continue
-        if isinstance(outcome, Created):
-            return outcome.position.version
-    raise StoreUnavailableError(f"group {group!r} changed under {_ATTEMPTS} attempts to find it empty; try again")
+            return None
+        if not isinstance(outcome, Created):
+            return None
+        position = outcome.position
+        if position.version > beyond:
+            return position.version
 
 
 def empty_since_ms(log: GenerationLog, newest: Generation | None) -> int | None:

@@ -14,13 +14,8 @@ from functools import partial
 
 from sparklog.clock import Clock
 from sparklog.errors import CommitStateUnknownError, FencedInstanceIdError, InconsistentGroupProtocolError
-from sparklog.groups.membership.generations import (
-    Generation,
-    GenerationPlan,
-    clean_generations,
-    encode_generation,
-    generation_log,
-)
+from sparklog.groups.membership.generation_numbers import FollowedGenerations
+from sparklog.groups.membership.generations import Generation, GenerationPlan, clean_generations
 from sparklog.groups.membership.member_state import MemberState
 from sparklog.groups.membership.membership import Membership
 from sparklog.groups.membership.proposal_turn import ProposalTurn
@@ -43,8 +38,7 @@ from sparklog.groups.offsets.rows import Rows, Stamp
 from sparklog.log import Cluster
 from sparklog.logs import warn_of_member
 from sparklog.model import TopicPartition
-from sparklog.storage.entry_log import Created, PositionLost
-from sparklog.storage.position import Position
+from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.retrying import Patience
 
 __all__ = ["HeartbeatRounds", "Take"]
@@ -71,7 +65,7 @@ class HeartbeatRounds:
         self._store = cluster.store
         self._clock: Clock = cluster.clock
         self._take = take
-        self._generations = generation_log(cluster, settings.group_id)
+        self._generations = FollowedGenerations(cluster, settings.group_id)
         self._roster = Roster(
             cluster.store,
             cluster.clock,
@@ -82,7 +76,6 @@ class HeartbeatRounds:
         self._subscribed = SubscribedTopics(membership, self._catalog, cluster.clock)
         self.newest: Generation | None = None
         """The newest generation that it knows."""
-        self._position: Position | None = None
         self._predecessor = ""
         """The member that this one replaces: it has the same instance id."""
         self._own_member_ids: set[str] = set()
@@ -105,19 +98,20 @@ class HeartbeatRounds:
         membership, interval_ms = self._membership, float(self._settings.heartbeat_interval_ms)
         membership.check_silence()
         membership.check_poll_interval()
-        patience_ms = max(interval_ms, _LEAST_PATIENCE_MS)
-        with self._store.patience(Patience(deadline=self._clock.deadline_in(patience_ms))):
+        with self._store.patience(Patience(deadline=self._clock.deadline_in(max(interval_ms, _LEAST_PATIENCE_MS)))):
             self._delete_old_stays()
             wanted = membership.wanted
             if wanted is None or membership.is_parked:
                 return interval_ms
             if membership.member_id not in self._own_member_ids:  # it is of other rounds, which hung
                 membership.lose()
+            self._generations.check_cluster()  # before it seems to be a member in another cluster (rule L17, ground)
             self._write_heartbeat()  # before anything that a topic could hinder
             self._subscribed.resolve(wanted)
             if not membership.member_id:
                 self._join()
             self._apply_new_generations()
+            self._pass_stamps()
             self._list_members()  # after the generations: a member of the newest that isn't listed now is gone
             self._claim_and_take()
             if self._propose_if_due():
@@ -153,7 +147,7 @@ class HeartbeatRounds:
         # Before the newest generation is known: whoever a later one has is seen here, is known by then, or came later.
         if not self._own_member_ids and self._settings.instance_id is not None:
             self._earlier_holders = self._members_with_own_instance_id()
-        self.newest, self._position = self._generations.open_newest()
+        self.newest = self._generations.open()
         plan = self.newest.plan if self.newest is not None else None
         holder = plan.holder_of(self._settings.instance_id) if plan is not None else ""
         if self._own_member_ids and self._is_successor(holder):
@@ -250,18 +244,15 @@ class HeartbeatRounds:
     def _apply_new_generations(self) -> None:
         """Apply the generations that were created since the last round, in order. One GET where there is none."""
         ahead = _FIRST_AHEAD
-        while self._position is not None:
+        while self._generations.is_open:
             try:
-                look = self._generations.look(self._position, ahead=ahead)
+                found = self._generations.look(ahead)
             except PositionLost:
                 self._reopen_generations()
                 return
-            if look.entries:
-                self._generations.flush(look.position.version)
-            self._position = look.position
-            for generation in look.entries:
+            for generation in found:
                 self._apply(generation)
-            if len(look.entries) < ahead:
+            if len(found) < ahead:
                 return
             ahead = min(2 * ahead, _MAX_AHEAD)
 
@@ -269,7 +260,7 @@ class HeartbeatRounds:
         """Go on with the newest generation after some were missed: other members may have owned what this one had
         (rule G2, silence, losing everything)."""
         before = self.newest
-        self.newest, self._position = self._generations.open_newest()
+        self.newest = self._generations.open()
         if before is None or self.newest is None or before.token != self.newest.token:
             self._membership.lose(self._membership.member_id)
 
@@ -383,27 +374,36 @@ class HeartbeatRounds:
 
     def _propose(self, plan: GenerationPlan) -> bool:
         """Create the next generation. One that another member created before is applied in the next round."""
-        if self._position is None:
-            return False
         deadline = self._clock.deadline_in(max(float(self._settings.heartbeat_interval_ms), _LEAST_PATIENCE_MS))
+        members = self._roster.tracker.members.values()
+        told = [member.state.generation for member in members if member.state is not None]
         try:
-            outcome = self._generations.create_next(
-                self._position, partial(encode_generation, plan), tokens=set(), deadline=deadline, sync=True
-            )
+            created = self._generations.create(plan, told, deadline=deadline)
         except PositionLost:
             self._reopen_generations()
             return False
         except CommitStateUnknownError as error:  # if it was created, the next round applies it like any other
             _LOGGER.info("group %s: %s", self._settings.group_id, error)
             return False
-        if not isinstance(outcome, Created):
+        if created is None:
             return False
-        position = outcome.position
-        self._position = position
-        self._apply(Generation(version=position.version, token=position.token, plan=plan))
-        if position.version % _CLEAN_EVERY == 0:
-            clean_generations(self._generations)
+        self._apply(created)
+        if created.version % _CLEAN_EVERY == 0:
+            clean_generations(self._generations.log)
         return True
+
+    def _pass_stamps(self) -> None:
+        """Repeat the newest generation until its number is above all that were used, where numbers have restarted."""
+        if self._membership.take_was_refused():
+            rows = self._generations.read_rows()
+            self._apply_new_generations()
+            if self._generations.is_behind_a_gap(self.newest, rows):
+                self._reopen_generations()
+                return
+        deadline = self._clock.deadline_in(float(self._settings.heartbeat_interval_ms))
+        while self.newest is not None and self.newest.version <= self._generations.used and not deadline.has_passed:
+            if self._membership.member_id not in self.newest.plan.members or not self._propose(self.newest.plan):
+                return
 
     # Objects that are left behind.
 

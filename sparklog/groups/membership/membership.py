@@ -92,6 +92,7 @@ class Membership:
         self.notify = notify
         self._clock = clock
         self._wake = wake
+        self._take_was_refused = False
         self._error: Exception | None = None
         self._fatal: SparklogError | None = None
         self._beat_ticks_ms = 0.0
@@ -296,6 +297,12 @@ class Membership:
             self.is_parked = True
             self.lose()
 
+    def take_was_refused(self) -> bool:
+        """Was a take refused since the last call, because of another one of this generation or a later one?"""
+        with self.lock:
+            was_refused, self._take_was_refused = self._take_was_refused, False
+            return was_refused
+
     def take_finished(self, member_id: str, stamp: Stamp, result: Rows | Exception) -> None:
         """Note the result of a take: the rows with the stamp, or why it wasn't written."""
         with self.lock:
@@ -305,6 +312,7 @@ class Membership:
             if isinstance(result, Exception):
                 _LOGGER.info("group %s: %s", self.settings.group_id, result)
                 self.reconciliation.not_taken(stamp)
+                self._take_was_refused |= isinstance(result, IllegalGenerationError)
                 # Taking again under the same stamp settles what is unknown.
                 is_settled_later = isinstance(result, (IllegalGenerationError, CommitStateUnknownError))
                 if not is_settled_later and not getattr(result, "retriable", False):

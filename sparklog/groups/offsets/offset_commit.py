@@ -7,7 +7,7 @@ one. Whoever loses the race reads the winner's file, decides again and uploads a
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,8 +15,8 @@ from sparklog._version import __version__
 from sparklog.clock import Deadline
 from sparklog.delta.actions import Action, AddFile, Entry, Metadata, Protocol, RemoveFile, SetTransaction, encode_entry
 from sparklog.delta.commit import CommitTarget, Draft, sync_committed, sync_unsynced
+from sparklog.delta.features import READER_VERSION, WRITER_VERSION
 from sparklog.delta.log import DeltaLog
-from sparklog.delta.snapshot import READER_VERSION, WRITER_VERSION
 from sparklog.errors import CommitStateUnknownError, SparklogError
 from sparklog.groups.offsets.changes import Change
 from sparklog.groups.offsets.offset_files import (
@@ -35,12 +35,14 @@ from sparklog.groups.offsets.offset_state import (
     OffsetState,
     catch_up,
     follow,
+    load_again,
     load_state,
     load_whole,
 )
 from sparklog.groups.offsets.rows import Rows
 from sparklog.log.data.object_paths import object_path
 from sparklog.storage.entry_log import PositionLost
+from sparklog.storage.log_ground import check_follows
 from sparklog.storage.position import Position, advance
 
 __all__ = ["Changed", "OffsetTarget", "synced"]
@@ -98,6 +100,8 @@ class OffsetTarget(CommitTarget[OffsetState, Changed]):
         self._began = log.clock.ticks_ms()
         self._is_current = False
         """Was the newest state read after the call began, and nothing attempted since?"""
+        self._known: Position | None = None
+        """The newest state's."""
         self._winner: Entry | None = None
         """The entry that follows the newest state."""
 
@@ -109,6 +113,7 @@ class OffsetTarget(CommitTarget[OffsetState, Changed]):
         return state
 
     def decide(self, state: OffsetState) -> Changed | None:
+        self._known = state.position
         self.decided = _decide_changes(state.rows, self._changes, now_ms=self.log.clock.now_ms())
         return None if self.decided.rows is state.rows else self.decided
 
@@ -154,7 +159,7 @@ class OffsetTarget(CommitTarget[OffsetState, Changed]):
             raise CommitStateUnknownError(
                 f"whether {lost} was created is unknown: the commit stalled for {stalled_ms / 86_400_000:.1f} days"
             )
-        state, transactions = self.load_unsettled(lost, partial(load_whole, self.log))
+        state, transactions = self.load_unsettled(lost, self._load_whole)
         own = transactions.get(self._writer)
         if own is None or own.version != self._number:
             return state, False
@@ -171,7 +176,13 @@ class OffsetTarget(CommitTarget[OffsetState, Changed]):
         return catch_up(self.log, state, beyond=self._winner)
 
     def load(self) -> OffsetState:
-        return load_state(self.log)
+        return load_state(self.log) if self._known is None else load_again(self.log, self._known)
+
+    def _load_whole(self) -> tuple[OffsetState, Mapping[str, SetTransaction]]:
+        state, transactions = load_whole(self.log)
+        if self._known is not None:
+            check_follows(self.log, self._known, state.position)
+        return state, transactions
 
 
 class _OffsetDraft(Draft[OffsetState]):

@@ -62,7 +62,7 @@ def sweep(log: DeltaLog) -> int:
     modified = [_modified_ms(log, folder, path) for path in live]
     plan = list(
         plan_sweep(
-            log.store.list(folder),
+            (file for file in log.store.list(folder) if "/" not in file.path[len(folder) :]),  # deeper ones are others'
             newest_version=state.position.version,
             live_paths=live,
             newest_modified_ms=max((ms for ms in modified if ms is not None), default=0),

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from sparklog.delta.actions import AddFile, Entry, RemoveFile, SetTransaction
+from sparklog.delta.features import CHECKPOINT_PROTECTION, WriteDemands
 from sparklog.delta.listing import list_short_log
 from sparklog.delta.log import DeltaLog
-from sparklog.delta.snapshot import Newest, Snapshot, check_protocol, load_snapshot, open_newest
+from sparklog.delta.snapshot import Newest, Snapshot, load_snapshot, open_newest
 from sparklog.errors import (
     CorruptLogError,
     ObjectNotFoundError,
@@ -26,6 +27,7 @@ from sparklog.log.data.object_paths import object_path
 from sparklog.model import TopicPartition
 from sparklog.paths import group_offsets_table
 from sparklog.storage.entry_log import PositionLost
+from sparklog.storage.log_ground import check_follows
 from sparklog.storage.position import Position, advance
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "catch_up",
     "follow",
     "has_committed",
+    "load_again",
     "load_state",
     "load_whole",
     "look_once",
@@ -221,10 +224,23 @@ def catch_up(log: DeltaLog, state: OffsetState, *, beyond: Entry | None = None) 
         else:
             return load_state(log)
     except PositionLost:
-        return load_state(log)
+        return load_again(log, position)
     if newest is None:
         return replace(state, position=position)
     return follow(log, state, newest, position)
+
+
+def load_again(log: DeltaLog, lost: Position) -> OffsetState:
+    """The table as of now, after the position of who knew it was lost.
+
+    Raises:
+        StoreReplacedError: it is gone, or doesn't go on from there (rule L17, ground).
+        CorruptLogError, UnsupportedVersionError, StoreUnavailableError, StoreError: as :func:`load_state`.
+    """
+    log.check_cluster(is_doubtful=True)
+    state = load_state(log)
+    check_follows(log, lost, state.position)
+    return state
 
 
 def follow(log: DeltaLog, state: OffsetState, entry: Entry, position: Position) -> OffsetState:
@@ -281,18 +297,15 @@ def _state_of_snapshot(log: DeltaLog, snapshot: Snapshot) -> OffsetState | None:
     rows = _read_rows(log, live)
     if rows is None:
         return None
-    try:
-        check_protocol(log.table, snapshot.protocol, write=True)
-        unwritable = None
-    except UnsupportedVersionError as error:
-        unwritable = error
+    # its log is cleaned every hour, whatever a property protects
+    demands = WriteDemands().after(log.table, snapshot.protocol, without=[CHECKPOINT_PROTECTION])
     return OffsetState(
         position=snapshot.position,
         rows=rows,
         live=live,
         checkpoint_version=snapshot.checkpoint_version,
         unsynced_since=None,
-        unwritable=unwritable,
+        unwritable=demands.after(log.table, snapshot.metadata).error,
     )
 
 

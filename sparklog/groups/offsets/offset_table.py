@@ -33,9 +33,10 @@ from sparklog.delta.log import DeltaLog
 from sparklog.groups.offsets.changes import Change
 from sparklog.groups.offsets.offset_commit import Changed, OffsetTarget
 from sparklog.groups.offsets.offset_maintenance import maintain_offsets
-from sparklog.groups.offsets.offset_state import OffsetState, catch_up, load_state, offset_log
+from sparklog.groups.offsets.offset_state import OffsetState, catch_up, load_again, load_state, offset_log
 from sparklog.groups.offsets.rows import Rows
 from sparklog.log.cluster import Cluster
+from sparklog.log.maintenance import found_cut
 from sparklog.storage.position import needs_verification
 from sparklog.workers import Background
 
@@ -75,6 +76,8 @@ class OffsetTable:
         """Ends the wait before maintenance."""
         self._rest_until_ticks_ms = 0.0
         self._swept_ticks_ms: float | None = None
+        self._is_cut = False
+        """Did the newest maintenance find that nobody can open the table, and no look since that it is whole again?"""
 
     @property
     def log(self) -> DeltaLog:
@@ -131,6 +134,9 @@ class OffsetTable:
         if pause_ms > 0:  # rule L11, fairness: others may have the next version
             clock.sleep_ms(pause_ms)
         state = self._state
+        if state is not None and self._is_cut:
+            state = self._state = target.retry_until_deadline(partial(load_again, self._log, state.position))
+            self._is_cut = False
         if state is None or _is_stale(self._log, state):
             state = target.read_current(state)
         done = run_commit_loop(target, state)
@@ -171,6 +177,7 @@ class OffsetTable:
             if sweeps:
                 self._swept_ticks_ms = clock.ticks_ms()
         except Exception as error:  # also deltalake's, which have no common class: commits don't depend on any of it
+            self._is_cut = self._is_cut or found_cut(self._log, version, error)
             _LOGGER.warning("maintenance of %s failed, it is tried again later: %s", self._log.table, error)
         ended = clock.ticks_ms()
         self._rest_until_ticks_ms = max(self._rest_until_ticks_ms, ended + _MAINTENANCE_REST * (ended - began))

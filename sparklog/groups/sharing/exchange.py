@@ -75,8 +75,11 @@ class PartitionExchange:
         self._clock = cluster.clock
         self._watch = LockWatch(interval_ms=interval_ms)
         self._position: Position | None = None
+        self._lost: Position | None = None
+        """The position that was lost, until the log is opened anew."""
         self._attempt: _Attempt | None = None
         self._is_behind = False
+        self._checked_ticks_ms = cluster.clock.ticks_ms()
         self.state: SharePartition | None = None
         """The newest state that is known; None: there is none, or it wasn't looked at yet."""
 
@@ -97,21 +100,22 @@ class PartitionExchange:
 
     def look(self) -> None:
         """Read the entries that have come. A LIST and a GET for the first look, else a GET, or one for each eight that
-        have come.
+        have come; and once in the time of trust a LIST: where entries were deleted by others than sparklog, members may
+        have gone on under other numbers.
 
         Raises:
+            StoreReplacedError: the log doesn't go on from what is known (rule L17, ground).
             CorruptLogError, UnsupportedVersionError, StoreError.
         """
         began = self._clock.ticks_ms()
         try:
             if self._position is None:
-                entry, self._position = self._log.open_newest()
-                self._adopt(entry)
+                self._open()
             else:
                 self._follow()
         except PositionLost:
-            entry, self._position = self._log.open_newest()
-            self._adopt(entry)
+            self._lost, self._position = self._position, None
+            self._open()
         locks = {} if self.state is None else self.state.locks
         self._watch.update(locks, began_ticks_ms=began, ended_ticks_ms=self._clock.ticks_ms())
 
@@ -148,6 +152,8 @@ class PartitionExchange:
             UnknownTopicOrPartitionError: the topic is gone.
             CorruptLogError, UnsupportedVersionError, StoreError: nothing of it was done.
         """
+        if self._position is None:
+            self.look()
         while True:
             decision = self._decide(change, facts, read_of)
             if decision.partition is self.state:
@@ -207,8 +213,12 @@ class PartitionExchange:
         encode, tokens = partial(encode_entry, attempt.decision.partition), attempt.tokens
         try:
             done = self._log.create_next(attempt.position, encode, tokens=tokens, deadline=deadline, sync=True)
-        except PositionLost:  # only what the newest entry says is known from now on
-            self._attempt, self._position = replace(attempt, tokens=set()), None
+        except PositionLost as lost:  # only what the newest entry says is known from now on
+            self._lost, self._position = self._position or self._lost, None
+            if lost.nothing_tried and not tokens:
+                self._attempt = None
+                return Outcome.TAKEN
+            self._attempt = replace(attempt, tokens=set())
             return Outcome.LOST
         if not isinstance(done, Created):
             self._attempt = None
@@ -226,6 +236,11 @@ class PartitionExchange:
             raise ValueError("expected a log that was looked at")
         return _Attempt(position=self._position, change=change, decision=decision)
 
+    def _open(self) -> None:
+        entry, position = self._log.open_newest() if self._lost is None else self._log.open_again(self._lost)
+        self._position, self._lost = position, None
+        self._adopt(entry)
+
     def _follow(self) -> None:
         while self._position is not None:
             look = self._log.look(self._position, ahead=_AHEAD if self._is_behind else 1)
@@ -233,7 +248,11 @@ class PartitionExchange:
             self._is_behind = bool(look.entries)
             self._adopt(look.entries[-1] if look.entries else None, keep=True)
             if not look.entries:
-                return
+                break
+        if self._clock.ticks_ms() - self._checked_ticks_ms > self._log.tail_trust_ms:
+            self._checked_ticks_ms = self._clock.ticks_ms()
+            if self._log.has_gap_after(self.version):
+                raise PositionLost(self._log.path_of(self.version))
 
     def _adopt(self, entry: ShareEntry | None, *, keep: bool = False) -> None:
         if entry is not None or not keep:

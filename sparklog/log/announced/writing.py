@@ -209,15 +209,20 @@ class GroupWriting:
                 self._own_paths.popitem(last=False)
             return True
 
-    def end(self, path: str, *, is_uploaded: bool, ticks_ms: float) -> None:
+    def end(self, path: str, *, is_uploaded: bool, is_refused: bool = False, ticks_ms: float) -> None:
         """Note that the upload of the flush of ``path`` has ended. One that failed, or was interrupted, may have been
-        carried out, or may be yet: it is given up."""
+        carried out, or may be yet: it is given up.
+
+        Args:
+            is_refused: a file of it was not written, nor will be: so nobody publishes it, and it has failed already.
+        """
         with self._lock:
             flush = self._flushes[path]
             for names in flush.files:
                 names[0] = StagedFile(facts=names[0].facts, batch=names[0].batch, uploaded_ticks_ms=ticks_ms)
             if flush.state is FlushState.UPLOADING:
                 flush.state = FlushState.UPLOADED if is_uploaded else FlushState.GIVEN_UP
+            flush.is_forgotten = flush.is_forgotten or is_refused
 
     # For any thread.
 

@@ -32,6 +32,7 @@ from sparklog.log.commit import Commit, commit
 from sparklog.log.data.partitioned_writer import discard_files
 from sparklog.log.data.segments import Segment
 from sparklog.log.head import TopicHead
+from sparklog.log.reloading import reload_state
 from sparklog.log.sequencing.foreign_files import ForeignFile, Piece, check_partition, read_foreign
 from sparklog.log.state import TopicState, load_state
 from sparklog.log.uploads import why_not_to_publish
@@ -170,7 +171,7 @@ def whole_and_current(state: TopicState) -> TopicState:
         while len(catch_up(state, ahead=_LOOK_AHEAD)) == _LOOK_AHEAD:
             pass
     except PositionLost:
-        return load_state(state.log)
+        return reload_state(state)
     return state
 
 

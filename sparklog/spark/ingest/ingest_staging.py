@@ -19,9 +19,9 @@ from urllib.parse import quote
 from sparklog._version import __version__
 from sparklog.clock import Deadline
 from sparklog.delta.actions import FAR_FUTURE_MS, AddFile, Metadata, Protocol, SetTransaction, encode_entry
+from sparklog.delta.features import READER_VERSION, WRITER_VERSION
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path, log_folder
-from sparklog.delta.snapshot import READER_VERSION, WRITER_VERSION
 from sparklog.errors import CorruptLogError, StoreError, UnknownTopicOrPartitionError
 from sparklog.log.commit import Commit, commit
 from sparklog.log.data.object_paths import is_absolute

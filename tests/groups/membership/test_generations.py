@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from sparklog.errors import CorruptLogError, UnsupportedVersionError
@@ -33,11 +35,17 @@ def a_log(clock: ManualClock | None = None, store: ObjectStore | None = None) ->
     return generation_log(Cluster(cluster_id="c", store=store, clock=clock), "g/ü")
 
 
-def create(log: GenerationLog, position: Position) -> Position:
+def create(log: GenerationLog, position: Position, meanwhile: Callable[[], object] = lambda: None) -> Position:
+    """Create the next generation; ``meanwhile``: while the process sleeps right before its create."""
     plan = planned(members("a", "b"))
+
+    def encode(token: str) -> bytes:
+        meanwhile()
+        return encode_generation(plan, token)
+
     outcome = log.create_next(
         position,
-        lambda token: encode_generation(plan, token),
+        encode,
         tokens=set(),
         deadline=log.clock.deadline_in(None),
         sync=True,
@@ -201,12 +209,15 @@ def test_a_sleeper_whose_generation_a_killed_cleanup_left_cannot_create_the_next
     positions = {}
     for number in range(1, 6):
         positions[number] = position = create(log, position)
-    clock.advance(2 * DAY_MS)
-    create(log, position)
-    clean_generations(a_log(clock, KilledCleanup(memory)))
-    assert log.numbers() == [left, 5, 6]
+
+    def others_go_on_and_clean() -> None:
+        clock.advance(2 * DAY_MS)
+        create(log, position)
+        clean_generations(a_log(clock, KilledCleanup(memory)))
+        assert log.numbers() == [left, 5, 6]
+
     with pytest.raises(PositionLost):
-        create(log, positions[left])
+        create(log, positions[left], meanwhile=others_go_on_and_clean)
     assert clean_generations(log) == 2  # what was left, and what was created there just now
     assert log.numbers() == [5, 6]
 

@@ -576,6 +576,21 @@ def test_a_table_that_asks_for_a_newer_delta_writer_is_read_and_not_written(
         do(table, take(ANN, P0))
 
 
+@pytest.mark.parametrize(("feature", "is_written"), [("changeDataFeed", True), ("checkpointProtection", False)])
+def test_its_log_is_cleaned_every_hour_so_nothing_of_it_is_protected(
+    memory: MemoryStore, clock: ManualClock, feature: str, is_written: bool
+) -> None:
+    table = filled(memory, clock)
+    listed = Protocol(min_reader_version=1, min_writer_version=7, writer_features=(feature,))
+    foreign(table, theirs(offset=[9]), actions=[listed])
+    assert offsets_of(table.fetch()) == {P0: 9}
+    if is_written:
+        do(table, take(ANN, P0))
+    else:
+        with pytest.raises(UnsupportedVersionError, match=feature):
+            do(table, take(ANN, P0))
+
+
 # --- many
 
 

@@ -1,0 +1,77 @@
+"""The folders that a store has seen in its root: what it makes anew once they are gone, and what it doesn't (rule L17,
+ground)."""
+
+from __future__ import annotations
+
+import os
+
+from sparklog.errors import StoreReplacedError
+from sparklog.paths import is_kept_folder
+
+__all__ = ["KnownFolders"]
+
+_MOST_KNOWN = 65_536
+
+
+class KnownFolders:
+    """A store's root, and the folders in it that nothing of ours ever removes; for any thread.
+
+    One that was there and isn't any more was unmounted, moved or deleted. If a write made it again, what is in the
+    former one could no longer be put back in its place.
+    """
+
+    def __init__(self, root: str, shown: str) -> None:
+        """
+        Args:
+            root: the folder, resolved; ``shown`` is how its user names it.
+        """
+        self._root = root
+        self._shown = shown
+        self._known: dict[str, None] = {}
+        """Relative to the root, the oldest first."""
+        self._root_is_known = os.path.isdir(root)
+
+    def begin_anew(self, *, root_is_known: bool) -> None:
+        """Forget all folders. ``root_is_known``: it is there, and isn't made again."""
+        self._known = {}
+        self._root_is_known = root_is_known
+
+    def note(self, folder: str) -> None:
+        """Note that a folder is there. ``folder``: relative to the root, without a trailing slash."""
+        if folder in self._known or not folder or not is_kept_folder(folder):
+            return
+        self._root_is_known = True
+        self._known[folder] = None
+        while len(self._known) > _MOST_KNOWN:
+            self._known.pop(next(iter(self._known)), None)
+        self.note(folder.rpartition("/")[0])
+
+    def check_there(self, folder: str) -> None:
+        """Raises ``StoreReplacedError`` if a folder, or one that it is in, was there once and is gone."""
+        outer = folder
+        while outer:
+            if outer in self._known:  # if that is there, so is what it is in
+                if not os.path.isdir(f"{self._root}/{outer}"):
+                    raise self.gone(folder)
+                return
+            outer = outer.rpartition("/")[0]
+
+    def check_may_make(self, folder: str) -> None:
+        """Raises ``StoreReplacedError`` if a folder, or one that it is in, mustn't be made: it was there once."""
+        if self._root_is_known and not os.path.isdir(self._root):
+            raise self.gone(folder)
+        self.check_there(folder)
+
+    def gone(self, folder: str) -> StoreReplacedError:
+        """The error that says that a folder is gone, perhaps with one that it is in."""
+        outer = outermost = folder
+        while outer and not os.path.isdir(f"{self._root}/{outer}"):
+            outermost, outer = outer, outer.rpartition("/")[0]
+        if not os.path.isdir(self._root):
+            outermost = ""
+        place = f"{self._shown}/{outermost}".rstrip("/")
+        within = "" if outermost == folder else f", and {folder} with it"
+        return StoreReplacedError(
+            f"the folder {place} is gone{within}: it was unmounted, moved or deleted, expected what was opened there; "
+            "this client goes on once it is back"
+        )

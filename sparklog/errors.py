@@ -189,8 +189,8 @@ class StoreFullError(StoreError):
 
 
 class StoreReplacedError(StoreError):
-    """What lies under a cluster's path isn't what the client has opened there: the folder was unmounted, moved or made
-    again, a link was switched, a prefix was emptied or is another cluster's. Nothing was written by the call.
+    """Something else lies under a cluster's path than what the client has opened there: the folder was unmounted, moved
+    or made again, a link was switched, a prefix was emptied or is another cluster's. Nothing was written by the call.
 
     The client goes on once what it opened is back; else a new one is to be opened.
     """

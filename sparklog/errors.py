@@ -189,9 +189,9 @@ class StoreFullError(StoreError):
 
 
 class StoreReplacedError(StoreError):
-    """Another store lies under a cluster's path than the client has opened there: the folder was unmounted, moved or
-    made again, a link was switched, a prefix was emptied, set back or is another cluster's. Nothing was written by the
-    call.
+    """Something else lies under a cluster's path than what the client has opened there: the folder was unmounted, moved
+    or made again, a link was switched, a prefix was emptied, set back or is another cluster's. Nothing was written by
+    the call.
 
     The client goes on once what it opened is back; else a new one is to be opened.
     """

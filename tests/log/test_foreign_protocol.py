@@ -217,7 +217,10 @@ def with_column(column: Mapping[str, Any]) -> Callable[[Metadata], Metadata]:
     return changed
 
 
-IN_A_STRUCT = {"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": False, "metadata": {}}]}
+IN_A_STRUCT: dict[str, Any] = {
+    "type": "struct",
+    "fields": [{"name": "x", "type": "long", "nullable": False, "metadata": {}}],
+}
 DEMANDS: dict[str, tuple[Callable[[Metadata], Metadata], str]] = {
     "a constraint": (with_properties(constraints__c="partition >= 0"), "constraint c, partition >= 0"),
     "a constraint in capitals": (with_properties(Constraints__C="partition >= 0"), "constraint C, partition >= 0"),

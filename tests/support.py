@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from sparklog.clock import Clock, Deadline
 from sparklog.consumer import Consumer
-from sparklog.delta.actions import Action, AddFile, RemoveFile
+from sparklog.delta.actions import FAR_FUTURE_MS, Action, AddFile, RemoveFile, SetTransaction
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
 from sparklog.delta.log import DeltaLog
@@ -210,10 +210,22 @@ def foreign_file(
 
 
 def foreign_commit(log: DeltaLog, *actions: Action) -> int:
-    """Commit as another engine would, at the next version, which is returned."""
+    """Commit as another engine would, at the next version, which is returned.
+
+    Files that have base offsets from the start are none of an engine's: a tool that gives offsets says so (rule F6,
+    moved records).
+    """
     version = open_state(log).position.version + 1
-    foreign_entry(log, version, [action.to_json() for action in actions])
+    foreign_entry(log, version, [action.to_json() for action in (*actions, *said_to_be_placed(version, actions))])
     return version
+
+
+def said_to_be_placed(version: int, actions: Sequence[Action]) -> list[SetTransaction]:
+    """The action by which a tool says that it gives offsets, where the actions give some and replace no file."""
+    gives = any(isinstance(action, AddFile) and action.partition_values["base_offset"] for action in actions)
+    if not gives or any(isinstance(action, RemoveFile) for action in actions):
+        return []
+    return [SetTransaction(app_id="sparklog.judged", version=version, last_updated_ms=FAR_FUTURE_MS)]
 
 
 def copy_of(memory: MemoryStore) -> MemoryStore:

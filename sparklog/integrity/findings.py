@@ -50,6 +50,9 @@ class Code(str, Enum):
     SEQUENCE_REPEATED = "sequence-repeated"
     # Topics: their offsets and files.
     PARTITION_UNKNOWN = "partition-unknown"
+    FOREIGN_FILE_REFUSED = "foreign-file-refused"
+    PARTITION_STOPPED = "partition-stopped"
+    OFFSETS_MOVED = "offsets-moved"
     OFFSETS_OVERLAP = "offsets-overlap"
     OFFSETS_MISSING = "offsets-missing"
     OFFSETS_MISSING_LONG_AGO = "offsets-missing-long-ago"

@@ -20,7 +20,8 @@ from sparklog.integrity.files import FilesSeen, check_files, read_files
 from sparklog.integrity.findings import Code, Counts, Finding, Subject, few
 from sparklog.integrity.history import TopicHistory
 from sparklog.integrity.log_listing import EntryReader, LogListing, check_checkpoints, check_listing, list_log_folder
-from sparklog.integrity.offsets import check_history_against, check_live
+from sparklog.integrity.moved_offsets import ForeignRewritesSeen
+from sparklog.integrity.offsets import check_foreign, check_history_against, check_live
 from sparklog.integrity.transactions import TopicTransactions, TransactionsSeen, check_topic_transactions
 from sparklog.integrity.value_stats import LoggedValues
 from sparklog.log.cluster import Cluster
@@ -78,6 +79,7 @@ class _Check:
         self._whole = state.require_whole()
         self._seen = seen
         self._met = TopicTransactions(topic, seen) if seen is not None else None
+        self._rewrites = ForeignRewritesSeen()
 
     def run(self, *, deep: bool) -> TopicSeen:
         state, topic, index = self._state, self._topic, self._whole.index
@@ -98,6 +100,7 @@ class _Check:
                 is_whole=is_whole,
             )
         if not state.head.deleted:
+            findings += check_foreign(topic, index, self._log.table)
             if not is_sound:  # what the entries that can't be read did isn't known
                 history.known_from.clear()
             findings += check_live(topic, state.head, index, history, state.transactions)
@@ -123,7 +126,7 @@ class _Check:
                 columns=topic_columns(self._whole.metadata),
                 values=LoggedValues.load(self._log, self._state.head),
             )
-            findings += found
+            findings += [*found, *self._rewrites.read(self._log, topic, index.by_path)]
         counts = Counts(topics=1, entries=history.entry_count, files=len(index), records=records)
         return TopicSeen(
             findings=tuple(few(findings, Subject(topic=topic))),
@@ -132,12 +135,14 @@ class _Check:
         )
 
     def _replay(self, listing: LogListing) -> tuple[TopicHistory, EntryReader]:
-        history = TopicHistory(topic=self._topic, table=self._log.table)
+        refused = self._whole.index.rewrites.refused
+        history = TopicHistory(topic=self._topic, table=self._log.table, refused=refused)
         reader = EntryReader(self._log, self._topic)
         for entry in reader.read(listing.oldest, listing.newest + 1):
             published = history.apply(entry)
             if published is not None and self._met is not None:
                 self._met.meet(published)
+            self._rewrites.apply(entry)
         return history, reader
 
     def _check_totals(self, history: TopicHistory) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 from sparklog._version import __version__
@@ -27,6 +28,7 @@ from sparklog.delta.log import DeltaLog
 from sparklog.log.announced.turns import LEAST_ROUND_TRIP_MS
 from sparklog.log.catch_up import catch_up_to_tail
 from sparklog.log.data.object_paths import object_path
+from sparklog.log.foreign_rewrites import record_actions
 from sparklog.log.gaps import ForeignGaps, wait_for_gap
 from sparklog.log.head import TopicHead, offset_actions
 from sparklog.log.live_totals import LiveTotals, totals_after
@@ -237,6 +239,7 @@ class _TopicTarget(CommitTarget[TopicState, Commit]):
             decision,
             before=state.head,
             unrecorded_ends=state.unrecorded_ends,
+            unrecorded_facts=state.unrecorded_facts,
             gap_ms=0 if self._gaps is None else self._gaps.gap_ms(state),
             sync=self._sync and not syncs_late,
             syncs_late=syncs_late,
@@ -301,6 +304,7 @@ class _TopicDraft(Draft[TopicState]):
         before: TopicHead | None,
         sync: bool,
         unrecorded_ends: Collection[int] = (),
+        unrecorded_facts: Mapping[str, int] = MappingProxyType({}),
         gap_ms: int = 0,
         syncs_late: bool = False,
         group_commit: Mapping[str, Any] | None = None,
@@ -314,6 +318,8 @@ class _TopicDraft(Draft[TopicState]):
             self._info[GAP_INFO] = gap_ms
         self._info.update(group_commit or {})
         self._actions = (*wanted.actions, *offset_actions(before, wanted.head, unrecorded_ends))
+        if unrecorded_facts:
+            self._actions = (*self._actions, *record_actions(unrecorded_facts))
         self.began_ticks_ms = log.clock.ticks_ms()
 
     def encode(self, token: str) -> bytes:

@@ -7,7 +7,7 @@ Every commit of ours repeats it whole in ``commitInfo``, so that a producer open
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -289,11 +289,14 @@ def head_of_table(
     )
 
 
-def head_after_entry(table: str, head: TopicHead, entry: Entry) -> TopicHead:
+def head_after_entry(table: str, head: TopicHead, entry: Entry, *, refused: Container[str] = ()) -> TopicHead:
     """The head after ``entry``: what it states itself if it is ours, else what its actions change.
 
     A foreign engine may change settings, rewrite or remove files and write files without a base offset; whatever it
     does, starts and ends of a topic never decrease (rule L6, start and end).
+
+    Args:
+        refused: paths of files that raise no end (rule F6, moved records).
     """
     if entry.info is not None:
         return _with_known_schemas(table, head_of_info(table, entry.version, entry.info, before=head), head, entry)
@@ -315,7 +318,8 @@ def head_after_entry(table: str, head: TopicHead, entry: Entry) -> TopicHead:
         unsequenced_count=head.unsequenced_count + sum(is_unsequenced(action) for action in added),
         totals=None if added or removed_count else head.totals,
     )
-    return raise_ends(head, [segment_of_add(action, entry.version, table=table) for action in added])
+    counted = (action for action in added if action.path not in refused)
+    return raise_ends(head, [segment_of_add(action, entry.version, table=table) for action in counted])
 
 
 def _with_known_schemas(table: str, after: TopicHead, before: TopicHead, entry: Entry) -> TopicHead:

@@ -3,7 +3,6 @@ entry."""
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from urllib.parse import unquote
 from sparklog.delta.actions import Action, AddFile, Entry, Metadata, Protocol, RemoveFile, SetTransaction
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path
-from sparklog.delta.snapshot import Snapshot, check_protocol, load_snapshot, open_newest
+from sparklog.delta.snapshot import Snapshot, check_protocol, open_newest
 from sparklog.errors import (
     IllegalStateError,
     InvalidArgumentError,
@@ -26,6 +25,7 @@ from sparklog.errors import (
 )
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.segments import Segment, SegmentIndex, segment_of_add, segment_of_row
+from sparklog.log.foreign_rewrites import gives_offsets, judge, rewrites_of, still_unrecorded, unrecorded
 from sparklog.log.head import (
     TopicHead,
     end_app_id,
@@ -35,6 +35,7 @@ from sparklog.log.head import (
     is_unsequenced,
     raise_ends,
 )
+from sparklog.log.judged_checkpoint import load_judgeable
 from sparklog.log.live_totals import totals_of
 from sparklog.log.producer_state import (
     ProducerEntry,
@@ -44,14 +45,13 @@ from sparklog.log.producer_state import (
     is_of_batches,
     producer_entry,
 )
+from sparklog.log.state_observers import StateObserver
 from sparklog.log.uploads import Vacuum, with_vacuum
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position
 
 __all__ = [
     "GAP_INFO",
-    "StateObserver",
-    "StateObservers",
     "TopicState",
     "WholeTopic",
     "load_state",
@@ -65,34 +65,6 @@ GAP_INFO = "gap_ms"
 """In ``commitInfo.sparklog``: the gap for foreign writers that an entry asks for (rule F5, gaps)."""
 MAX_GAP_MS = 10_000
 """Nobody waits for longer, whatever an entry asks for."""
-
-
-class StateObserver(typing.Protocol):
-    """An observer that has to see every entry that a state applies."""
-
-    def note_entry(self, entry: Entry) -> None:
-        """Note an entry that was applied, whoever created it. Calls no store, and raises nothing."""
-
-    def note_loaded(self, state: TopicState) -> None:
-        """Note a topic that was loaded anew: some entries may have been passed over. Calls no store, and raises
-        nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class StateObservers:
-    """Several observers, in their order."""
-
-    all: tuple[StateObserver, ...]
-
-    def note_entry(self, entry: Entry) -> None:
-        """Tell all of them."""
-        for observer in self.all:
-            observer.note_entry(entry)
-
-    def note_loaded(self, state: TopicState) -> None:
-        """Tell all of them."""
-        for observer in self.all:
-            observer.note_loaded(state)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -131,6 +103,9 @@ class TopicState:
     unrecorded_ends: frozenset[int] = frozenset()
     """Partitions whose ends a foreign file raised and no ``txn`` states yet; the next commit of ours does (rule L6,
     start and end)."""
+    unrecorded_facts: dict[str, int] = field(default_factory=dict)
+    """What other engines did to records with offsets, as ``txn`` actions will state it; the next commit of ours does
+    (rule F6, moved records)."""
     unreadable: UnsupportedVersionError | NotATopicError | None = None
     """Why what follows can't be understood: a foreign engine asks for a newer Delta reader, or broke the topic's
     properties. Then the position alone goes on, until an entry says that it may be otherwise."""
@@ -231,9 +206,15 @@ class TopicState:
                 check_protocol(self.log.table, action, write=False)
                 unwritable = _protocol_error(self.log, action, write=True)
         foreign = entry.info is None
+        if foreign and self.whole is None and gives_offsets(entry):  # only a whole table tells whose offsets they are
+            raise PositionLost(entry_path(self.log.table, entry.version))
         added = added_segments(self.log, entry) if foreign or self.whole is not None else []
-        head = head_after_entry(self.log.table, self.head, entry) if known is None else known
-        head = raise_ends(head, added) if foreign else head
+        rewrites = None if self.whole is None else self.whole.index.rewrites
+        if self.whole is not None and gives_offsets(entry):
+            rewrites = judge(self.whole.index.rewrites, entry, added, self.whole.index.by_path)
+        refused = () if rewrites is None else rewrites.refused
+        head = head_after_entry(self.log.table, self.head, entry, refused=refused) if known is None else known
+        head = raise_ends(head, (one for one in added if one.path not in refused)) if foreign else head
         self.unrecorded_ends = self.unrecorded_ends | _raised_ends(self.head, head) if foreign else frozenset()
         self.head = head
         self.position = position
@@ -247,6 +228,11 @@ class TopicState:
         for action in entry.actions:
             if isinstance(action, SetTransaction):
                 self.transactions[action.app_id] = action
+        if self.whole is not None and rewrites is not None and rewrites is not self.whole.index.rewrites:
+            self.whole.index.rewrites = rewrites
+            self.unrecorded_facts |= unrecorded(rewrites, self.transactions)
+        elif self.unrecorded_facts:
+            self.unrecorded_facts = still_unrecorded(self.unrecorded_facts, entry)
         if self.whole is not None:
             for action in entry.actions:
                 if isinstance(action, Metadata):
@@ -328,7 +314,7 @@ def load_state(
         version: as of that version, to be read and never followed; ``InvalidArgumentError`` where the log doesn't reach
             of it.
     """
-    snapshot = load_snapshot(log, is_once=is_once, version=version)
+    snapshot = load_judgeable(log, is_once=is_once, version=version)
     if snapshot is None:
         raise unknown_topic(log) if version is None else _unknown_version(log, version)
     if tuple(snapshot.metadata.partition_columns) != ("partition", "base_offset"):
@@ -336,10 +322,8 @@ def load_state(
             f"{log.table} is no sparklog topic: partitioned by {list(snapshot.metadata.partition_columns)}, "
             "expected ['partition', 'base_offset']"
         )
-    index = SegmentIndex.of(_complete(log, segment) for segment in _checkpointed(snapshot))
-    for entry in snapshot.tail:
-        apply_files(index, entry, added_segments(log, entry))
-    live_ends = {partition: index.end_offset(partition) for partition in index.partitions()}
+    index = _live_files(log, snapshot)
+    live_ends = {partition: index.end_offset(partition) for partition in index.partitions(with_stopped=True)}
     recorded = {partition: snapshot.transactions.get(end_app_id(partition)) for partition in live_ends}
     head = head_of_table(
         log.table,
@@ -367,7 +351,20 @@ def load_state(
         unrecorded_ends=frozenset(p for p, txn in recorded.items() if live_ends[p] > (txn.version if txn else 0)),
         unwritable=_protocol_error(log, snapshot.protocol, write=True),
         vacuums=reduce(with_vacuum, snapshot.tail, ()),
+        unrecorded_facts=unrecorded(index.rewrites, snapshot.transactions),
     )
+
+
+def _live_files(log: DeltaLog, snapshot: Snapshot) -> SegmentIndex:
+    """The files of a loaded table; what other engines did since its checkpoint is judged (rule F6, moved records)."""
+    files = (_complete(log, segment) for segment in _checkpointed(snapshot))
+    index = SegmentIndex.of(files, rewrites=rewrites_of(snapshot.transactions), table=log.table)
+    for entry in snapshot.tail:
+        added = added_segments(log, entry)
+        if gives_offsets(entry):
+            index.rewrites = judge(index.rewrites, entry, added, index.by_path)
+        apply_files(index, entry, added)
+    return index
 
 
 def _unknown_version(log: DeltaLog, version: int) -> SparklogError:

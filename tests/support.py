@@ -129,10 +129,15 @@ def entry_lines(log: DeltaLog, version: int) -> list[dict[str, Any]]:
 
 
 def foreign_entry(
-    log: DeltaLog, version: int, actions: Sequence[Mapping[str, Any]], *, engine: str = "Other/1.0"
+    log: DeltaLog,
+    version: int,
+    actions: Sequence[Mapping[str, Any]],
+    *,
+    engine: str = "Other/1.0",
+    operation: str = "WRITE",
 ) -> None:
     """Commit as another engine would: a commitInfo without sparklog's part, then the actions."""
-    lines = [{"commitInfo": {"timestamp": T0_MS, "operation": "WRITE", "engineInfo": engine}}, *actions]
+    lines = [{"commitInfo": {"timestamp": T0_MS, "operation": operation, "engineInfo": engine}}, *actions]
     log.store.create(entry_path(log.table, version), "\n".join(json.dumps(line) for line in lines).encode())
 
 
@@ -209,21 +214,23 @@ def foreign_file(
     )
 
 
-def foreign_commit(log: DeltaLog, *actions: Action) -> int:
+def foreign_commit(log: DeltaLog, *actions: Action, places: bool = False, operation: str = "WRITE") -> int:
     """Commit as another engine would, at the next version, which is returned.
 
-    Files that have base offsets from the start are none of an engine's: a tool that gives offsets says so (rule F6,
-    moved records).
+    Args:
+        places: it is a tool that gives offsets, and says so (rule F6, moved records); a commit that only adds files
+            with base offsets is taken for one.
     """
     version = open_state(log).position.version + 1
-    foreign_entry(log, version, [action.to_json() for action in (*actions, *said_to_be_placed(version, actions))])
+    said = said_to_be_placed(version, actions, places)
+    foreign_entry(log, version, [action.to_json() for action in (*actions, *said)], operation=operation)
     return version
 
 
-def said_to_be_placed(version: int, actions: Sequence[Action]) -> list[SetTransaction]:
+def said_to_be_placed(version: int, actions: Sequence[Action], places: bool = False) -> list[SetTransaction]:
     """The action by which a tool says that it gives offsets, where the actions give some and replace no file."""
     gives = any(isinstance(action, AddFile) and action.partition_values["base_offset"] for action in actions)
-    if not gives or any(isinstance(action, RemoveFile) for action in actions):
+    if not (places or (gives and not any(isinstance(action, RemoveFile) for action in actions))):
         return []
     return [SetTransaction(app_id="sparklog.judged", version=version, last_updated_ms=FAR_FUTURE_MS)]
 

@@ -53,6 +53,9 @@ class Newest:
     """-1 where there is no checkpoint yet."""
     checkpoint_ms: int | None = None
     """When the checkpoint was written, by the store's time, ms since the epoch."""
+    oldest: Entry | None = None
+    """The oldest entry that the listing has shown, from the checkpoint's own on; None where it wasn't asked for, is the
+    newest, or can't be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,8 @@ class Snapshot:
     this is None everywhere else."""
     checkpoint_entry: Entry | None = None
     """The entry of the checkpoint's own version; None without a checkpoint, or where the entry was cleaned away."""
+    checkpoint_metadata: Metadata | None = None
+    """The table's metadata as of the checkpoint; None without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,10 +123,11 @@ class LogCopy:
         return {one.path: data for (version, one), data in found if version > self.listing.checkpoint_version}
 
 
-def open_newest(log: DeltaLog, *, is_once: bool = False) -> Newest | None:
+def open_newest(log: DeltaLog, *, is_once: bool = False, with_oldest: bool = False) -> Newest | None:
     """Read a table's newest entry: a GET, a LIST and a GET, whatever the table's age. None where there is no table.
 
     Args:
+        with_oldest: read the oldest entry of the listing, too, in the same call to the store: one GET more.
         is_once: for who looks at many tables once: without the first GET where the log is short, and with one LIST more
             where it isn't.
     Raises:
@@ -136,7 +142,7 @@ def open_newest(log: DeltaLog, *, is_once: bool = False) -> Newest | None:
         gap = listing.first_gap()
         if gap is not None and log.read_entry(gap) is None:  # a listing isn't atomic, it may have missed one
             continue
-        entry = log.read_entry(version)
+        entry, oldest = _read_ends(log, listing, with_oldest=with_oldest)
         # The newest entry can't be cleaned within tail_trust_ms; if reading took longer, is it still the same?
         young = log.clock.ticks_ms() - listing.began_ticks_ms <= log.tail_trust_ms
         if entry is not None and (young or still_there(log, version, listed)):
@@ -146,8 +152,22 @@ def open_newest(log: DeltaLog, *, is_once: bool = False) -> Newest | None:
                 position=position,
                 checkpoint_version=listing.checkpoint_version,
                 checkpoint_ms=listing.checkpoint_ms,
+                oldest=oldest,
             )
     raise _no_way_in(log, listing, gap)
+
+
+def _read_ends(log: DeltaLog, listing: Listing, *, with_oldest: bool) -> tuple[Entry | None, Entry | None]:
+    """The newest entry of a listing, and the oldest, which nobody misses. Raises ``CorruptLogError`` of the newest."""
+    newest, oldest = listing.newest_version, listing.entries[0][0]
+    if not with_oldest or oldest == newest:
+        return log.read_entry(newest), None
+    data, old = log.store.read_many([log.path_of(newest), log.path_of(oldest)])
+    try:
+        before = None if old is None else log.decode(oldest, old)
+    except (CorruptLogError, UnsupportedVersionError):
+        before = None
+    return None if data is None else log.decode(newest, data), before
 
 
 def newest_of_listing(log: DeltaLog, listing: Listing, data: bytes | None) -> Newest | None:
@@ -218,6 +238,7 @@ def load_snapshot(
         files=_live_files(copy),
         tail=copy.tail,
         file_rows=copy.header.file_rows,
+        checkpoint_metadata=copy.header.metadata,
         checkpoint_entry=next(
             (entry for entry in copy.entries[:1] if entry.version == copy.listing.checkpoint_version), None
         ),

@@ -33,6 +33,8 @@ class Code(str, Enum):
     LOG_GAP = "log-gap"
     LOG_GAP_BELOW_CHECKPOINT = "log-gap-below-checkpoint"
     ENTRY_CORRUPT = "entry-corrupt"
+    TOPIC_ID_WRONG = "topic-id-wrong"
+    TOPIC_ID_ACCEPTED = "topic-id-accepted"
     CHECKPOINT_CORRUPT = "checkpoint-corrupt"
     CHECKPOINT_DIFFERS = "checkpoint-differs"
     CHECKPOINT_DUE = "checkpoint-due"
@@ -92,6 +94,7 @@ class Code(str, Enum):
 _WARNINGS = frozenset(
     {
         Code.LOG_GAP_BELOW_CHECKPOINT,
+        Code.TOPIC_ID_ACCEPTED,
         Code.CHECKPOINT_CORRUPT,
         Code.HINT_WRONG,
         Code.CONFIG_NOT_UNDERSTOOD,

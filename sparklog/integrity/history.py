@@ -20,6 +20,7 @@ from sparklog.log.announced.names import parse_name
 from sparklog.log.data.segments import Segment, segment_of_add
 from sparklog.log.head import TopicHead, end_app_id, head_after_entry, head_of_info, start_app_id
 from sparklog.log.live_totals import TOTALS_INFO, totals_of_info
+from sparklog.log.other_topic import other_topic_error, other_topic_id
 from sparklog.log.producer_state import ProducerEntry, announcer_app_id, is_of_announcer, producer_entry
 from sparklog.log.publishing import transactional_id_of
 
@@ -89,6 +90,8 @@ class TopicHistory:
         """Go on by one entry. Returns the transaction that it published, if any."""
         self.entry_count += 1
         before = self.head
+        if before is not None and (stated := other_topic_id(before.topic_id, entry)) is not None:
+            return self._pass_over(entry, before, stated)
         after = self._head_after(entry)
         added = [segment_of_add(action, entry.version) for action in entry.actions if isinstance(action, AddFile)]
         added = [replace(one, is_refused=True) if one.path in self.refused else one for one in added]
@@ -114,6 +117,15 @@ class TopicHistory:
         self._check_totals(entry, added, removed)
         self._apply_files(removed, added)
         return self._apply_transactions(entry, after, added)
+
+    def _pass_over(self, entry: Entry, head: TopicHead, stated: str) -> None:
+        """An entry of another topic: its files and numbers are in the table, and its offsets are of no use."""
+        error = other_topic_error(self.table, entry.version, stated=stated, topic_id=head.topic_id)
+        self._tell(Code.TOPIC_ID_WRONG, entry, str(error), f"topic id {head.topic_id}")
+        added = [segment_of_add(action, entry.version) for action in entry.actions if isinstance(action, AddFile)]
+        self._apply_files([action.path for action in entry.actions if isinstance(action, RemoveFile)], added)
+        self._apply_transactions(entry, None, added)
+        self._ends_are_exact = False
 
     def _head_after(self, entry: Entry) -> TopicHead | None:
         if self.head is None and entry.info is None:

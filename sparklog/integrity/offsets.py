@@ -177,8 +177,8 @@ def check_foreign(topic: str, index: SegmentIndex, table: str) -> Iterator[Findi
             subject=Subject(topic=topic, partition=segment.partition, path=segment.path),
             seen=f"another engine wrote it, in version {index.rewrites.refused[segment.path]}, with base_offset "
             f"{segment.base_offset}, which that commit removed no such records from",
-            expected="null in base_offset: sparklog gives offsets; no reader shows the file: delete its rows, and write "
-            "them again without base_offset",
+            expected="null in base_offset, as sparklog gives offsets. No reader shows the file: delete its rows, and "
+            "write them again without base_offset",
         )
 
 

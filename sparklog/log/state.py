@@ -11,10 +11,10 @@ from itertools import islice, zip_longest
 from typing import Any
 from urllib.parse import unquote
 
-from sparklog.delta.actions import Action, AddFile, Entry, Metadata, Protocol, RemoveFile, SetTransaction
+from sparklog.delta.actions import Action, AddFile, Entry, Metadata, Protocol, SetTransaction
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path
-from sparklog.delta.snapshot import Snapshot, check_protocol, open_newest
+from sparklog.delta.snapshot import check_protocol, open_newest
 from sparklog.errors import (
     IllegalStateError,
     InvalidArgumentError,
@@ -24,8 +24,8 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.log.data.object_paths import object_path
-from sparklog.log.data.segments import Segment, SegmentIndex, segment_of_add, segment_of_row
-from sparklog.log.foreign_rewrites import gives_offsets, judge, rewrites_of, still_unrecorded, unrecorded
+from sparklog.log.data.segments import SegmentIndex
+from sparklog.log.foreign_rewrites import gives_offsets, judge, still_unrecorded, unrecorded
 from sparklog.log.head import (
     TopicHead,
     end_app_id,
@@ -37,6 +37,14 @@ from sparklog.log.head import (
 )
 from sparklog.log.judged_checkpoint import load_judgeable
 from sparklog.log.live_totals import totals_of
+from sparklog.log.loaded_files import added_segments, apply_files, file_statistics, live_files
+from sparklog.log.other_topic import (
+    greatest_ends,
+    may_be_of_another_topic,
+    other_topic_id,
+    settle_other_topic,
+    topic_ids,
+)
 from sparklog.log.producer_state import (
     ProducerEntry,
     announcer_app_id,
@@ -106,6 +114,8 @@ class TopicState:
     unrecorded_facts: dict[str, int] = field(default_factory=dict)
     """What other engines did to records with offsets, as ``txn`` actions will state it; the next commit of ours does
     (rule F6, moved records)."""
+    stands_on_other_topic: bool = False
+    """The newest entry is of another topic, and was built upon by an older client (rule L8, one log)."""
     unreadable: UnsupportedVersionError | NotATopicError | None = None
     """Why what follows can't be understood: a foreign engine asks for a newer Delta reader, or broke the topic's
     properties. Then the position alone goes on, until an entry says that it may be otherwise."""
@@ -206,6 +216,10 @@ class TopicState:
                 check_protocol(self.log.table, action, write=False)
                 unwritable = _protocol_error(self.log, action, write=True)
         foreign = entry.info is None
+        if known is None and other_topic_id(self.head.topic_id, entry) is not None:
+            if self.stands_on_other_topic:  # so did who created it
+                raise PositionLost(entry_path(self.log.table, entry.version))
+            settle_other_topic(self.log, self.head.topic_id, entry)
         if foreign and self.whole is None and gives_offsets(entry):  # only a whole table tells whose offsets they are
             raise PositionLost(entry_path(self.log.table, entry.version))
         added = added_segments(self.log, entry) if foreign or self.whole is not None else []
@@ -218,6 +232,7 @@ class TopicState:
         self.unrecorded_ends = self.unrecorded_ends | _raised_ends(self.head, head) if foreign else frozenset()
         self.head = head
         self.position = position
+        self.stands_on_other_topic = False
         self.unwritable = unwritable
         self._note_gap(entry)
         waiting = [a.path for a in entry.actions if isinstance(a, AddFile) and is_unsequenced(a)]
@@ -283,10 +298,10 @@ def open_state(log: DeltaLog) -> TopicState:
         UnknownTopicOrPartitionError: there is no such table.
         NotATopicError, UnsupportedVersionError, CorruptLogError, StoreError.
     """
-    newest = open_newest(log)
+    newest = open_newest(log, with_oldest=True)
     if newest is None:
         raise unknown_topic(log)
-    if newest.entry.info is None:
+    if newest.entry.info is None or may_be_of_another_topic(newest):
         return load_state(log)
     head = head_of_info(log.table, newest.entry.version, newest.entry.info)
     if head.value_schema_id:
@@ -322,8 +337,13 @@ def load_state(
             f"{log.table} is no sparklog topic: partitioned by {list(snapshot.metadata.partition_columns)}, "
             "expected ['partition', 'base_offset']"
         )
-    index = _live_files(log, snapshot)
+    ids = topic_ids(snapshot)
+    if version is None:
+        ids.check(log.table)
+    index = live_files(log, snapshot)
     live_ends = {partition: index.end_offset(partition) for partition in index.partitions(with_stopped=True)}
+    if ids.others:  # what they and the entries around them have given out isn't given again
+        live_ends = greatest_ends(snapshot.tail, live_ends)
     recorded = {partition: snapshot.transactions.get(end_app_id(partition)) for partition in live_ends}
     head = head_of_table(
         log.table,
@@ -346,25 +366,14 @@ def load_state(
             index=index,
             metadata=snapshot.metadata,
             tail=snapshot.tail,
-            statistics=_statistics(snapshot, index) if statistics else {},
+            statistics=file_statistics(snapshot, index) if statistics else {},
         ),
         unrecorded_ends=frozenset(p for p, txn in recorded.items() if live_ends[p] > (txn.version if txn else 0)),
         unwritable=_protocol_error(log, snapshot.protocol, write=True),
         vacuums=reduce(with_vacuum, snapshot.tail, ()),
+        stands_on_other_topic=ids.is_accepted,
         unrecorded_facts=unrecorded(index.rewrites, snapshot.transactions),
     )
-
-
-def _live_files(log: DeltaLog, snapshot: Snapshot) -> SegmentIndex:
-    """The files of a loaded table; what other engines did since its checkpoint is judged (rule F6, moved records)."""
-    files = (_complete(log, segment) for segment in _checkpointed(snapshot))
-    index = SegmentIndex.of(files, rewrites=rewrites_of(snapshot.transactions), table=log.table)
-    for entry in snapshot.tail:
-        added = added_segments(log, entry)
-        if gives_offsets(entry):
-            index.rewrites = judge(index.rewrites, entry, added, index.by_path)
-        apply_files(index, entry, added)
-    return index
 
 
 def _unknown_version(log: DeltaLog, version: int) -> SparklogError:
@@ -377,35 +386,6 @@ def _unknown_version(log: DeltaLog, version: int) -> SparklogError:
     )
 
 
-def _checkpointed(snapshot: Snapshot) -> list[Segment]:
-    """The segments of the files that were live at the checkpoint."""
-    if snapshot.file_rows is not None:
-        return [segment_of_row(row) for row in snapshot.file_rows]
-    if snapshot.files is None:
-        return []
-    from sparklog.log.data.segment_columns import segments_of_table  # loads Arrow, as the checkpoint did
-
-    return segments_of_table(snapshot.files)
-
-
-def _complete(log: DeltaLog, segment: Segment) -> Segment:
-    if segment.has_stats or segment.base_offset is None:
-        return segment
-    from sparklog.log.data.record_reading import complete_stats  # loads Arrow, for files of other engines alone
-
-    return complete_stats(log, segment)
-
-
-def _statistics(snapshot: Snapshot, index: SegmentIndex) -> dict[str, str | Mapping[str, Any]]:
-    found: dict[str, str | Mapping[str, Any]] = {}
-    if snapshot.files is not None:
-        found = dict(zip(snapshot.files["path"].to_pylist(), snapshot.files["stats"].to_pylist(), strict=True))
-    found |= {row["path"]: row["stats"] for row in snapshot.file_rows or ()}
-    for entry in snapshot.tail:
-        found |= {action.path: action.stats or {} for action in entry.actions if isinstance(action, AddFile)}
-    return {path: stats for path, stats in found.items() if stats and path in index.by_path}
-
-
 def reload_state(state: TopicState) -> TopicState:
     """The topic of a state, loaded whole as of now, with the same observer. Raises as :func:`open_state`."""
     loaded = load_state(state.log)
@@ -413,19 +393,6 @@ def reload_state(state: TopicState) -> TopicState:
     if loaded.observer is not None:
         loaded.observer.note_loaded(loaded)
     return loaded
-
-
-def added_segments(log: DeltaLog, entry: Entry) -> list[Segment]:
-    """The files that an entry adds; those without statistics are looked into."""
-    adds = [action for action in entry.actions if isinstance(action, AddFile)]
-    return [_complete(log, segment_of_add(add, entry.version, table=log.table)) for add in adds]
-
-
-def apply_files(index: SegmentIndex, entry: Entry, added: Sequence[Segment]) -> None:
-    """Apply the files that an entry removes and adds; a path that it both removes and adds is there afterwards."""
-    index.remove_all(action.path for action in entry.actions if isinstance(action, RemoveFile))
-    for segment in added:
-        index.add(segment)
 
 
 def _raised_ends(before: TopicHead, after: TopicHead) -> frozenset[int]:

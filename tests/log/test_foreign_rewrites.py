@@ -116,7 +116,7 @@ def test_a_running_consumer_and_producer_go_on_past_a_refused_file(root: str) ->
     assert found == [(0, b"v0"), (1, b"v2"), (2, b"v4"), (3, b"v6"), (4, b"v7")]
 
 
-def test_a_refused_file_that_is_rewritten_stays_refused_and_one_without_base_offset_is_sequenced(root: str) -> None:
+def test_a_refused_file_stays_so_when_rewritten_until_its_base_offset_is_null(root: str) -> None:
     insert(20)(table(root))
     table(root).update(updates={"value": "arrow_cast('new', 'Binary')"}, predicate="base_offset = 20")
     assert read(root, 0) == [(0, b"v0"), (1, b"v2"), (2, b"v4")]
@@ -135,7 +135,7 @@ MOVES: dict[str, Act] = {
 
 
 @pytest.mark.parametrize("what", MOVES)
-def test_a_partition_whose_records_were_moved_stops_and_goes_on_once_that_is_undone(root: str, what: str) -> None:
+def test_a_partition_whose_records_were_moved_stops_until_that_is_undone(root: str, what: str) -> None:
     MOVES[what](table(root))
     others = [(0, b"v1"), (1, b"v3"), (2, b"v5")]
     for is_hidden in (False, True):
@@ -158,7 +158,7 @@ def test_a_partition_whose_records_were_moved_stops_and_goes_on_once_that_is_und
     assert Code.PARTITION_STOPPED not in codes(root)
 
 
-def test_a_running_consumer_stops_before_the_moved_records_and_reads_its_other_partition(root: str) -> None:
+def test_a_running_consumer_stops_before_moved_records_and_reads_on_elsewhere(root: str) -> None:
     with Consumer(cluster=root, auto_offset_reset="earliest", max_poll_records=1) as consumer:
         consumer.assign([TopicPartition("t", 0), TopicPartition("t", 1)])
         consumer.pause(TopicPartition("t", 0))

@@ -163,7 +163,7 @@ def _above(
 
 
 def check_foreign(topic: str, index: SegmentIndex, table: str) -> Iterator[Finding]:
-    """What other engines did to records that have offsets, as far as it lasts (rule F6, moved records)."""
+    """Files that are refused, and partitions that stop (rule F6, moved records)."""
     for partition, stop in sorted(index.stopped().items()):
         yield Finding(
             code=Code.PARTITION_STOPPED,

@@ -33,7 +33,7 @@ class OtherTopics:
     """The entries of another topic in a log, from its newest checkpoint on."""
 
     topic_id: str
-    """Of the topic."""
+    """The topic's id."""
     entries: tuple[Entry, ...]
     removable: tuple[Entry, ...]
     """The newest of the log, on which nothing stands, or which lie beyond a gap."""
@@ -111,7 +111,7 @@ def without_accepted(findings: Iterable[Finding], accepted: Set[int]) -> list[Fi
 
 
 def other_topics_findings(log: DeltaLog, listing: LogListing, topic: str) -> Iterator[Finding]:
-    """What a log that can't be loaded has of other topics."""
+    """The entries of other topics in a log that can't be loaded."""
     found = find_other_topics(log, listing)
     for entry in found.entries:
         stated = None if entry.info is None else entry.info.get("topic_id")

@@ -112,8 +112,8 @@ class TopicState:
     """Partitions whose ends a foreign file raised and no ``txn`` states yet; the next commit of ours does (rule L6,
     start and end)."""
     unrecorded_facts: dict[str, int] = field(default_factory=dict)
-    """What other engines did to records with offsets, as ``txn`` actions will state it; the next commit of ours does
-    (rule F6, moved records)."""
+    """The facts about foreign commits that no ``txn`` action states yet; the next commit of ours does (rule F6, moved
+    records)."""
     stands_on_other_topic: bool = False
     """The newest entry is of another topic, and was built upon by an older client (rule L8, one log)."""
     unreadable: UnsupportedVersionError | NotATopicError | None = None

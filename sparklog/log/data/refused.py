@@ -1,5 +1,5 @@
-"""What is known of files that another engine put under offsets of its own: which aren't read, and which partitions stop
-because of them (rule F6, moved records). Frozen, without I/O."""
+"""Files that another engine put under offsets of its own: which aren't read, and which partitions stop because of them
+(rule F6, moved records). Frozen, without I/O."""
 
 from __future__ import annotations
 

@@ -53,9 +53,6 @@ class Newest:
     """-1 where there is no checkpoint yet."""
     checkpoint_ms: int | None = None
     """When the checkpoint was written, by the store's time, ms since the epoch."""
-    oldest: Entry | None = None
-    """The oldest entry that the listing has shown, from the checkpoint's own on; None where it wasn't asked for, is the
-    newest, or can't be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,11 +120,10 @@ class LogCopy:
         return {one.path: data for (version, one), data in found if version > self.listing.checkpoint_version}
 
 
-def open_newest(log: DeltaLog, *, is_once: bool = False, with_oldest: bool = False) -> Newest | None:
+def open_newest(log: DeltaLog, *, is_once: bool = False) -> Newest | None:
     """Read a table's newest entry: a GET, a LIST and a GET, whatever the table's age. None where there is no table.
 
     Args:
-        with_oldest: read the oldest entry of the listing, too, in the same call to the store: one GET more.
         is_once: for who looks at many tables once: without the first GET where the log is short, and with one LIST more
             where it isn't.
     Raises:
@@ -142,7 +138,7 @@ def open_newest(log: DeltaLog, *, is_once: bool = False, with_oldest: bool = Fal
         gap = listing.first_gap()
         if gap is not None and log.read_entry(gap) is None:  # a listing isn't atomic, it may have missed one
             continue
-        entry, oldest = _read_ends(log, listing, with_oldest=with_oldest)
+        entry = log.read_entry(version)
         # The newest entry can't be cleaned within tail_trust_ms; if reading took longer, is it still the same?
         young = log.clock.ticks_ms() - listing.began_ticks_ms <= log.tail_trust_ms
         if entry is not None and (young or still_there(log, version, listed)):
@@ -152,22 +148,8 @@ def open_newest(log: DeltaLog, *, is_once: bool = False, with_oldest: bool = Fal
                 position=position,
                 checkpoint_version=listing.checkpoint_version,
                 checkpoint_ms=listing.checkpoint_ms,
-                oldest=oldest,
             )
     raise _no_way_in(log, listing, gap)
-
-
-def _read_ends(log: DeltaLog, listing: Listing, *, with_oldest: bool) -> tuple[Entry | None, Entry | None]:
-    """The newest entry of a listing, and the oldest, which nobody misses. Raises ``CorruptLogError`` of the newest."""
-    newest, oldest = listing.newest_version, listing.entries[0][0]
-    if not with_oldest or oldest == newest:
-        return log.read_entry(newest), None
-    data, old = log.store.read_many([log.path_of(newest), log.path_of(oldest)])
-    try:
-        before = None if old is None else log.decode(oldest, old)
-    except (CorruptLogError, UnsupportedVersionError):
-        before = None
-    return None if data is None else log.decode(newest, data), before
 
 
 def newest_of_listing(log: DeltaLog, listing: Listing, data: bytes | None) -> Newest | None:

@@ -1,6 +1,6 @@
 """Entries of another topic in a topic's log: finding them, and setting them aside (rule L8, one log).
 
-An entry on which nothing stands is moved: copied into the folder ``_delta_log/_set_aside/``, and then deleted under its
+An entry on which nothing stands is moved: copied into a folder ``_set_aside/`` of the log, and then deleted under its
 own name, which becomes free again. Nobody of the topic can stand on it, as its clients refuse it; a client of the other
 topic, whose position it is, finds it gone and loads the log. It may trust its position for ``tail_trust_ms`` still, so
 it is moved only once that has passed without a further entry. Where entries stand on it, it stays, and an entry of ours

@@ -32,6 +32,7 @@ from sparklog.log.foreign_rewrites import record_actions
 from sparklog.log.gaps import ForeignGaps, wait_for_gap
 from sparklog.log.head import TopicHead, offset_actions
 from sparklog.log.live_totals import LiveTotals, totals_after
+from sparklog.log.other_topic import CLUSTER_INFO, check_opened, cluster_of
 from sparklog.log.state import GAP_INFO, TopicState, reload_state
 from sparklog.storage.entry_log import Created, PositionLost
 from sparklog.storage.position import Position, advance
@@ -313,7 +314,7 @@ class _TopicDraft(Draft[TopicState]):
         self._syncs_late = syncs_late
         self._wanted = wanted
         self._timestamp_ms = log.clock.now_ms()
-        self._info = {**wanted.head.to_info(), **wanted.info}
+        self._info = {**wanted.head.to_info(), CLUSTER_INFO: cluster_of(log), **wanted.info}
         if gap_ms:
             self._info[GAP_INFO] = gap_ms
         self._info.update(group_commit or {})
@@ -355,11 +356,13 @@ def _sync_what_is_committed(state: TopicState) -> None:
 
 def _check_nothing_is_torn(state: TopicState) -> None:
     """Once after a topic was opened from its newest entry alone: a power loss may have left an earlier one without its
-    bytes, and nothing behind that can be read. What is cleaned meanwhile isn't missed.
+    bytes, and nothing behind that can be read. What is cleaned meanwhile isn't missed. And the newest entry may be of
+    another topic (rule L8, one log).
 
     Raises:
         CorruptLogError: names the entry.
     """
     if state.unread and state.log.store.may_tear:
-        state.log.read_raw_entries(state.unread)
-    state.unread = range(0)
+        found = state.log.read_raw_entries(state.unread)
+        check_opened(state.log.table, [one[0] for one in found if one is not None], state.opened)
+    state.unread, state.opened = range(0), None

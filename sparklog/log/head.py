@@ -19,7 +19,7 @@ from sparklog.log.data.segments import Segment, segment_of_add
 from sparklog.log.data.table_schema import SKIPPING_COLUMNS
 from sparklog.log.data.value_columns import Leaf, leaves_of, skipping_columns
 from sparklog.log.live_totals import TOTALS_INFO, LiveTotals, totals_of_info
-from sparklog.log.other_topic import COMPARED_INFO, ID_PROPERTY, other_topic_error, other_topic_id
+from sparklog.log.other_topic import ID_PROPERTY
 from sparklog.log.value_schemas import SCHEMA_PROPERTY, SOURCE_PROPERTY, TopicSchemas
 
 if TYPE_CHECKING:
@@ -131,7 +131,6 @@ class TopicHead:
             "log_end_offsets": list(self.log_end_offsets),
             "live_files": self.live_file_count,
             "unsequenced": self.unsequenced_count,
-            COMPARED_INFO: True,
             **({} if is_usual else {"deleted_file_retention_ms": retention_ms}),
             **({"format": TYPED_FORMAT_VERSION, SCHEMA_INFO: self.value_schema_id} if self.value_schema_id else {}),
             **({} if self.totals is None else {TOTALS_INFO: self.totals.to_info()}),
@@ -298,13 +297,8 @@ def head_after_entry(table: str, head: TopicHead, entry: Entry, *, refused: Cont
 
     Args:
         refused: paths of files that raise no end (rule F6, moved records).
-    Raises:
-        CorruptLogError: the entry is of another topic (rule L8, one log).
-        NotATopicError, UnsupportedVersionError.
     """
     if entry.info is not None:
-        if (stated := other_topic_id(head.topic_id, entry)) is not None:
-            raise other_topic_error(table, entry.version, stated=stated, topic_id=head.topic_id)
         return _with_known_schemas(table, head_of_info(table, entry.version, entry.info, before=head), head, entry)
     head = replace(head, delta_version=entry.version)
     for metadata in (action for action in entry.actions if isinstance(action, Metadata)):

@@ -18,7 +18,6 @@ __all__ = ["load_judgeable"]
 
 _MOST_READ = 64
 """Entries before a checkpoint that are read at most."""
-_READ_AT_ONCE = 8
 _MOST_PASSED_OVER = 16
 """Checkpoints of other engines, one before the other."""
 
@@ -50,14 +49,14 @@ def _hides_a_commit(log: DeltaLog, snapshot: Snapshot) -> bool:
         return False
     judged = rewrites_of(snapshot.transactions).judged_version
     unjudged: list[Entry] = [entry]
-    end = entry.version
+    end, count = entry.version, 1
     while len(unjudged) <= _MOST_READ and end > judged + 1 and end > 0:
-        first = max(0, judged + 1, end - _READ_AT_ONCE)
+        first = max(0, judged + 1, end - count)
         for before in reversed(log.read_entries(first, end - first)):
             if before is None or before.info is not None:
                 return _gives_offsets(unjudged, judged)
             unjudged.append(before)
-        end = first
+        end, count = first, 2 * count
     return _gives_offsets(unjudged, judged)
 
 

@@ -15,15 +15,17 @@ from typing import Any
 from sparklog.delta.actions import Entry, Metadata
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path
-from sparklog.delta.snapshot import Newest, Snapshot
+from sparklog.delta.snapshot import Snapshot
 from sparklog.errors import CorruptLogError
 from sparklog.storage.entry_log import PositionLost
 
 __all__ = [
     "ACCEPTED_INFO",
-    "COMPARED_INFO",
+    "CLUSTER_INFO",
     "ID_PROPERTY",
     "TopicIds",
+    "check_opened",
+    "cluster_of",
     "greatest_ends",
     "may_be_of_another_topic",
     "other_topic_error",
@@ -33,8 +35,9 @@ __all__ = [
 ]
 
 ID_PROPERTY = "sparklog.topic.id"
-COMPARED_INFO = "compares_ids"
-"""In ``commitInfo.sparklog``: the entry's writer builds upon no entry of another topic."""
+CLUSTER_INFO = "cluster_id"
+"""In ``commitInfo.sparklog``: the id of the cluster that the entry's writer has opened; empty where it opened none. A
+writer that states it builds upon no entry of another topic."""
 ACCEPTED_INFO = "other_topics_entries"
 """In ``commitInfo.sparklog`` of a repair: the versions of entries of another topic that stay in the log, as others
 stand on them."""
@@ -124,7 +127,7 @@ class TopicIds:
 
 
 def _compares(info: Mapping[str, Any]) -> bool:
-    return bool(info.get(COMPARED_INFO))
+    return CLUSTER_INFO in info
 
 
 def topic_ids(snapshot: Snapshot) -> TopicIds:
@@ -138,12 +141,36 @@ def topic_ids(snapshot: Snapshot) -> TopicIds:
     return ids
 
 
-def may_be_of_another_topic(newest: Newest) -> bool:
-    """Does a log's newest entry state another topic's id than the oldest that was read with it? Then the topic was
-    created again in between, or one of the two is an entry of another topic."""
-    oldest = None if newest.oldest is None else newest.oldest.info
-    info = newest.entry.info
-    return info is not None and oldest is not None and info.get("topic_id") != oldest.get("topic_id")
+def cluster_of(log: DeltaLog) -> str:
+    """The id of the cluster that a log was opened in; empty where that isn't known."""
+    ground = getattr(log.store, "ground", None)
+    return "" if ground is None else str(ground.cluster_id)
+
+
+def may_be_of_another_topic(log: DeltaLog, entry: Entry) -> bool:
+    """May an entry of ours, the newest of its log, be of another topic? Its writer had opened another cluster, or
+    didn't compare ids. No request."""
+    if entry.info is None:
+        return False
+    stated, own = entry.info.get(CLUSTER_INFO), cluster_of(log)
+    return stated is None or bool(own and stated and stated != own)
+
+
+def check_opened(table: str, before: Sequence[Entry], opened: Entry | None) -> None:
+    """Compare the entry that a log was opened by with the entries before it.
+
+    Raises:
+        CorruptLogError: it is of another topic; names both ids.
+    """
+    stated = next((entry.info["topic_id"] for entry in before if entry.info and "topic_id" in entry.info), None)
+    if stated is None or opened is None:
+        return
+    ids = TopicIds(stated)
+    for entry in (*before, opened):
+        is_other = ids.apply(entry)
+    if is_other:
+        given = None if opened.info is None else opened.info.get("topic_id")
+        raise other_topic_error(table, opened.version, stated=given, topic_id=ids.topic_id)
 
 
 def greatest_ends(entries: Sequence[Entry], ends: Mapping[int, int]) -> dict[int, int]:

@@ -127,6 +127,8 @@ class TopicState:
     """Vacuums by other engines that the log records between the versions this state has seen."""
     unread: range = range(0)
     """The versions behind the checkpoint that a light state was opened over: nobody here has read them."""
+    opened: Entry | None = None
+    """The entry that a light state was opened by, until the others are read."""
     gap_ms: float = 0.0
     """The length of the newest gap for foreign writers that an entry asked for, since this state was opened (rule F5,
     gaps)."""
@@ -298,10 +300,10 @@ def open_state(log: DeltaLog) -> TopicState:
         UnknownTopicOrPartitionError: there is no such table.
         NotATopicError, UnsupportedVersionError, CorruptLogError, StoreError.
     """
-    newest = open_newest(log, with_oldest=True)
+    newest = open_newest(log)
     if newest is None:
         raise unknown_topic(log)
-    if newest.entry.info is None or may_be_of_another_topic(newest):
+    if newest.entry.info is None or may_be_of_another_topic(log, newest.entry):
         return load_state(log)
     head = head_of_info(log.table, newest.entry.version, newest.entry.info)
     if head.value_schema_id:
@@ -313,6 +315,7 @@ def open_state(log: DeltaLog) -> TopicState:
         unsequenced_version=newest.position.version if head.unsequenced_count else -1,
         checkpoint_version=newest.checkpoint_version,
         unread=range(newest.checkpoint_version + 1, newest.position.version),
+        opened=newest.entry,
         transactions={a.app_id: a for a in newest.entry.actions if isinstance(a, SetTransaction)},
         forgotten_version=newest.position.version - 1,
     )

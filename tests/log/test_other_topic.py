@@ -160,7 +160,7 @@ def test_a_run_of_another_topics_entries_is_not_taken_for_the_topic(replaced: Re
 
 
 def old_client(info: dict[str, Any]) -> None:
-    del info["compares_ids"]
+    del info["cluster_id"]
 
 
 @pytest.mark.parametrize("by", ["the topic", "an older client"])
@@ -224,6 +224,27 @@ def test_an_entry_of_another_topic_below_a_checkpoint_is_history(replaced: Repla
     write_checkpoint(replaced.cluster().topic_log("t"))
     assert {value for _, value in read(replaced.root)} == {b"a", b"b", b"old-5"}
     assert send(replaced.root, b"c") == [2], "as the newest entry says: a repair would have raised the end"
+
+
+@pytest.mark.parametrize("acks", ["all", 1])
+def test_a_producer_that_opens_by_an_entry_of_another_topic_gets_the_error(replaced: Replaced, acks: Any) -> None:
+    send(replaced.root, b"a", b"b")
+    replaced.ghost(3)
+    with (
+        Producer(str(replaced.root), acks=acks, delivery_timeout_ms=3_000, request_timeout_ms=1_000) as producer,
+        pytest.raises(SparklogError, match=replaced.matches()),
+    ):
+        producer.send("t", b"x").get(timeout=20)
+    assert not entry(replaced.root, 4).exists()
+
+
+def test_a_durable_producer_also_finds_an_entry_that_states_its_own_cluster(replaced: Replaced) -> None:
+    send(replaced.root, b"a", b"b")
+    cluster_id = json.loads((replaced.root / "cluster.json").read_text())["cluster_id"]
+    replaced.ghost(3, lambda info: info.update(cluster_id=cluster_id))
+    with pytest.raises(SparklogError, match=replaced.matches()):
+        send(replaced.root, b"x")
+    assert not entry(replaced.root, 4).exists()
 
 
 def test_an_entry_that_follows_on_the_set_aside_one_stops_the_repair(replaced: Replaced) -> None:

@@ -217,16 +217,19 @@ class TopicState:
             if isinstance(action, Protocol):
                 check_protocol(self.log.table, action, write=False)
                 unwritable = _protocol_error(self.log, action, write=True)
-        foreign = entry.info is None
-        if known is None and other_topic_id(self.head.topic_id, entry) is not None:
+        info = entry.info
+        foreign = info is None
+        topic_id = self.head.topic_id
+        is_other = known is None and info is not None and info.get("topic_id") != topic_id
+        if is_other and other_topic_id(topic_id, entry):
             if self.stands_on_other_topic:  # so did who created it
                 raise PositionLost(entry_path(self.log.table, entry.version))
-            settle_other_topic(self.log, self.head.topic_id, entry)
+            settle_other_topic(self.log, topic_id, entry)
         if foreign and self.whole is None and gives_offsets(entry):  # only a whole table tells whose offsets they are
             raise PositionLost(entry_path(self.log.table, entry.version))
         added = added_segments(self.log, entry) if foreign or self.whole is not None else []
         rewrites = None if self.whole is None else self.whole.index.rewrites
-        if self.whole is not None and gives_offsets(entry):
+        if foreign and self.whole is not None and gives_offsets(entry):
             rewrites = judge(self.whole.index.rewrites, entry, added, self.whole.index.by_path)
         refused = () if rewrites is None else rewrites.refused
         head = head_after_entry(self.log.table, self.head, entry, refused=refused) if known is None else known

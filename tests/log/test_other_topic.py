@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,15 @@ import pytest
 
 from sparklog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from sparklog.delta.checkpoint import write_checkpoint
-from sparklog.errors import CorruptLogError, SparklogError
+from sparklog.errors import CorruptLogError, SparklogError, StoreError
 from sparklog.integrity import check_cluster, repair_cluster
 from sparklog.integrity.findings import Code
+from sparklog.integrity.other_topics import set_aside
 from sparklog.log import Cluster, open_cluster
 from sparklog.log.follow import TopicFollower
 from sparklog.log.state import load_state, open_state
 from sparklog.log.topic import delete_topic
+from sparklog.storage.retrying import RetryingStore
 
 OLD = 6
 """Entries of the topic that was there before."""
@@ -245,6 +248,34 @@ def test_a_durable_producer_also_finds_an_entry_that_states_its_own_cluster(repl
     with pytest.raises(SparklogError, match=replaced.matches()):
         send(replaced.root, b"x")
     assert not entry(replaced.root, 4).exists()
+
+
+def test_a_repair_that_dies_before_the_deletion_is_finished_by_the_next(
+    replaced: Replaced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(replaced.root, b"a")
+    replaced.ghost(2)
+    replaced.grow_old()
+
+    def die(store: object, paths: object) -> None:
+        raise StoreError("the process dies here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RetryingStore, "delete", die)
+        assert set_aside_or_error(replaced)
+    assert entry(replaced.root, 2).exists()
+    assert [*(replaced.root / "topics/t/_delta_log/_set_aside").iterdir()]
+    replaced.repair()
+    assert read(replaced.root) == [(0, b"a")]
+    assert not check_cluster(str(replaced.root), deep=True).errors
+
+
+def set_aside_or_error(replaced: Replaced) -> str:
+    try:
+        set_aside(replaced.cluster().topic_log("t"), now_ms=int(time.time() * 1000), timeout_ms=5_000)
+    except StoreError as error:
+        return str(error)
+    return ""
 
 
 def test_an_entry_that_follows_on_the_set_aside_one_stops_the_repair(replaced: Replaced) -> None:

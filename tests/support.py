@@ -229,7 +229,7 @@ def foreign_commit(log: DeltaLog, *actions: Action, places: bool = False, operat
 
 def said_to_be_placed(version: int, actions: Sequence[Action], places: bool = False) -> list[SetTransaction]:
     """The action by which a tool says that it gives offsets, where the actions give some and replace no file."""
-    gives = any(isinstance(action, AddFile) and action.partition_values["base_offset"] for action in actions)
+    gives = any(isinstance(action, AddFile) and action.partition_values.get("base_offset") for action in actions)
     if not (places or (gives and not any(isinstance(action, RemoveFile) for action in actions))):
         return []
     return [SetTransaction(app_id="sparklog.judged", version=version, last_updated_ms=FAR_FUTURE_MS)]

@@ -91,7 +91,8 @@ class TopicHistory:
         self.entry_count += 1
         before = self.head
         if before is not None and (stated := other_topic_id(before.topic_id, entry)) is not None:
-            return self._pass_over(entry, before, stated)
+            self._pass_over(entry, before, stated)
+            return None
         after = self._head_after(entry)
         added = [segment_of_add(action, entry.version) for action in entry.actions if isinstance(action, AddFile)]
         added = [replace(one, is_refused=True) if one.path in self.refused else one for one in added]

@@ -171,15 +171,15 @@ def _move(log: DeltaLog, entry: Entry) -> str:
 
 def _commit_repair(log: DeltaLog, left: list[int], timeout_ms: float) -> None:
     """An entry of the topic's: it takes the name that became free, and names those that stay."""
-
-    def decide(state: TopicState) -> Commit | None:
-        nonlocal is_asked
-        if is_asked and state.head.topic_id == topic_id and not left:
-            return None
-        is_asked = True
-        info = {ACCEPTED_INFO: left} if left else {}
-        return Commit(actions=(), head=state.head, operation="REPAIR", info=info)
-
     state = load_state(log)
     topic_id, is_asked = state.head.topic_id, False
+
+    def decide(now: TopicState) -> Commit | None:
+        nonlocal is_asked
+        if now.head.topic_id != topic_id or (is_asked and not left):
+            return None  # another entry of the topic has the name
+        is_asked = True
+        info = {ACCEPTED_INFO: left} if left else {}
+        return Commit(actions=(), head=now.head, operation="REPAIR", info=info)
+
     commit(state, decide, deadline=log.clock.deadline_in(timeout_ms), sync=True)

@@ -386,7 +386,8 @@ class NotATopicError(SparklogError):
 
 
 class CorruptLogError(SparklogError):
-    """An entry of a log can't be understood: truncated or no JSON. The message names the entry."""
+    """A log can't be understood, or contradicts itself: an entry is truncated, no JSON, or another topic's; another
+    engine moved records of a partition. The message names the entry."""
 
 
 class WakeupError(SparklogError):

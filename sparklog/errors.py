@@ -189,9 +189,9 @@ class StoreFullError(StoreError):
 
 
 class StoreReplacedError(StoreError):
-    """Another store lies under a cluster's path than the client has opened there: the folder was unmounted, moved or
-    made again, a link was switched, a prefix was emptied, set back or is another cluster's. Nothing was written by the
-    call.
+    """Something else lies under a cluster's path than what the client has opened there: the folder was unmounted, moved
+    or made again, a link was switched, a prefix was emptied, set back or is another cluster's. Nothing was written by
+    the call.
 
     The client goes on once what it opened is back; else a new one is to be opened.
     """
@@ -386,7 +386,8 @@ class NotATopicError(SparklogError):
 
 
 class CorruptLogError(SparklogError):
-    """An entry of a log can't be understood: truncated or no JSON. The message names the entry."""
+    """A log can't be understood, or contradicts itself: an entry is truncated, no JSON, or another topic's; another
+    engine moved records of a partition. The message names the entry."""
 
 
 class WakeupError(SparklogError):

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from sparklog.clock import Clock, Deadline
 from sparklog.consumer import Consumer
-from sparklog.delta.actions import Action, AddFile, RemoveFile
+from sparklog.delta.actions import FAR_FUTURE_MS, Action, AddFile, RemoveFile, SetTransaction
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
 from sparklog.delta.log import DeltaLog
@@ -129,10 +129,15 @@ def entry_lines(log: DeltaLog, version: int) -> list[dict[str, Any]]:
 
 
 def foreign_entry(
-    log: DeltaLog, version: int, actions: Sequence[Mapping[str, Any]], *, engine: str = "Other/1.0"
+    log: DeltaLog,
+    version: int,
+    actions: Sequence[Mapping[str, Any]],
+    *,
+    engine: str = "Other/1.0",
+    operation: str = "WRITE",
 ) -> None:
     """Commit as another engine would: a commitInfo without sparklog's part, then the actions."""
-    lines = [{"commitInfo": {"timestamp": T0_MS, "operation": "WRITE", "engineInfo": engine}}, *actions]
+    lines = [{"commitInfo": {"timestamp": T0_MS, "operation": operation, "engineInfo": engine}}, *actions]
     log.store.create(entry_path(log.table, version), "\n".join(json.dumps(line) for line in lines).encode())
 
 
@@ -209,11 +214,25 @@ def foreign_file(
     )
 
 
-def foreign_commit(log: DeltaLog, *actions: Action) -> int:
-    """Commit as another engine would, at the next version, which is returned."""
+def foreign_commit(log: DeltaLog, *actions: Action, places: bool = False, operation: str = "WRITE") -> int:
+    """Commit as another engine would, at the next version, which is returned.
+
+    Args:
+        places: it is a tool that gives offsets, and says so (rule F6, moved records); a commit that only adds files
+            with base offsets is taken for one.
+    """
     version = open_state(log).position.version + 1
-    foreign_entry(log, version, [action.to_json() for action in actions])
+    said = said_to_be_placed(version, actions, places)
+    foreign_entry(log, version, [action.to_json() for action in (*actions, *said)], operation=operation)
     return version
+
+
+def said_to_be_placed(version: int, actions: Sequence[Action], places: bool = False) -> list[SetTransaction]:
+    """The action by which a tool says that it gives offsets, where the actions give some and replace no file."""
+    gives = any(isinstance(action, AddFile) and action.partition_values.get("base_offset") for action in actions)
+    if not (places or (gives and not any(isinstance(action, RemoveFile) for action in actions))):
+        return []
+    return [SetTransaction(app_id="sparklog.judged", version=version, last_updated_ms=FAR_FUTURE_MS)]
 
 
 def copy_of(memory: MemoryStore) -> MemoryStore:

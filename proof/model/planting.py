@@ -183,7 +183,7 @@ def cleanup_needs_no_checkpoint() -> Planted:
 
     def clean(log: DeltaLog, *, retention_ms: int) -> CleanupResult | None:
         listing = list_log(log)
-        return None if listing is None else cleanup._delete_below(log, listing, retention_ms, lambda: None)
+        return None if listing is None else cleanup._delete_below(log, listing, retention_ms, 0, lambda: None)
 
     def plan(objects: Any, *, checkpoint_version: int, **known: Any) -> Iterator[CleanupBatch]:
         return _plan(objects, checkpoint_version=10**9, **known)

@@ -26,7 +26,7 @@ from sparklog.log.data.record_reading import conform, kind_of
 from sparklog.log.data.record_streaming import RowGroup
 from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.data.segments import Segment, overlapping
-from sparklog.log.data.table_schema import PARTITION_COLUMNS
+from sparklog.log.data.table_schema import CHANGE_COLUMNS, PARTITION_COLUMNS
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID, is_tombstone, stored_type
 from sparklog.schemas import merged_type
 
@@ -306,7 +306,7 @@ def _open(path: str, source: Any, *, buffer_bytes: int = 0) -> pq.ParquetFile:
     file = _understood(path, lambda: open_parquet(source, buffer_size=buffer_bytes, pre_buffer=False))
     names = file.schema_arrow.names
     for name in names:
-        if name not in ALL_COLUMNS and name not in PARTITION_COLUMNS:
+        if name not in (*ALL_COLUMNS, *PARTITION_COLUMNS, *CHANGE_COLUMNS):
             _check_is_null(path, file, name)
     return file
 

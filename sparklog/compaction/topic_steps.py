@@ -45,6 +45,8 @@ DEFAULT_TIMEOUT_MS = 60_000.0
 _MUCH_TO_LOAD = 5_000
 """Actions in a checkpoint: a topic with more is loaded while no other such topic is. The others wait with what they
 have loaded, 12 MB at most each, while one is rewritten."""
+_OF_RECORDS = frozenset({Step.RETENTION, Step.COMPACT, Step.OPTIMIZE})
+"""The steps that take partition by partition."""
 _STALE_MS = 60_000.0
 """After a step that took longer the topic is loaded anew: what others did meanwhile would make plans void."""
 _LOGGER = logging.getLogger("sparklog.compaction")
@@ -320,6 +322,9 @@ class _Steps:
         def do() -> T:
             result, state = act(self._opened.state())
             self._opened.keep(state)
+            if step in _OF_RECORDS and state.whole is not None:
+                for stop in state.whole.index.stopped().values():  # this step passed over its partition
+                    self._errors[step] = stop.error(state.log.table)
             return result
 
         try:

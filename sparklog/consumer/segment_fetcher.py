@@ -14,7 +14,13 @@ from sparklog.clock import Clock
 from sparklog.consumer.joined_rows import joined
 from sparklog.consumer.read_ahead import FileAhead, PlannedFiles, ReadAhead
 from sparklog.consumer.read_plans import Group, Plan, ReadRequest, read_runs
-from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.errors import (
+    CorruptLogError,
+    ObjectNotFoundError,
+    OffsetOutOfRangeError,
+    SparklogError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.log import TopicFollower
 from sparklog.log.data.copied_rows import CopiedRows
 from sparklog.log.data.few_rows import FewRows, Rows, decode_few_records
@@ -99,6 +105,9 @@ class SegmentFetcher:
         """The factor by which decoded files were larger than stored, by topic; at least 1."""
         self._gone: dict[TopicPartition, str] = {}
         """The last file that couldn't be found, by partition."""
+
+        self._stopped: dict[TopicPartition, CorruptLogError] = {}
+        """The partitions that may not be read, as planning has found."""
 
         self.is_behind = False
         """Do the followers know more than their views said when the requests were made?"""
@@ -253,6 +262,9 @@ class SegmentFetcher:
         except (OffsetOutOfRangeError, UnknownTopicOrPartitionError):  # since the request was made
             self.is_behind = True
             return
+        except CorruptLogError as error:  # another engine moved its records (rule F6, moved records)
+            self._stopped[partition] = error
+            return
         for segments in found:
             whole = is_read_whole(segments, whole_file_bytes=self._limits.whole_file_bytes)
             decoded = sum(segment.size_bytes for segment in segments) * self._growth.get(follower.topic, 1.0)
@@ -270,6 +282,9 @@ class SegmentFetcher:
         partition = request.state.partition
         room = min(request.room_bytes, room_bytes)
         batches: list[Rows] = []
+        if self._stopped and (stop := self._stopped.pop(partition, None)) is not None:
+            self._open.pop(partition, None)
+            return self._result(request, batches, stop)
         try:
             if partition in self._open:
                 room = self._read_on(request, batches, room)

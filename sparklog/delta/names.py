@@ -14,6 +14,7 @@ __all__ = [
     "last_checkpoint_path",
     "log_folder",
     "parse_name",
+    "set_aside_path",
     "version_prefix",
 ]
 
@@ -60,6 +61,14 @@ def cleanup_marks_folder(table: str) -> str:
     It lies in the log's folder, sorts behind every entry, and has a name that no Delta engine knows.
     """
     return f"{log_folder(table)}_cleaned/"
+
+
+def set_aside_path(table: str, version: int, token: str) -> str:
+    """The path of an entry that was set aside, as it is another topic's (rule L8, one log).
+
+    It lies in the log's folder, sorts behind every entry, and has a name that no Delta engine knows.
+    """
+    return f"{log_folder(table)}_set_aside/{version}.{token.replace(':', '-')}.json"
 
 
 def version_prefix(table: str, version: int) -> str:

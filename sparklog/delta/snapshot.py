@@ -73,6 +73,10 @@ class Snapshot:
     file_rows: Sequence[Mapping[str, Any]] | None = None
     """The same as ``files``, row by row, where another process reads the log's checkpoints; ``files`` is None then, and
     this is None everywhere else."""
+    checkpoint_entry: Entry | None = None
+    """The entry of the checkpoint's own version; None without a checkpoint, or where the entry was cleaned away."""
+    checkpoint_metadata: Metadata | None = None
+    """The table's metadata as of the checkpoint; None without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,18 +171,21 @@ def newest_of_listing(log: DeltaLog, listing: Listing, data: bytes | None) -> Ne
     )
 
 
-def load_snapshot(log: DeltaLog, *, is_once: bool = False, version: int | None = None) -> Snapshot | None:
+def load_snapshot(
+    log: DeltaLog, *, is_once: bool = False, version: int | None = None, without: frozenset[int] = frozenset()
+) -> Snapshot | None:
     """Load the whole table as of its newest version. None where there is no table.
 
     Args:
         is_once: see :func:`open_newest`.
         version: an older one; None is returned where the log doesn't contain it (any more).
+        without: versions of checkpoints that aren't used.
     Raises:
         CorruptLogError: an entry or the checkpoint can't be read, or an entry is missing; names it.
         UnsupportedVersionError: the table needs a newer Delta reader.
         StoreUnavailableError: the log changed under us again and again.
     """
-    copy = read_log(log, is_once=is_once, version=version)
+    copy = read_log(log, is_once=is_once, version=version, without=without)
     if copy is None:
         return None
     transactions = dict(copy.header.transactions)
@@ -210,6 +217,10 @@ def load_snapshot(log: DeltaLog, *, is_once: bool = False, version: int | None =
         files=_live_files(copy),
         tail=copy.tail,
         file_rows=copy.header.file_rows,
+        checkpoint_metadata=copy.header.metadata,
+        checkpoint_entry=next(
+            (entry for entry in copy.entries[:1] if entry.version == copy.listing.checkpoint_version), None
+        ),
     )
 
 
@@ -228,12 +239,14 @@ def read_log(
     is_once: bool = False,
     version: int | None = None,
     reads_header: bool = True,
+    without: frozenset[int] = frozenset(),
 ) -> LogCopy | None:
     """Read the newest checkpoint and the tail; None where there is no table.
 
     Args:
         known: bytes of entries, by version, that are neither read nor decoded: their creator knows that they are whole.
         is_once, version: see :func:`open_newest` and :func:`load_snapshot`.
+        without: versions of checkpoints that aren't used.
         reads_header: off: :attr:`LogCopy.header` is empty, and whether the checkpoint can be read is unknown.
     Raises:
         CorruptLogError: an entry or the checkpoint can't be read, or an entry is missing; names it.
@@ -241,7 +254,6 @@ def read_log(
         StoreUnavailableError, StoreError: the log changed under us again and again; the store refuses.
     """
     corrupt: CorruptLogError | None = None
-    without: frozenset[int] = frozenset()
     for _ in range(_ATTEMPTS):
         listing = _listed(log, version, is_once=is_once, without=without)
         if listing is None:

@@ -123,7 +123,7 @@ def read_files(
     findings: list[Finding] = []
     records = 0
     read = _reader(log, topic, native_producers, spared, columns, values)
-    for partition in index.partitions():
+    for partition in index.partitions(with_stopped=True):
         sequences = _Sequences(Subject(topic=topic, partition=partition))
         for chunk in _chunks(index.partition(partition)):
             for rows in parallel_map(read, chunk):

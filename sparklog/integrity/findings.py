@@ -33,6 +33,8 @@ class Code(str, Enum):
     LOG_GAP = "log-gap"
     LOG_GAP_BELOW_CHECKPOINT = "log-gap-below-checkpoint"
     ENTRY_CORRUPT = "entry-corrupt"
+    TOPIC_ID_WRONG = "topic-id-wrong"
+    TOPIC_ID_ACCEPTED = "topic-id-accepted"
     CHECKPOINT_CORRUPT = "checkpoint-corrupt"
     CHECKPOINT_DIFFERS = "checkpoint-differs"
     CHECKPOINT_DUE = "checkpoint-due"
@@ -50,6 +52,9 @@ class Code(str, Enum):
     SEQUENCE_REPEATED = "sequence-repeated"
     # Topics: their offsets and files.
     PARTITION_UNKNOWN = "partition-unknown"
+    FOREIGN_FILE_REFUSED = "foreign-file-refused"
+    PARTITION_STOPPED = "partition-stopped"
+    OFFSETS_MOVED = "offsets-moved"
     OFFSETS_OVERLAP = "offsets-overlap"
     OFFSETS_MISSING = "offsets-missing"
     OFFSETS_MISSING_LONG_AGO = "offsets-missing-long-ago"
@@ -93,6 +98,7 @@ class Code(str, Enum):
 _WARNINGS = frozenset(
     {
         Code.LOG_GAP_BELOW_CHECKPOINT,
+        Code.TOPIC_ID_ACCEPTED,
         Code.CHECKPOINT_CORRUPT,
         Code.HINT_WRONG,
         Code.CONFIG_NOT_UNDERSTOOD,

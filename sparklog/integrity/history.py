@@ -8,17 +8,19 @@ ends, which never decrease (protocol rule L6, start and end), a merge of files k
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sparklog.delta.actions import FAR_FUTURE_MS, AddFile, Entry, RemoveFile, SetTransaction
 from sparklog.errors import SparklogError
 from sparklog.integrity.findings import Code, Finding, Subject
+from sparklog.integrity.producer_steps import follows, sequences_of
 from sparklog.integrity.ranges import RangeSet
 from sparklog.integrity.totals import TotalsFollowed
 from sparklog.log.announced.names import parse_name
 from sparklog.log.data.segments import Segment, segment_of_add
 from sparklog.log.head import TopicHead, end_app_id, head_after_entry, head_of_info, start_app_id
 from sparklog.log.live_totals import TOTALS_INFO, totals_of_info
+from sparklog.log.other_topic import other_topic_error, other_topic_id
 from sparklog.log.producer_state import ProducerEntry, announcer_app_id, is_of_announcer, producer_entry
 from sparklog.log.publishing import transactional_id_of
 
@@ -55,6 +57,8 @@ class TopicHistory:
 
     topic: str
     table: str
+    refused: Mapping[str, int] = field(default_factory=dict)
+    """By path: files of other engines that are refused (rule F6, moved records)."""
     findings: list[Finding] = field(default_factory=list)
     head: TopicHead | None = None
     """After the newest entry that was applied; None before the first that states one."""
@@ -86,8 +90,12 @@ class TopicHistory:
         """Go on by one entry. Returns the transaction that it published, if any."""
         self.entry_count += 1
         before = self.head
+        if before is not None and (stated := other_topic_id(before.topic_id, entry)) is not None:
+            self._pass_over(entry, before, stated)
+            return None
         after = self._head_after(entry)
         added = [segment_of_add(action, entry.version) for action in entry.actions if isinstance(action, AddFile)]
+        added = [replace(one, is_refused=True) if one.path in self.refused else one for one in added]
         removed = [action.path for action in entry.actions if isinstance(action, RemoveFile)]
         if after is not None:
             same = before if before is not None and before.topic_id == after.topic_id else None
@@ -111,13 +119,22 @@ class TopicHistory:
         self._apply_files(removed, added)
         return self._apply_transactions(entry, after, added)
 
+    def _pass_over(self, entry: Entry, head: TopicHead, stated: str) -> None:
+        """An entry of another topic: its files and numbers are in the table, and its offsets are of no use."""
+        error = other_topic_error(self.table, entry.version, stated=stated, topic_id=head.topic_id)
+        self._tell(Code.TOPIC_ID_WRONG, entry, str(error), f"topic id {head.topic_id}")
+        added = [segment_of_add(action, entry.version) for action in entry.actions if isinstance(action, AddFile)]
+        self._apply_files([action.path for action in entry.actions if isinstance(action, RemoveFile)], added)
+        self._apply_transactions(entry, None, added)
+        self._ends_are_exact = False
+
     def _head_after(self, entry: Entry) -> TopicHead | None:
         if self.head is None and entry.info is None:
             return None  # whatever it is, a later entry of ours states it
         try:
             if self.head is None:
                 return head_of_info(self.table, entry.version, entry.info or {})
-            return head_after_entry(self.table, self.head, entry)
+            return head_after_entry(self.table, self.head, entry, refused=self.refused)
         except SparklogError as error:
             self._tell(Code.ENTRY_CORRUPT, entry, str(error), "what a topic may be")
             return self.head
@@ -262,7 +279,7 @@ class TopicHistory:
             self.producers[action.app_id] = action
             if now is None:
                 continue
-            if known is not None and not _follows(known, now):
+            if known is not None and not follows(known, now):
                 self._tell(
                     Code.PRODUCER_COUNTER,
                     entry,
@@ -297,7 +314,7 @@ class TopicHistory:
 
     def _check_sequences(self, entry: Entry, producer_id: int, now: ProducerEntry, added: Sequence[Segment]) -> None:
         bounds = {
-            action.path: _sequences_of(action, producer_id) for action in entry.actions if isinstance(action, AddFile)
+            action.path: sequences_of(action, producer_id) for action in entry.actions if isinstance(action, AddFile)
         }
         for segment in added:
             found = bounds.get(segment.path)
@@ -432,19 +449,3 @@ class TopicHistory:
 def is_append(entry: Entry) -> bool:
     """Is it a producer's commit?"""
     return entry.info is not None and entry.commit_info.get("operation") == "WRITE"
-
-
-def _follows(known: ProducerEntry, now: ProducerEntry) -> bool:
-    if now.producer_epoch == known.producer_epoch:
-        return now.counter == known.counter + 1
-    return now.producer_epoch > known.producer_epoch and now.counter == 0
-
-
-def _sequences_of(add: AddFile, producer_id: int) -> tuple[int, int] | None:
-    low, high = ((add.stats or {}).get(side) for side in ("minValues", "maxValues"))
-    if not isinstance(low, dict) or not isinstance(high, dict):
-        return None
-    first, last = low.get("sequence"), high.get("sequence")
-    if low.get("producer_id") != producer_id or high.get("producer_id") != producer_id:
-        return None
-    return (first, last) if isinstance(first, int) and isinstance(last, int) else None

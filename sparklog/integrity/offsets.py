@@ -10,7 +10,7 @@ from sparklog.integrity.ranges import Range, RangeSet, within, without
 from sparklog.log.data.segments import Segment, SegmentIndex, overlapping
 from sparklog.log.head import TopicHead, cleaner_app_id
 
-__all__ = ["check_history_against", "check_live", "check_partition"]
+__all__ = ["check_foreign", "check_history_against", "check_live", "check_partition", "tells_its_offsets"]
 
 _MOST_REPORTED = 20
 """Ranges of one partition: the rest is counted."""
@@ -38,6 +38,7 @@ def check_live(
         yield from check_partition(
             Subject(topic=topic, partition=partition),
             index.partition(partition),
+            refused=[one for one in index.refused() if one.partition == partition],
             start=head.log_start_offsets[partition],
             end=head.log_end_offsets[partition],
             told_end=_told_end(partition, history),
@@ -52,6 +53,7 @@ def check_partition(
     subject: Subject,
     segments: Sequence[Segment],
     *,
+    refused: Sequence[Segment] = (),
     start: int,
     end: int,
     told_end: int | None,
@@ -64,6 +66,7 @@ def check_partition(
 
     Args:
         segments: in offset order.
+        refused: files of the partition that no reader shows.
         start, end: of the log.
         told_end: the log end as the newest entry of ours states it, which is of ``told_version``; None: not known.
         known_from: from this offset on the kept log records everything that ever happened.
@@ -71,10 +74,10 @@ def check_partition(
         is_compacted: records may have been deleted by key at any time.
     """
     yield from _above(subject, segments, told_end=told_end, told_version=told_version)
-    yield from _overlaps(subject, segments)
+    yield from _overlaps(subject, segments, refused)
     covered = RangeSet()
     for segment in segments:
-        if segment.has_stats:
+        if tells_its_offsets(segment):
             covered.add(segment.first_offset, segment.last_offset + 1)
         elif segment.base_offset is not None:  # nobody could look into it: a finding about the file
             return
@@ -159,8 +162,34 @@ def _above(
             )
 
 
-def _overlaps(subject: Subject, segments: Sequence[Segment]) -> Iterator[Finding]:
-    known = [segment for segment in segments if segment.has_stats]
+def check_foreign(topic: str, index: SegmentIndex, table: str) -> Iterator[Finding]:
+    """Files that are refused, and partitions that stop (rule F6, moved records)."""
+    for partition, stop in sorted(index.stopped().items()):
+        yield Finding(
+            code=Code.PARTITION_STOPPED,
+            subject=Subject(topic=topic, partition=partition, delta_version=stop.version),
+            seen=str(stop.error(table)),
+            expected="records under the offsets that they had",
+        )
+    for segment in sorted(index.refused(), key=lambda one: one.path):
+        yield Finding(
+            code=Code.FOREIGN_FILE_REFUSED,
+            subject=Subject(topic=topic, partition=segment.partition, path=segment.path),
+            seen=f"another engine wrote it, in version {index.rewrites.refused[segment.path]}, with base_offset "
+            f"{segment.base_offset}, which that commit removed no such records from",
+            expected="null in base_offset, as sparklog gives offsets. No reader shows the file: delete its rows, and "
+            "write them again without base_offset",
+        )
+
+
+def tells_its_offsets(segment: Segment) -> bool:
+    """Is it known how many records the file has, and which offsets? Its times may be unknown."""
+    return None not in (segment.record_count, segment.min_offset_delta, segment.max_offset_delta)
+
+
+def _overlaps(subject: Subject, segments: Sequence[Segment], refused: Sequence[Segment]) -> Iterator[Finding]:
+    known = [segment for segment in (*segments, *refused) if tells_its_offsets(segment)]
+    known.sort(key=lambda one: (one.first_offset, one.last_offset, one.is_refused, one.path))
     for segment in known:
         span = segment.last_offset - segment.first_offset + 1
         if not 1 <= (segment.record_count or 0) <= span or (segment.min_offset_delta or 0) < 0:

@@ -1,4 +1,5 @@
-"""Mending what is safe to mend, by what clients and jobs do anyway. No data is deleted, no entry is written anew."""
+"""Mending what is safe to mend, by what clients and jobs do anyway. No data is deleted, no entry is written anew; an
+entry of another topic is moved where nothing stands on it."""
 
 from __future__ import annotations
 
@@ -13,9 +14,12 @@ from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.integrity.findings import Code, Report
 from sparklog.integrity.groups import finished_pending
 from sparklog.integrity.log_listing import list_log_folder
+from sparklog.integrity.other_topics import set_aside
 from sparklog.log.cluster import Cluster
 from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import load_state
+from sparklog.log.store_time import store_time_ms
+from sparklog.paths import new_probe
 from sparklog.txn.forward import settle_group
 from sparklog.txn.recovery import RecoveryAction, recover_transactions
 
@@ -24,6 +28,7 @@ __all__ = ["MENDED", "Repaired", "repair_cluster"]
 DEFAULT_TIMEOUT_MS = 60_000.0
 MENDED = frozenset(
     {
+        Code.TOPIC_ID_WRONG,
         Code.TRANSACTION_UNFINISHED,
         Code.TRANSACTION_TIMED_OUT,
         Code.UNSEQUENCED_FILES,
@@ -50,14 +55,17 @@ class Repaired:
 def repair_cluster(cluster: Cluster, report: Report, *, timeout_ms: float = DEFAULT_TIMEOUT_MS) -> Repaired:
     """Repair what a report names, where that is safe: check again afterwards.
 
-    Finishes transactions that are decided and aborts those that are past their time-outs; gives offsets to files that
-    have none; writes a checkpoint, and its hint, where one is missing or damaged; settles pending offsets of
-    transactions that are finished. Each may be done by anybody, at any time and twice. What fails hinders no other.
+    Sets aside entries of another topic on which nothing stands, and names those that stay; finishes transactions that
+    are decided and aborts those that are past their time-outs; gives offsets to files that have none; writes a
+    checkpoint, and its hint, where one is missing or damaged; settles pending offsets of transactions that are
+    finished. Each may be done by anybody, at any time and twice. What fails hinders no other.
 
     Args:
         timeout_ms: for each entry, each topic and each group.
     """
     work = _Repair(cluster, timeout_ms)
+    for topic in _names(report, [Code.TOPIC_ID_WRONG], "topic"):
+        work.attempt(f"topic {topic}", partial(work.set_aside, topic))
     codes = {one.code for one in report.findings}
     if codes & {Code.TRANSACTION_UNFINISHED, Code.TRANSACTION_TIMED_OUT}:
         work.attempt("transactions", work.recover)
@@ -88,6 +96,11 @@ class _Repair:
                 self.repaired.failed.append(f"transactional id {one.transactional_id}: {one.error}")
             elif one.action is not RecoveryAction.NOTHING:
                 self.repaired.done.append(f"transactional id {one.transactional_id}: {one.action.value}")
+
+    def set_aside(self, topic: str) -> None:
+        now_ms = store_time_ms(self._cluster, new_probe())
+        done = set_aside(self._cluster.topic_log(topic), now_ms=now_ms, timeout_ms=self._timeout_ms)
+        self.repaired.done += [f"topic {topic}: {one}" for one in done]
 
     def sequence(self, topic: str) -> None:
         result = sequence_topic(self._cluster.topic_log(topic), timeout_ms=self._timeout_ms)

@@ -20,8 +20,10 @@ from sparklog.integrity.files import FilesSeen, check_files, read_files
 from sparklog.integrity.findings import Code, Counts, Finding, Subject, few
 from sparklog.integrity.history import TopicHistory
 from sparklog.integrity.log_listing import EntryReader, LogListing, check_checkpoints, check_listing, list_log_folder
+from sparklog.integrity.moved_offsets import ForeignRewritesSeen
 from sparklog.integrity.nested import nested_folder
-from sparklog.integrity.offsets import check_history_against, check_live
+from sparklog.integrity.offsets import check_foreign, check_history_against, check_live
+from sparklog.integrity.other_topics import accepted_versions, other_topics_findings, without_accepted
 from sparklog.integrity.transactions import TopicTransactions, TransactionsSeen, check_topic_transactions
 from sparklog.integrity.value_stats import LoggedValues
 from sparklog.log.cluster import Cluster
@@ -79,6 +81,8 @@ class _Check:
         self._whole = state.require_whole()
         self._seen = seen
         self._met = TopicTransactions(topic, seen) if seen is not None else None
+        self._rewrites = ForeignRewritesSeen()
+        self._entries_accepted: set[int] = set()
 
     def run(self, *, deep: bool) -> TopicSeen:
         state, topic, index = self._state, self._topic, self._whole.index
@@ -87,7 +91,7 @@ class _Check:
         findings += _check_columns(self._whole.metadata, topic)
         findings += check_checkpoints(self._log, listing, topic, live_file_count=len(index))
         history, reader = self._replay(listing)
-        findings += [*reader.findings, *history.findings]
+        findings += [*reader.findings, *without_accepted(history.findings, self._entries_accepted)]
         is_sound = not reader.findings and not reader.missing
         is_whole = is_sound and listing.oldest == 0
         if is_sound:
@@ -99,6 +103,7 @@ class _Check:
                 is_whole=is_whole,
             )
         if not state.head.deleted:
+            findings += check_foreign(topic, index, self._log.table)
             if not is_sound:  # what the entries that can't be read did isn't known
                 history.known_from.clear()
             findings += check_live(topic, state.head, index, history, state.transactions)
@@ -125,7 +130,7 @@ class _Check:
                 columns=topic_columns(self._whole.metadata),
                 values=LoggedValues.load(self._log, self._state.head),
             )
-            findings += found
+            findings += [*found, *self._rewrites.read(self._log, topic, index.by_path)]
         counts = Counts(topics=1, entries=history.entry_count, files=len(index), records=records)
         return TopicSeen(
             findings=tuple(few(findings, Subject(topic=topic))),
@@ -134,12 +139,15 @@ class _Check:
         )
 
     def _replay(self, listing: LogListing) -> tuple[TopicHistory, EntryReader]:
-        history = TopicHistory(topic=self._topic, table=self._log.table)
+        refused = self._whole.index.rewrites.refused
+        history = TopicHistory(topic=self._topic, table=self._log.table, refused=refused)
         reader = EntryReader(self._log, self._topic)
         for entry in reader.read(listing.oldest, listing.newest + 1):
             published = history.apply(entry)
             if published is not None and self._met is not None:
                 self._met.meet(published)
+            self._rewrites.apply(entry)
+            self._entries_accepted |= accepted_versions(entry)
         return history, reader
 
     def _check_totals(self, history: TopicHistory) -> Iterator[Finding]:
@@ -196,12 +204,13 @@ def _unreadable(log: DeltaLog, listing: LogListing, topic: str, error: Exception
     for _ in reader.read(max(listing.checkpoint_version + 1, listing.oldest), listing.newest + 1):
         pass
     findings += reader.findings
+    findings += other_topics_findings(log, listing, topic)
     findings += [
         finding
         for finding in check_checkpoints(log, listing, topic, live_file_count=0)
         if finding.code is not Code.CHECKPOINT_DUE
     ]
-    if not any(finding.code in (Code.LOG_GAP, Code.ENTRY_CORRUPT) for finding in findings):
+    if not any(finding.code in (Code.LOG_GAP, Code.ENTRY_CORRUPT, Code.TOPIC_ID_WRONG) for finding in findings):
         findings.append(
             Finding(
                 code=Code.TOPIC_UNREADABLE,

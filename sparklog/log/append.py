@@ -36,7 +36,8 @@ from sparklog.log.producer_state import ProducerEntry, new_producer_id
 from sparklog.log.publishing import Marker, PublishResult, publish_transaction
 from sparklog.log.reloading import reload_state
 from sparklog.log.staged_files import check_appendable, put_staged, stage_encoded
-from sparklog.log.state import StateObservers, TopicState, open_state
+from sparklog.log.state import TopicState, open_state
+from sparklog.log.state_observers import StateObservers
 from sparklog.log.uploads import check_uploads
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.retrying import retry

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 from sparklog._version import __version__
@@ -27,9 +28,11 @@ from sparklog.delta.log import DeltaLog
 from sparklog.log.announced.turns import LEAST_ROUND_TRIP_MS
 from sparklog.log.catch_up import catch_up_to_tail
 from sparklog.log.data.object_paths import object_path
+from sparklog.log.foreign_rewrites import record_actions
 from sparklog.log.gaps import ForeignGaps, wait_for_gap
 from sparklog.log.head import TopicHead, offset_actions
 from sparklog.log.live_totals import LiveTotals, totals_after
+from sparklog.log.other_topic import CLUSTER_INFO, check_opened, cluster_of
 from sparklog.log.reloading import reload_state
 from sparklog.log.state import GAP_INFO, TopicState
 from sparklog.storage.entry_log import Created, PositionLost
@@ -239,6 +242,7 @@ class _TopicTarget(CommitTarget[TopicState, Commit]):
             decision,
             before=state.head,
             unrecorded_ends=state.unrecorded_ends,
+            unrecorded_facts=state.unrecorded_facts,
             gap_ms=0 if self._gaps is None else self._gaps.gap_ms(state),
             sync=self._sync and not syncs_late,
             syncs_late=syncs_late,
@@ -303,6 +307,7 @@ class _TopicDraft(Draft[TopicState]):
         before: TopicHead | None,
         sync: bool,
         unrecorded_ends: Collection[int] = (),
+        unrecorded_facts: Mapping[str, int] = MappingProxyType({}),
         gap_ms: int = 0,
         syncs_late: bool = False,
         group_commit: Mapping[str, Any] | None = None,
@@ -311,11 +316,13 @@ class _TopicDraft(Draft[TopicState]):
         self._syncs_late = syncs_late
         self._wanted = wanted
         self._timestamp_ms = log.clock.now_ms()
-        self._info = {**wanted.head.to_info(), **wanted.info}
+        self._info = {**wanted.head.to_info(), CLUSTER_INFO: cluster_of(log), **wanted.info}
         if gap_ms:
             self._info[GAP_INFO] = gap_ms
         self._info.update(group_commit or {})
         self._actions = (*wanted.actions, *offset_actions(before, wanted.head, unrecorded_ends))
+        if unrecorded_facts:
+            self._actions = (*self._actions, *record_actions(unrecorded_facts))
         self.began_ticks_ms = log.clock.ticks_ms()
 
     def encode(self, token: str) -> bytes:
@@ -351,11 +358,13 @@ def _sync_what_is_committed(state: TopicState) -> None:
 
 def _check_nothing_is_torn(state: TopicState) -> None:
     """Once after a topic was opened from its newest entry alone: a power loss may have left an earlier one without its
-    bytes, and nothing behind that can be read. What is cleaned meanwhile isn't missed.
+    bytes, and nothing behind that can be read. What is cleaned meanwhile isn't missed. And the newest entry may be of
+    another topic (rule L8, one log).
 
     Raises:
         CorruptLogError: names the entry.
     """
     if state.unread and state.log.store.may_tear:
-        state.log.read_raw_entries(state.unread)
-    state.unread = range(0)
+        found = state.log.read_raw_entries(state.unread)
+        check_opened(state.log.table, [one[0] for one in found if one is not None], state.opened)
+    state.unread, state.opened = range(0), None

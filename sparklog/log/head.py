@@ -7,7 +7,7 @@ Every commit of ours repeats it whole in ``commitInfo``, so that a producer open
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from sparklog.log.data.segments import Segment, segment_of_add
 from sparklog.log.data.table_schema import SKIPPING_COLUMNS
 from sparklog.log.data.value_columns import Leaf, leaves_of, skipping_columns
 from sparklog.log.live_totals import TOTALS_INFO, LiveTotals, totals_of_info
+from sparklog.log.other_topic import ID_PROPERTY
 from sparklog.log.value_schemas import SCHEMA_PROPERTY, SOURCE_PROPERTY, TopicSchemas
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ TYPED_FORMAT_VERSION = 2
 """The version of typed topics. Who knows 1 alone would take their records for tombstones (decision 0027)."""
 
 FORMAT_PROPERTY = "sparklog.format.version"
-ID_PROPERTY = "sparklog.topic.id"
 PARTITIONS_PROPERTY = "sparklog.partitions"
 DELETED_PROPERTY = "sparklog.deleted"
 SCHEMA_INFO = "value_schema"
@@ -289,11 +289,14 @@ def head_of_table(
     )
 
 
-def head_after_entry(table: str, head: TopicHead, entry: Entry) -> TopicHead:
+def head_after_entry(table: str, head: TopicHead, entry: Entry, *, refused: Container[str] = ()) -> TopicHead:
     """The head after ``entry``: what it states itself if it is ours, else what its actions change.
 
     A foreign engine may change settings, rewrite or remove files and write files without a base offset; whatever it
     does, starts and ends of a topic never decrease (rule L6, start and end).
+
+    Args:
+        refused: paths of files that raise no end (rule F6, moved records).
     """
     if entry.info is not None:
         return _with_known_schemas(table, head_of_info(table, entry.version, entry.info, before=head), head, entry)
@@ -315,7 +318,8 @@ def head_after_entry(table: str, head: TopicHead, entry: Entry) -> TopicHead:
         unsequenced_count=head.unsequenced_count + sum(is_unsequenced(action) for action in added),
         totals=None if added or removed_count else head.totals,
     )
-    return raise_ends(head, [segment_of_add(action, entry.version, table=table) for action in added])
+    counted = (action for action in added if action.path not in refused)
+    return raise_ends(head, [segment_of_add(action, entry.version, table=table) for action in counted])
 
 
 def _with_known_schemas(table: str, after: TopicHead, before: TopicHead, entry: Entry) -> TopicHead:

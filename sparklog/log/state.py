@@ -3,7 +3,6 @@ entry."""
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,11 +11,11 @@ from itertools import islice, zip_longest
 from typing import Any
 from urllib.parse import unquote
 
-from sparklog.delta.actions import Action, AddFile, Entry, Metadata, Protocol, RemoveFile, SetTransaction
+from sparklog.delta.actions import Action, AddFile, Entry, Metadata, Protocol, SetTransaction
 from sparklog.delta.features import WriteDemands, check_protocol
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path
-from sparklog.delta.snapshot import Snapshot, load_snapshot, open_newest
+from sparklog.delta.snapshot import open_newest
 from sparklog.errors import (
     IllegalStateError,
     InvalidArgumentError,
@@ -26,7 +25,8 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.log.data.object_paths import object_path
-from sparklog.log.data.segments import Segment, SegmentIndex, segment_of_add, segment_of_row
+from sparklog.log.data.segments import SegmentIndex
+from sparklog.log.foreign_rewrites import gives_offsets, judge, still_unrecorded, unrecorded
 from sparklog.log.head import (
     TopicHead,
     end_app_id,
@@ -36,7 +36,16 @@ from sparklog.log.head import (
     is_unsequenced,
     raise_ends,
 )
+from sparklog.log.judged_checkpoint import load_judgeable
 from sparklog.log.live_totals import totals_of
+from sparklog.log.loaded_files import added_segments, apply_files, file_statistics, live_files
+from sparklog.log.other_topic import (
+    greatest_ends,
+    may_be_of_another_topic,
+    other_topic_id,
+    settle_other_topic,
+    topic_ids,
+)
 from sparklog.log.producer_state import (
     ProducerEntry,
     announcer_app_id,
@@ -45,14 +54,13 @@ from sparklog.log.producer_state import (
     is_of_batches,
     producer_entry,
 )
+from sparklog.log.state_observers import StateObserver
 from sparklog.log.uploads import Vacuum, with_vacuum
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position
 
 __all__ = [
     "GAP_INFO",
-    "StateObserver",
-    "StateObservers",
     "TopicState",
     "WholeTopic",
     "load_state",
@@ -65,34 +73,6 @@ GAP_INFO = "gap_ms"
 """In ``commitInfo.sparklog``: the gap for foreign writers that an entry asks for (rule F5, gaps)."""
 MAX_GAP_MS = 10_000
 """Nobody waits for longer, whatever an entry asks for."""
-
-
-class StateObserver(typing.Protocol):
-    """An observer that has to see every entry that a state applies."""
-
-    def note_entry(self, entry: Entry) -> None:
-        """Note an entry that was applied, whoever created it. Calls no store, and raises nothing."""
-
-    def note_loaded(self, state: TopicState) -> None:
-        """Note a topic that was loaded anew: some entries may have been passed over. Calls no store, and raises
-        nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class StateObservers:
-    """Several observers, in their order."""
-
-    all: tuple[StateObserver, ...]
-
-    def note_entry(self, entry: Entry) -> None:
-        """Tell all of them."""
-        for observer in self.all:
-            observer.note_entry(entry)
-
-    def note_loaded(self, state: TopicState) -> None:
-        """Tell all of them."""
-        for observer in self.all:
-            observer.note_loaded(state)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -131,6 +111,11 @@ class TopicState:
     unrecorded_ends: frozenset[int] = frozenset()
     """Partitions whose ends a foreign file raised and no ``txn`` states yet; the next commit of ours does (rule L6,
     start and end)."""
+    unrecorded_facts: dict[str, int] = field(default_factory=dict)
+    """The facts about foreign commits that no ``txn`` action states yet; the next commit of ours does (rule F6, moved
+    records)."""
+    stands_on_other_topic: bool = False
+    """The newest entry is of another topic, and was built upon by an older client (rule L8, one log)."""
     unreadable: UnsupportedVersionError | NotATopicError | None = None
     """Why what follows can't be understood: a foreign engine asks for a newer Delta reader, or broke the topic's
     properties. Then the position alone goes on, until an entry says that it may be otherwise."""
@@ -143,6 +128,8 @@ class TopicState:
     """Vacuums by other engines that the log records between the versions this state has seen."""
     unread: range = range(0)
     """The versions behind the checkpoint that a light state was opened over: nobody here has read them."""
+    opened: Entry | None = None
+    """The entry that a light state was opened by, until the others are read."""
     gap_ms: float = 0.0
     """The length of the newest gap for foreign writers that an entry asked for, since this state was opened (rule F5,
     gaps)."""
@@ -234,13 +221,27 @@ class TopicState:
                 check_protocol(self.log.table, action, write=False)
             if isinstance(action, Protocol | Metadata):
                 demands = demands.after(self.log.table, action)
-        foreign = entry.info is None
+        info = entry.info
+        foreign = info is None
+        topic_id = self.head.topic_id
+        is_other = known is None and info is not None and info.get("topic_id") != topic_id
+        if is_other and other_topic_id(topic_id, entry):
+            if self.stands_on_other_topic:  # so did who created it
+                raise PositionLost(entry_path(self.log.table, entry.version))
+            settle_other_topic(self.log, topic_id, entry)
+        if foreign and self.whole is None and gives_offsets(entry):  # only a whole table tells whose offsets they are
+            raise PositionLost(entry_path(self.log.table, entry.version))
         added = added_segments(self.log, entry) if foreign or self.whole is not None else []
-        head = head_after_entry(self.log.table, self.head, entry) if known is None else known
-        head = raise_ends(head, added) if foreign else head
+        rewrites = None if self.whole is None else self.whole.index.rewrites
+        if foreign and self.whole is not None and gives_offsets(entry):
+            rewrites = judge(self.whole.index.rewrites, entry, added, self.whole.index.by_path)
+        refused = () if rewrites is None else rewrites.refused
+        head = head_after_entry(self.log.table, self.head, entry, refused=refused) if known is None else known
+        head = raise_ends(head, (one for one in added if one.path not in refused)) if foreign else head
         self.unrecorded_ends = self.unrecorded_ends | _raised_ends(self.head, head) if foreign else frozenset()
         self.head = head
         self.position = position
+        self.stands_on_other_topic = False
         if demands is not self.demands:
             self.demands, self.unwritable = demands, demands.error
         self._note_gap(entry)
@@ -252,6 +253,11 @@ class TopicState:
         for action in entry.actions:
             if isinstance(action, SetTransaction):
                 self.transactions[action.app_id] = action
+        if self.whole is not None and rewrites is not None and rewrites is not self.whole.index.rewrites:
+            self.whole.index.rewrites = rewrites
+            self.unrecorded_facts |= unrecorded(rewrites, self.transactions)
+        elif self.unrecorded_facts:
+            self.unrecorded_facts = still_unrecorded(self.unrecorded_facts, entry)
         if self.whole is not None:
             for action in entry.actions:
                 if isinstance(action, Metadata):
@@ -305,7 +311,7 @@ def open_state(log: DeltaLog) -> TopicState:
     newest = open_newest(log)
     if newest is None:
         raise unknown_topic(log)
-    if newest.entry.info is None:
+    if newest.entry.info is None or may_be_of_another_topic(log, newest.entry):
         return load_state(log)
     head = head_of_info(log.table, newest.entry.version, newest.entry.info)
     if head.value_schema_id:
@@ -317,6 +323,7 @@ def open_state(log: DeltaLog) -> TopicState:
         unsequenced_version=newest.position.version if head.unsequenced_count else -1,
         checkpoint_version=newest.checkpoint_version,
         unread=range(newest.checkpoint_version + 1, newest.position.version),
+        opened=newest.entry,
         transactions={a.app_id: a for a in newest.entry.actions if isinstance(a, SetTransaction)},
         forgotten_version=newest.position.version - 1,
     )
@@ -333,7 +340,7 @@ def load_state(
         version: as of that version, to be read and never followed; ``InvalidArgumentError`` where the log doesn't reach
             of it.
     """
-    snapshot = load_snapshot(log, is_once=is_once, version=version)
+    snapshot = load_judgeable(log, is_once=is_once, version=version)
     if snapshot is None:
         raise unknown_topic(log) if version is None else _unknown_version(log, version)
     if tuple(snapshot.metadata.partition_columns) != ("partition", "base_offset"):
@@ -341,10 +348,13 @@ def load_state(
             f"{log.table} is no sparklog topic: partitioned by {list(snapshot.metadata.partition_columns)}, "
             "expected ['partition', 'base_offset']"
         )
-    index = SegmentIndex.of(_complete(log, segment) for segment in _checkpointed(snapshot))
-    for entry in snapshot.tail:
-        apply_files(index, entry, added_segments(log, entry))
-    live_ends = {partition: index.end_offset(partition) for partition in index.partitions()}
+    ids = topic_ids(snapshot)
+    if version is None:
+        ids.check(log.table)
+    index = live_files(log, snapshot)
+    live_ends = {partition: index.end_offset(partition) for partition in index.partitions(with_stopped=True)}
+    if ids.others:  # what they and the entries around them have given out isn't given again
+        live_ends = greatest_ends(snapshot.tail, live_ends)
     recorded = {partition: snapshot.transactions.get(end_app_id(partition)) for partition in live_ends}
     head = head_of_table(
         log.table,
@@ -368,12 +378,14 @@ def load_state(
             index=index,
             metadata=snapshot.metadata,
             tail=snapshot.tail,
-            statistics=_statistics(snapshot, index) if statistics else {},
+            statistics=file_statistics(snapshot, index) if statistics else {},
         ),
         unrecorded_ends=frozenset(p for p, txn in recorded.items() if live_ends[p] > (txn.version if txn else 0)),
         unwritable=demands.error,
         demands=demands,
         vacuums=reduce(with_vacuum, snapshot.tail, ()),
+        stands_on_other_topic=ids.is_accepted,
+        unrecorded_facts=unrecorded(index.rewrites, snapshot.transactions),
     )
 
 
@@ -387,46 +399,6 @@ def _unknown_version(log: DeltaLog, version: int) -> SparklogError:
     )
 
 
-def _checkpointed(snapshot: Snapshot) -> list[Segment]:
-    """The segments of the files that were live at the checkpoint."""
-    if snapshot.file_rows is not None:
-        return [segment_of_row(row) for row in snapshot.file_rows]
-    if snapshot.files is None:
-        return []
-    from sparklog.log.data.segment_columns import segments_of_table  # loads Arrow, as the checkpoint did
-
-    return segments_of_table(snapshot.files)
-
-
-def _complete(log: DeltaLog, segment: Segment) -> Segment:
-    if segment.has_stats or segment.base_offset is None:
-        return segment
-    from sparklog.log.data.record_reading import complete_stats  # loads Arrow, for files of other engines alone
-
-    return complete_stats(log, segment)
-
-
-def _statistics(snapshot: Snapshot, index: SegmentIndex) -> dict[str, str | Mapping[str, Any]]:
-    found: dict[str, str | Mapping[str, Any]] = {}
-    if snapshot.files is not None:
-        found = dict(zip(snapshot.files["path"].to_pylist(), snapshot.files["stats"].to_pylist(), strict=True))
-    found |= {row["path"]: row["stats"] for row in snapshot.file_rows or ()}
-    for entry in snapshot.tail:
-        found |= {action.path: action.stats or {} for action in entry.actions if isinstance(action, AddFile)}
-    return {path: stats for path, stats in found.items() if stats and path in index.by_path}
-
-
-def added_segments(log: DeltaLog, entry: Entry) -> list[Segment]:
-    """The files that an entry adds; those without statistics are looked into."""
-    adds = [action for action in entry.actions if isinstance(action, AddFile)]
-    return [_complete(log, segment_of_add(add, entry.version, table=log.table)) for add in adds]
-
-
-def apply_files(index: SegmentIndex, entry: Entry, added: Sequence[Segment]) -> None:
-    """Apply the files that an entry removes and adds; a path that it both removes and adds is there afterwards."""
-    index.remove_all(action.path for action in entry.actions if isinstance(action, RemoveFile))
-    for segment in added:
-        index.add(segment)
 
 
 def _raised_ends(before: TopicHead, after: TopicHead) -> frozenset[int]:

@@ -54,12 +54,16 @@ class PackedFiles:
     def __len__(self) -> int:
         return len(self.numbers) // _WIDTH
 
-    def unpack(self) -> SegmentIndex:
-        """The files as they were packed."""
-        if not len(self):
-            return SegmentIndex.of(())
-        paths = self.paths.decode().split(_SEPARATOR)
-        return SegmentIndex.of(_segment(path, self._row(number)) for number, path in enumerate(paths))
+    def unpack(self, packed: SegmentIndex | None = None) -> SegmentIndex:
+        """The files as they were packed, of what was known of refused ones.
+
+        Args:
+            packed: the index that stands for them meanwhile; None: nothing is refused.
+        """
+        paths = self.paths.decode().split(_SEPARATOR) if len(self) else []
+        files = (_segment(path, self._row(number)) for number, path in enumerate(paths))
+        packed = SegmentIndex() if packed is None else packed
+        return SegmentIndex.of(files, rewrites=packed.rewrites, table=packed.table)
 
     def range_at(self, partition: int, offset: int) -> TimedRange | None:
         """The offsets and times of the file that holds the first record of ``partition`` at ``offset`` or beyond; None

@@ -297,7 +297,8 @@ class TopicWatch:
 
     def _change(self, change: Callable[[], list[Entry]]) -> None:
         """Unpack the files, let ``change`` apply entries, and pack them again, also where it fails half-way."""
-        self._state.require_whole().index = self._files.unpack()
+        whole = self._state.require_whole()
+        whole.index = self._files.unpack(whole.index)
         entries: list[Entry] = []
         try:
             entries = change()
@@ -320,7 +321,8 @@ class TopicWatch:
         self.computed_ms = self._clock.now_ms()
         figures = topic_figures(state, self.name, commit_ms=self._commit[1], now_ms=self.computed_ms)
         self._files = pack(whole.index)
-        whole.index, whole.tail = SegmentIndex.of(()), ()
+        whole.index = SegmentIndex.of((), rewrites=whole.index.rewrites, table=whole.index.table)
+        whole.tail = ()
         whole.metadata = replace(whole.metadata, schema_string=sys.intern(whole.metadata.schema_string))
         self._state = state
         self._newest = state.position

@@ -366,7 +366,7 @@ class EntryLog(ABC, Generic[E]):
             StoreReplacedError: it is gone, or another one is there.
             CorruptLogError, UnsupportedVersionError, StoreError: ``cluster.json`` can't be read.
         """
-        ground = self.store.ground if isinstance(self.store, RetryingStore) else None
+        ground = self.store.ground
         if ground is not None and is_doubtful:
             ground.check()
         elif ground is not None:

@@ -49,7 +49,7 @@ class HeldFolder:
 
 
 class Foothold:
-    """What a store, and the client of one log in it, know of the place where that log lies."""
+    """The place where a log lies, as one client of it and its store know it."""
 
     __slots__ = ("__weakref__", "held", "known")
 

@@ -10,19 +10,32 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from sparklog.compaction import Outcome
 from sparklog.compaction.compact import compact_topic
 from sparklog.compaction.optimize import optimize_topic
 from sparklog.compaction.plan_optimize import OptimizePolicy
 from sparklog.compaction.retention import retain_topic
 from sparklog.delta.actions import Protocol
 from sparklog.delta.log import DeltaLog
+from sparklog.integrity import check_cluster
+from sparklog.log import open_cluster
 from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import load_state
 from sparklog.log.topic import delete_records
 from sparklog.storage import LocalStore
 from tests.compaction.support import append_pairs, pairs_of
-from tests.support import T0_MS, a_log, a_topic, a_writer, foreign_commit, unsequenced_file
+from tests.support import (
+    T0_MS,
+    a_log,
+    a_topic,
+    a_writer,
+    foreign_commit,
+    foreign_file,
+    foreign_records,
+    unsequenced_file,
+)
 
+POLICY = OptimizePolicy(min_files=2, max_files=4, growth=1.5)
 KEYED = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0.01", "retention.ms": "-1"}
 
 
@@ -71,7 +84,7 @@ def test_appends_are_inserted_and_what_is_merged_does_not_show(tmp_path: Path) -
     for number in range(4):
         append_pairs(writer, [(f"k{number}", "v")])
     before = load_state(log).position.version
-    assert optimize_topic(log, "t", policy=OptimizePolicy(min_files=2, max_files=4, growth=1.5)).ranges
+    assert optimize_topic(log, "t", policy=POLICY).ranges
     assert feed(tmp_path, since) == [("insert", number, b"k%d" % number, b"v") for number in range(4)]
     assert feed(tmp_path, before + 1) == []
 
@@ -115,3 +128,27 @@ def test_a_foreign_row_gets_its_offset_once(tmp_path: Path, append_only: str) ->
     gone = [] if append_only == "true" else [("delete", None, b"x"), ("delete", None, b"y")]
     assert sorted(one for one in changes if one[1] is None and one[0] == "delete") == gone
     assert a_log(log.store).table == log.table
+
+
+def test_columns_that_spark_leaves_in_files_belong_to_no_record(tmp_path: Path) -> None:
+    """Its ``MERGE`` and ``UPDATE`` write ``_change_type`` and ``__is_cdc`` beside the table's columns."""
+    log = with_feed(tmp_path)
+    append_pairs(a_writer(log), [("k0", "v"), ("k1", "v")])
+    for number, base_offset in ((2, 2), (3, None)):
+        rows = foreign_records("v").set_column(2, "key", pa.array([b"k%d" % number], pa.binary()))
+        for name, value in (("_change_type", "insert"), ("__is_cdc", "false")):
+            rows = rows.append_column(name, pa.array([value]))
+        foreign_commit(log, foreign_file(log, rows, base_offset=base_offset))
+    result = sequence_topic(log)
+    assert (result.record_count, result.refused) == (1, {})
+    append_pairs(a_writer(log), [("k0", "new"), ("k2", "new")])
+    append_pairs(a_writer(log), [("k4", "v")])
+    records = pairs_of(log)
+    assert [key for _, key, _ in records] == ["k0", "k1", "k2", "k3", "k0", "k2", "k4"]
+    [compacted] = compact_topic(log, "t", now_ms=T0_MS).partitions
+    assert (compacted.outcome, compacted.counts.superseded) == (Outcome.DONE, 2)
+    left = [records[number] for number in (1, 3, 4, 5, 6)]
+    assert pairs_of(log) == left
+    assert all(one.outcome is Outcome.DONE for one in optimize_topic(log, "t", policy=POLICY).ranges)
+    assert pairs_of(log) == left
+    assert [*check_cluster(open_cluster(tmp_path), deep=True).findings] == []

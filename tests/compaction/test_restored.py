@@ -32,7 +32,8 @@ def restore(log: DeltaLog, version: int) -> None:
         for path, file in now.items()
         if path not in then
     ]
-    foreign_commit(log, *removes, *(add for path, add in then.items() if path not in now))
+    adds = (add for path, add in then.items() if path not in now)
+    foreign_commit(log, *removes, *adds, operation="RESTORE")
 
 
 @pytest.mark.parametrize("clean", [clean_with_arrow, clean_shuffled], ids=["arrow", "shuffled"])

@@ -135,7 +135,7 @@ def test_a_file_that_was_replaced_before_it_is_read_is_not_held_for_ever() -> No
     log = cluster.topic_log("t")
     old = load_state(log).require_whole().index.partition(0)
     new = foreign_file(log, foreign_records(*"abcd"), base_offset=0)
-    foreign_commit(log, *(RemoveFile(path=s.path, deletion_ms=1) for s in old), new)
+    foreign_commit(log, *(RemoveFile(path=s.path, deletion_ms=1) for s in old), new, places=True)
     cluster.store.delete([object_path(log.table, s.path) for s in old])
     rounds.run()
     assert rounds.take(tp()) == [*enumerate("abcd")]

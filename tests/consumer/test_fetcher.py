@@ -352,7 +352,7 @@ def compact(log):
     old = live(log)
     values = [chr(ord("a") + number) for number in range(old[-1].last_offset + 1)]
     new = foreign_file(log, foreign_records(*values), base_offset=0)
-    foreign_commit(log, *(RemoveFile(path=s.path, deletion_ms=1) for s in old), new)
+    foreign_commit(log, *(RemoveFile(path=s.path, deletion_ms=1) for s in old), new, places=True)
     log.store.delete([object_path(log.table, s.path) for s in old])
 
 

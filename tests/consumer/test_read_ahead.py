@@ -221,7 +221,7 @@ def test_files_that_others_have_replaced_in_the_log_are_dropped() -> None:
     log = cluster.topic_log("t")
     old = load_state(log).require_whole().index.partition(0)
     new = foreign_file(log, foreign_records(*"abcdef"), base_offset=0)
-    foreign_commit(log, *(RemoveFile(path=s.path, deletion_ms=1) for s in old), new)
+    foreign_commit(log, *(RemoveFile(path=s.path, deletion_ms=1) for s in old), new, places=True)
     cluster.store.delete([object_path(log.table, s.path) for s in old])
     found = rounds.take(tp())
     rounds.fetcher._look_ticks_ms = 0.0  # before the records that are known to be there

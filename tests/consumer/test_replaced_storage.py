@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sparklog import Admin, Consumer, NewTopic, Producer, ShareConsumer, TopicPartition
+from sparklog import Admin, Consumer, NewTopic, OffsetAndMetadata, Producer, ShareConsumer, TopicPartition
 from sparklog.errors import SparklogError, StoreReplacedError
 
 LONG_S = 30
@@ -70,7 +70,7 @@ def test_a_member_goes_on_where_it_was_once_its_groups_folder_is_back(root: Path
         while time.monotonic() < end:
             try:
                 consumer.poll(timeout_ms=100)
-                consumer.commit({TopicPartition("t", 0): 3})
+                consumer.commit({TopicPartition("t", 0): OffsetAndMetadata(3)})
             except SparklogError as error:
                 errors.append(error)
             assert not (root / folder).exists()
@@ -95,12 +95,12 @@ def test_a_member_doesnt_join_a_group_of_another_cluster_in_the_same_place(root:
     Admin(str(root)).create_topics([NewTopic("t", num_partitions=1)])
     send(root, 4)
     with pytest.raises(StoreReplacedError):
-        consumer.commit({TopicPartition("t", 0): 1})
+        consumer.commit({TopicPartition("t", 0): OffsetAndMetadata(1)})
     with Consumer("t", cluster=str(root), **GROUP) as new:
         read(new, 4)
         new.commit()
         with pytest.raises(SparklogError):
-            consumer.commit({TopicPartition("t", 0): 1})
+            consumer.commit({TopicPartition("t", 0): OffsetAndMetadata(1)})
         members = {path.parent.name for path in (root / "groups/g/members").rglob("*") if path.is_file()}
         assert len(members) == 1
     try:
@@ -112,17 +112,17 @@ def test_a_member_doesnt_join_a_group_of_another_cluster_in_the_same_place(root:
 def use(consumer: ShareConsumer) -> None:
     for _ in range(20):
         consumer.poll(timeout_ms=200)
-        consumer.commit()
+        consumer.commit_sync()
 
 
 @pytest.mark.slow
 def test_a_share_groups_member_goes_on_once_its_folder_is_back(root: Path) -> None:
     for folder in ("share-groups/s", "share-groups/s/partitions/t/0"):
-        with ShareConsumer("t", cluster=str(root), group_id="s", auto_offset_reset="earliest") as consumer:
+        with ShareConsumer("t", cluster=str(root), group_id="s", share_auto_offset_reset="earliest") as consumer:
             send(root, 1)
             until(lambda: bool(consumer.poll(timeout_ms=200)))
             away = root.parent / "away"
-            consumer.commit()
+            consumer.commit_sync()
             send(root, 1)
             os.rename(root / folder, away)
             with pytest.raises(StoreReplacedError):
@@ -136,4 +136,4 @@ def test_a_share_groups_member_goes_on_once_its_folder_is_back(root: Path) -> No
                         break
                 except StoreReplacedError:
                     continue
-            consumer.commit()
+            consumer.commit_sync()

@@ -297,7 +297,7 @@ def compact(log):
     whole = follower.read(0, 0, max_records=100)
     rows = foreign_records(*values(whole), deltas=whole["offset"].to_pylist())
     new = foreign_file(log, rows.set_column(1, "timestamp", whole["timestamp"]), base_offset=0)
-    foreign_commit(log, *(RemoveFile(path=s.path, deletion_ms=1) for s in old), new)
+    foreign_commit(log, *(RemoveFile(path=s.path, deletion_ms=1) for s in old), new, places=True)
     log.store.delete([object_path(log.table, s.path) for s in old])
 
 

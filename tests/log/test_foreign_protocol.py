@@ -33,6 +33,7 @@ from tests.support import (
     foreign_file,
     foreign_records,
     records,
+    said_to_be_placed,
     within,
 )
 
@@ -120,7 +121,8 @@ def commit(log: DeltaLog, *actions: Action) -> None:
     """As another engine, which doesn't mind what sparklog understands."""
     listing = list_log(log)
     assert listing is not None
-    foreign_entry(log, listing.newest_version + 1, [action.to_json() for action in actions])
+    version = listing.newest_version + 1
+    foreign_entry(log, version, [action.to_json() for action in (*actions, *said_to_be_placed(version, actions))])
 
 
 def metadata(log: DeltaLog) -> Metadata:
@@ -217,7 +219,10 @@ def with_column(column: Mapping[str, Any]) -> Callable[[Metadata], Metadata]:
     return changed
 
 
-IN_A_STRUCT = {"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": False, "metadata": {}}]}
+IN_A_STRUCT: dict[str, Any] = {
+    "type": "struct",
+    "fields": [{"name": "x", "type": "long", "nullable": False, "metadata": {}}],
+}
 DEMANDS: dict[str, tuple[Callable[[Metadata], Metadata], str]] = {
     "a constraint": (with_properties(constraints__c="partition >= 0"), "constraint c, partition >= 0"),
     "a constraint in capitals": (with_properties(Constraints__C="partition >= 0"), "constraint C, partition >= 0"),

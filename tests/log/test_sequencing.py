@@ -404,7 +404,7 @@ def test_a_sequencer_publishes_what_another_left_over(renamed):
 
     def publish_one():
         add = foreign_file(log, foreign_records("a"), path=None if renamed else one, base_offset=0)
-        foreign_commit(log, *([RemoveFile(path=one, deletion_ms=1)] if renamed else []), add)
+        foreign_commit(log, *([RemoveFile(path=one, deletion_ms=1)] if renamed else []), add, places=True)
 
     late = sequence_topic(a_log(OvertakenStore(memory, publish_one), clock))
     assert late.sequenced_count == 1

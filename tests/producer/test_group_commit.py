@@ -306,7 +306,7 @@ def test_records_whose_announced_upload_is_refused_for_good_fail_as_that(kind: F
 
 
 @pytest.mark.usefixtures("switched_on")
-def test_records_whose_announced_upload_was_in_doubt_before_it_was_refused_are_unknown() -> None:
+def test_records_whose_upload_was_in_doubt_before_it_was_refused_are_unknown() -> None:
     memory = MemoryStore()
     cluster = a_topic(memory)
     lost = Fault(kind=FaultKind.LOST_ANSWER, ops=["put"], path="announced/")

@@ -122,7 +122,7 @@ def send_and_commit(producer: Producer, value: bytes) -> None:
     producer.commit_transaction()
 
 
-def test_a_transaction_whose_folder_is_gone_fails_and_the_next_goes_on_once_it_is_back(root: Path) -> None:
+def test_a_transaction_whose_folder_is_gone_fails_and_the_next_goes_on(root: Path) -> None:
     a_cluster(root)
     with Producer(str(root), transactional_id="x", **PATIENCE) as producer:
         producer.init_transactions()

@@ -100,7 +100,7 @@ class Client:
 
     def __post_init__(self) -> None:
         self.log = self.kind.open(self.cluster)
-        self.position = Position(version=self.log.first_number - 1, token="", anchor_ticks_ms=CLOCK.ticks_ms())
+        self.position = Position(version=self.log.first_version - 1, token="", anchor_ticks_ms=CLOCK.ticks_ms())
 
     def create(self, count: int = 1, *, timeout_ms: float = 2_000) -> int:
         for _ in range(count):

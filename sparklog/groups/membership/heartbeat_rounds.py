@@ -105,7 +105,7 @@ class HeartbeatRounds:
                 return interval_ms
             if membership.member_id not in self._own_member_ids:  # it is of other rounds, which hung
                 membership.lose()
-            self._generations.check_cluster()  # before it seems to be a member in another cluster (rule L17, ground)
+            self._generations.log.check_cluster()  # before it seems to be a member in another cluster
             self._write_heartbeat()  # before anything that a topic could hinder
             self._subscribed.resolve(wanted)
             if not membership.member_id:

@@ -79,7 +79,6 @@ class PartitionExchange:
         """The position that was lost, until the log is opened anew."""
         self._attempt: _Attempt | None = None
         self._is_behind = False
-        self._checked_ticks_ms = cluster.clock.ticks_ms()
         self.state: SharePartition | None = None
         """The newest state that is known; None: there is none, or it wasn't looked at yet."""
 
@@ -248,11 +247,7 @@ class PartitionExchange:
             self._is_behind = bool(look.entries)
             self._adopt(look.entries[-1] if look.entries else None, keep=True)
             if not look.entries:
-                break
-        if self._clock.ticks_ms() - self._checked_ticks_ms > self._log.tail_trust_ms:
-            self._checked_ticks_ms = self._clock.ticks_ms()
-            if self._log.has_gap_after(self.version):
-                raise PositionLost(self._log.path_of(self.version))
+                return
 
     def _adopt(self, entry: ShareEntry | None, *, keep: bool = False) -> None:
         if entry is not None or not keep:

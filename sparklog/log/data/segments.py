@@ -9,13 +9,14 @@ import json
 import re
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from typing import Any
 
 from sparklog.delta.actions import AddFile
 from sparklog.errors import CorruptLogError
+from sparklog.log.data.refused import NO_REWRITES, ForeignRewrites, Stop
 
 __all__ = [
     "Segment",
@@ -57,6 +58,8 @@ class Segment:
     max_timestamp_ms: int | None
     delta_version: int = -1
     """The commit that added it; -1 where only a checkpoint tells of it."""
+    is_refused: bool = False
+    """Another engine put it under offsets of its own: no reader shows it (rule F6, moved records)."""
 
     @property
     def has_stats(self) -> bool:
@@ -180,11 +183,21 @@ class SegmentIndex:
 
     by_path: dict[str, Segment] = field(default_factory=dict)
     _ordered: dict[int, list[Segment]] = field(default_factory=dict)
+    rewrites: ForeignRewrites = NO_REWRITES
+    """The files that are refused, and the partitions that stop (rule F6, moved records)."""
+    table: str = ""
+    """For errors."""
 
     @classmethod
-    def of(cls, segments: Iterable[Segment]) -> SegmentIndex:
-        """An index of the live files ``segments``; those without offsets are known by their path alone."""
-        index = cls()
+    def of(
+        cls, segments: Iterable[Segment], *, rewrites: ForeignRewrites = NO_REWRITES, table: str = ""
+    ) -> SegmentIndex:
+        """An index of the live files ``segments``; those without offsets, and those that are refused, are known by
+        their path alone."""
+        index = cls(rewrites=rewrites, table=table)
+        refused = rewrites.refused
+        if refused:
+            segments = (replace(one, is_refused=True) if one.path in refused else one for one in segments)
         index.by_path = {segment.path: segment for segment in segments}
         for segment in index.by_path.values():
             if is_sequenced(segment):
@@ -197,8 +210,11 @@ class SegmentIndex:
         """Add a segment; one of the same path is replaced (that is how sequencing publishes a file)."""
         if segment.path in self.by_path:
             self.remove(segment.path)
+        refused = self.rewrites.refused
+        if refused and segment.path in refused:
+            segment = replace(segment, is_refused=True)
         self.by_path[segment.path] = segment
-        if segment.base_offset is not None and segment.partition is not None:
+        if segment.base_offset is not None and segment.partition is not None and not segment.is_refused:
             ordered = self._ordered.setdefault(segment.partition, [])
             # Appended, as nearly all are; where that isn't so, the whole order tells.
             if not ordered or ordered[-1].first_offset < segment.first_offset or _order(ordered[-1]) < _order(segment):
@@ -231,16 +247,32 @@ class SegmentIndex:
         """The files that no offset was given to yet, in no order."""
         return [segment for segment in self.by_path.values() if segment.base_offset is None]
 
-    def partitions(self) -> list[int]:
-        """The partitions that have segments."""
-        return sorted(partition for partition, ordered in self._ordered.items() if ordered)
+    def refused(self) -> list[Segment]:
+        """The live files that are refused, in no order."""
+        by_path = self.by_path
+        return [by_path[path] for path in self.rewrites.refused if path in by_path]
+
+    def stopped(self) -> dict[int, Stop]:
+        """The partitions that are neither read nor maintained, with the reasons (rule F6, moved records)."""
+        return self.rewrites.stopped(self.by_path) if self.rewrites.stops else {}
+
+    def partitions(self, *, with_stopped: bool = False) -> list[int]:
+        """The partitions that have segments; those that stop are left out, as nobody may maintain them."""
+        stopped = {} if with_stopped else self.stopped()
+        return sorted(number for number, ordered in self._ordered.items() if ordered and number not in stopped)
 
     def partition(self, partition: int) -> list[Segment]:
         """The segments of a partition in offset order; a copy."""
         return list(self._ordered.get(partition, ()))
 
     def from_offset(self, partition: int, offset: int) -> Iterator[Segment]:
-        """The segments of a partition that hold a record at ``offset`` or beyond, by their first offset."""
+        """The segments of a partition that hold a record at ``offset`` or beyond, by their first offset.
+
+        Raises:
+            CorruptLogError: another engine moved records of the partition, which a reader would pass over.
+        """
+        if self.rewrites.stops:
+            self._check_not_stopped(partition)
         ordered = self._ordered.get(partition, [])
         if ordered and ordered[-1].base_offset == offset and _is_last_from(ordered, offset):
             return iter(ordered[-1:])  # that of a reader who has read all before it
@@ -254,14 +286,22 @@ class SegmentIndex:
     def from_timestamp(self, partition: int, timestamp_ms: int, *, log_start_offset: int = 0) -> Iterator[Segment]:
         """The segments that may hold a record not older than ``timestamp_ms``, in offset order.
 
-        With CreateTime, timestamps may go backwards: a segment's maximum is a bound, not an order.
+        With CreateTime, timestamps may go backwards: a segment's maximum is a bound, not an order. Raises as
+        :meth:`from_offset`.
         """
+        if self.rewrites.stops:
+            self._check_not_stopped(partition)
         return (
             segment
             for segment in self._ordered.get(partition, ())
             if segment.last_offset >= log_start_offset
             and (segment.max_timestamp_ms is None or segment.max_timestamp_ms >= timestamp_ms)
         )
+
+    def _check_not_stopped(self, partition: int) -> None:
+        stop = self.stopped().get(partition)
+        if stop is not None:
+            raise stop.error(self.table)
 
     def end_offset(self, partition: int) -> int:
         """One more than the greatest offset among the live files; 0 where there is none. Only ever a lower bound of the
@@ -288,8 +328,8 @@ def overlapping(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
 
 
 def is_sequenced(segment: Segment) -> bool:
-    """Has the file a partition and offsets? Else no reader shows it."""
-    return segment.base_offset is not None and segment.partition is not None
+    """Has the file a partition and offsets, and isn't refused? Else no reader shows it."""
+    return segment.base_offset is not None and segment.partition is not None and not segment.is_refused
 
 
 def _is_last_from(ordered: list[Segment], offset: int) -> bool:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 __all__ = [
+    "CHANGE_COLUMNS",
     "PARTITION_COLUMNS",
     "SCHEMA_STRING",
     "SKIPPING_COLUMNS",
@@ -16,6 +17,11 @@ __all__ = [
 
 PARTITION_COLUMNS = ("partition", "base_offset")
 """Delta partition columns: their values live in the log, so a commit can assign them without rewriting a file."""
+
+CHANGE_COLUMNS = ("_change_type", "__is_cdc")
+"""Columns that a data file of another engine may have beside those of its table, once the table keeps changes: which
+change a row is, and whether it is one. They are no part of a row. Source: Delta protocol, "Note for non-change data
+readers"; Delta's ``CDCReader``."""
 
 SKIPPING_PROPERTY = "delta.dataSkippingStatsColumns"
 SKIPPING_COLUMNS = "offset_delta,timestamp,producer_id,sequence"

@@ -17,7 +17,7 @@ from sparklog.log.data.range_file import RangeFile
 from sparklog.log.data.record_reading import conform
 from sparklog.log.data.record_streaming import RowGroup
 from sparklog.log.data.schema import data_schema
-from sparklog.log.data.table_schema import PARTITION_COLUMNS
+from sparklog.log.data.table_schema import CHANGE_COLUMNS, PARTITION_COLUMNS
 from sparklog.log.data.value_columns import DATA, unknown_fields, unknown_values
 from sparklog.schemas import unreadable_leaf
 from sparklog.storage.base import ObjectStore
@@ -125,7 +125,7 @@ class ForeignSource:
         if self._values is not None and DATA in self._names:
             self._check_fields(self._values)
         for name in self._names:
-            if name in expected or not self._has_values(name):
+            if name in expected or name in CHANGE_COLUMNS or not self._has_values(name):
                 continue
             meant = difflib.get_close_matches(name.lower(), self.schema.names, n=1)
             raise InvalidRecordError(

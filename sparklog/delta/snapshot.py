@@ -78,6 +78,8 @@ class Snapshot:
     file_rows: Sequence[Mapping[str, Any]] | None = None
     """The same as ``files``, row by row, where another process reads the log's checkpoints; ``files`` is None then, and
     this is None everywhere else."""
+    first_metadata: Metadata | None = None
+    """As of the checkpoint; None without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +215,7 @@ def load_snapshot(log: DeltaLog, *, is_once: bool = False, version: int | None =
         files=_live_files(copy),
         tail=copy.tail,
         file_rows=copy.header.file_rows,
+        first_metadata=copy.header.metadata,
     )
 
 

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from sparklog.delta.actions import Action, AddFile, Entry, Metadata, Protocol, RemoveFile, SetTransaction
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path
-from sparklog.delta.snapshot import Snapshot, check_protocol, load_snapshot, open_newest
+from sparklog.delta.snapshot import check_protocol, load_snapshot, open_newest
 from sparklog.errors import (
     IllegalStateError,
     InvalidArgumentError,
@@ -25,7 +25,7 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.log.data.object_paths import object_path
-from sparklog.log.data.segments import Segment, SegmentIndex, segment_of_add, segment_of_row
+from sparklog.log.data.segments import Segment, SegmentIndex, segment_of_add
 from sparklog.log.head import (
     TopicHead,
     end_app_id,
@@ -44,6 +44,8 @@ from sparklog.log.producer_state import (
     is_of_batches,
     producer_entry,
 )
+from sparklog.log.shape_evidence import shape_metadata
+from sparklog.log.snapshot_files import segments_of_snapshot, statistics_of_snapshot
 from sparklog.log.uploads import Vacuum, with_vacuum
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position
@@ -318,7 +320,12 @@ def open_state(log: DeltaLog) -> TopicState:
 
 
 def load_state(
-    log: DeltaLog, *, statistics: bool = False, is_once: bool = False, version: int | None = None
+    log: DeltaLog,
+    *,
+    statistics: bool = False,
+    is_once: bool = False,
+    version: int | None = None,
+    mends_shape: bool = False,
 ) -> TopicState:
     """Load a whole topic as of now. Raises as :func:`open_state`.
 
@@ -327,6 +334,8 @@ def load_state(
         is_once: see :func:`~sparklog.delta.snapshot.open_newest`.
         version: as of that version, to be read and never followed; ``InvalidArgumentError`` where the log doesn't reach
             of it.
+        mends_shape: a topic whose properties went back is loaded as if they were as they have to be, for whoever puts
+            them back; :attr:`WholeTopic.metadata` has them as they are.
     """
     snapshot = load_snapshot(log, is_once=is_once, version=version)
     if snapshot is None:
@@ -336,7 +345,7 @@ def load_state(
             f"{log.table} is no sparklog topic: partitioned by {list(snapshot.metadata.partition_columns)}, "
             "expected ['partition', 'base_offset']"
         )
-    index = SegmentIndex.of(_complete(log, segment) for segment in _checkpointed(snapshot))
+    index = SegmentIndex.of(_complete(log, segment) for segment in segments_of_snapshot(snapshot))
     for entry in snapshot.tail:
         apply_files(index, entry, added_segments(log, entry))
     live_ends = {partition: index.end_offset(partition) for partition in index.partitions()}
@@ -344,7 +353,7 @@ def load_state(
     head = head_of_table(
         log.table,
         snapshot.position.version,
-        snapshot.metadata,
+        shape_metadata(log.table, snapshot, mends=mends_shape),
         snapshot.transactions,
         live_end_offsets=live_ends,
         live_file_count=len(index),
@@ -362,7 +371,7 @@ def load_state(
             index=index,
             metadata=snapshot.metadata,
             tail=snapshot.tail,
-            statistics=_statistics(snapshot, index) if statistics else {},
+            statistics=statistics_of_snapshot(snapshot, index) if statistics else {},
         ),
         unrecorded_ends=frozenset(p for p, txn in recorded.items() if live_ends[p] > (txn.version if txn else 0)),
         unwritable=_protocol_error(log, snapshot.protocol, write=True),
@@ -380,33 +389,12 @@ def _unknown_version(log: DeltaLog, version: int) -> SparklogError:
     )
 
 
-def _checkpointed(snapshot: Snapshot) -> list[Segment]:
-    """The segments of the files that were live at the checkpoint."""
-    if snapshot.file_rows is not None:
-        return [segment_of_row(row) for row in snapshot.file_rows]
-    if snapshot.files is None:
-        return []
-    from sparklog.log.data.segment_columns import segments_of_table  # loads Arrow, as the checkpoint did
-
-    return segments_of_table(snapshot.files)
-
-
 def _complete(log: DeltaLog, segment: Segment) -> Segment:
     if segment.has_stats or segment.base_offset is None:
         return segment
     from sparklog.log.data.record_reading import complete_stats  # loads Arrow, for files of other engines alone
 
     return complete_stats(log, segment)
-
-
-def _statistics(snapshot: Snapshot, index: SegmentIndex) -> dict[str, str | Mapping[str, Any]]:
-    found: dict[str, str | Mapping[str, Any]] = {}
-    if snapshot.files is not None:
-        found = dict(zip(snapshot.files["path"].to_pylist(), snapshot.files["stats"].to_pylist(), strict=True))
-    found |= {row["path"]: row["stats"] for row in snapshot.file_rows or ()}
-    for entry in snapshot.tail:
-        found |= {action.path: action.stats or {} for action in entry.actions if isinstance(action, AddFile)}
-    return {path: stats for path, stats in found.items() if stats and path in index.by_path}
 
 
 def reload_state(state: TopicState) -> TopicState:

@@ -15,6 +15,7 @@ from sparklog.integrity.groups import finished_pending
 from sparklog.integrity.log_listing import list_log_folder
 from sparklog.log.cluster import Cluster
 from sparklog.log.sequencing.sequencing import sequence_topic
+from sparklog.log.shape_repair import repair_shape
 from sparklog.log.state import load_state
 from sparklog.txn.forward import settle_group
 from sparklog.txn.recovery import RecoveryAction, recover_transactions
@@ -24,6 +25,7 @@ __all__ = ["MENDED", "Repaired", "repair_cluster"]
 DEFAULT_TIMEOUT_MS = 60_000.0
 MENDED = frozenset(
     {
+        Code.TOPIC_SHRUNK,
         Code.TRANSACTION_UNFINISHED,
         Code.TRANSACTION_TIMED_OUT,
         Code.UNSEQUENCED_FILES,
@@ -50,7 +52,8 @@ class Repaired:
 def repair_cluster(cluster: Cluster, report: Report, *, timeout_ms: float = DEFAULT_TIMEOUT_MS) -> Repaired:
     """Repair what a report names, where that is safe: check again afterwards.
 
-    Finishes transactions that are decided and aborts those that are past their time-outs; gives offsets to files that
+    Puts back the properties of topics that another engine set back; finishes transactions that are decided and aborts
+    those that are past their time-outs; gives offsets to files that
     have none; writes a checkpoint, and its hint, where one is missing or damaged; settles pending offsets of
     transactions that are finished. Each may be done by anybody, at any time and twice. What fails hinders no other.
 
@@ -59,6 +62,8 @@ def repair_cluster(cluster: Cluster, report: Report, *, timeout_ms: float = DEFA
     """
     work = _Repair(cluster, timeout_ms)
     codes = {one.code for one in report.findings}
+    for topic in _names(report, [Code.TOPIC_SHRUNK], "topic"):
+        work.attempt(f"topic {topic}", partial(work.put_shape_back, topic))
     if codes & {Code.TRANSACTION_UNFINISHED, Code.TRANSACTION_TIMED_OUT}:
         work.attempt("transactions", work.recover)
     for topic in _names(report, [Code.UNSEQUENCED_FILES], "topic"):
@@ -88,6 +93,18 @@ class _Repair:
                 self.repaired.failed.append(f"transactional id {one.transactional_id}: {one.error}")
             elif one.action is not RecoveryAction.NOTHING:
                 self.repaired.done.append(f"transactional id {one.transactional_id}: {one.action.value}")
+
+    def put_shape_back(self, topic: str) -> None:
+        result = repair_shape(self._cluster.topic_log(topic), timeout_ms=self._timeout_ms)
+        if result.is_done:
+            files = (
+                f", {result.returned_count} files of the topic and took {result.dropped_count} of an earlier one away"
+            )
+            is_exchanged = result.returned_count or result.dropped_count
+            self.repaired.done.append(
+                f"topic {topic}: put back its partitions, id and schemas{files if is_exchanged else ''}"
+            )
+        self.repaired.failed += [f"topic {topic}: {path} is lost: the file doesn't exist" for path in result.lost]
 
     def sequence(self, topic: str) -> None:
         result = sequence_topic(self._cluster.topic_log(topic), timeout_ms=self._timeout_ms)

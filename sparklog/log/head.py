@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 from sparklog.config import TOPIC_SETTINGS, TopicConfig
 from sparklog.delta.actions import FAR_FUTURE_MS, AddFile, Entry, Metadata, RemoveFile, SetTransaction
 from sparklog.delta.properties import DEFAULT_DELETED_FILE_RETENTION_MS, deleted_file_retention_ms
-from sparklog.errors import CorruptLogError, InvalidConfigurationError, NotATopicError, UnsupportedVersionError
+from sparklog.errors import (
+    CorruptLogError,
+    InvalidConfigurationError,
+    NotATopicError,
+    TopicShrunkError,
+    UnsupportedVersionError,
+)
 from sparklog.log.data.segments import Segment, segment_of_add
 from sparklog.log.data.table_schema import SKIPPING_COLUMNS
 from sparklog.log.data.value_columns import Leaf, leaves_of, skipping_columns
@@ -413,7 +419,7 @@ def read_properties(
             f"{table} has topic format {format_version}; this sparklog knows up to {TYPED_FORMAT_VERSION}: upgrade it"
         )
     if format_version < TYPED_FORMAT_VERSION and any(name.startswith(SCHEMA_PROPERTY) for name in properties):
-        raise NotATopicError(
+        raise TopicShrunkError(
             f"{table}: property {FORMAT_PROPERTY} is {format_version} beside {SCHEMA_PROPERTY}*, expected "
             f"{TYPED_FORMAT_VERSION}. ALTER TABLE … SET TBLPROPERTIES ('{FORMAT_PROPERTY}'='{TYPED_FORMAT_VERSION}'), "
             f"or {REPAIR}, makes the topic usable again"

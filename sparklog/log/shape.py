@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sparklog.errors import NotATopicError
+from sparklog.errors import TopicShrunkError
 from sparklog.log.value_schemas import SCHEMA_PROPERTY, SOURCE_PROPERTY, TopicSchemas
 
 __all__ = [
@@ -60,19 +60,19 @@ def fingerprints(schemas: TopicSchemas | None) -> dict[int, int]:
 def check_shape(
     where: str, known: Shape, topic_id: str, partition_count: int, schemas: TopicSchemas | None, *, by: str
 ) -> None:
-    """Raise ``NotATopicError`` where a topic's properties say less than it is known to have.
+    """Raise ``TopicShrunkError`` where a topic's properties say less than it is known to have.
 
     Args:
         where: the table and the version of the properties.
         by: how the rest is known, for the error.
     """
     if known.topic_id is not None and topic_id != known.topic_id:
-        raise NotATopicError(
+        raise TopicShrunkError(
             f"{where}: a foreign engine changed {ID_PROPERTY} from {known.topic_id or 'a later one'!r} to {topic_id!r} "
             f"({by}): offsets of two topics would be mixed. {REPAIR} makes the topic usable again"
         )
     if partition_count < known.partition_count:
-        raise NotATopicError(
+        raise TopicShrunkError(
             f"{where}: a foreign engine set {PARTITIONS_PROPERTY}={partition_count}, expected "
             f"{known.partition_count} or more: partitions only grow ({by}). ALTER TABLE … SET TBLPROPERTIES "
             f"('{PARTITIONS_PROPERTY}'='{known.partition_count}'), or {REPAIR}, makes the topic usable again"
@@ -81,7 +81,7 @@ def check_shape(
     wrong = [number for number, one in known.schemas.items() if found.get(number) != one]
     wrong += [number for number in range(1, known.schema_count + 1) if number not in found]
     if wrong:
-        raise NotATopicError(
+        raise TopicShrunkError(
             f"{where}: a foreign engine changed {SCHEMA_PROPERTY}* or {SOURCE_PROPERTY}*, which only grow: schema "
             f"{min(wrong)} is {'another' if min(wrong) in found else 'missing'}, expected {known.schema_count} schemas "
             f"as they were ({by}). {REPAIR} makes the topic usable again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from sparklog.delta.actions import AddFile
 from sparklog.delta.snapshot import Snapshot
 from sparklog.log.data.segments import Segment, SegmentIndex, segment_of_row
 
-__all__ = ["segments_of_snapshot", "statistics_of_snapshot"]
+__all__ = ["add_of_segment", "segments_of_snapshot", "statistics_of_snapshot"]
 
 
 def segments_of_snapshot(snapshot: Snapshot) -> list[Segment]:
@@ -32,3 +33,18 @@ def statistics_of_snapshot(snapshot: Snapshot, index: SegmentIndex) -> dict[str,
     for entry in snapshot.tail:
         found |= {action.path: action.stats or {} for action in entry.actions if isinstance(action, AddFile)}
     return {path: stats for path, stats in found.items() if stats and path in index.by_path}
+
+
+def add_of_segment(segment: Segment, stats: str | Mapping[str, Any] | None) -> AddFile:
+    """The action that adds a segment's file once more.
+
+    Args:
+        stats: of the file, as :func:`statistics_of_snapshot` has them; None: its writer gave none.
+    """
+    return AddFile(
+        path=segment.path,
+        partition_values=segment.partition_values(),
+        size_bytes=segment.size_bytes,
+        modification_ms=segment.modification_ms,
+        stats=json.loads(stats) if isinstance(stats, str) else stats,
+    )

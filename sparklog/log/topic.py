@@ -46,6 +46,7 @@ __all__ = [
     "delete_topic",
     "describe_topic",
     "first_offset_kept",
+    "topic_metadata",
 ]
 
 HIGH_WATERMARK = -1
@@ -123,7 +124,7 @@ def create_topic(
         if not state.head.deleted:
             raise TopicAlreadyExistsError(f"topic {name!r} already exists")
         replaced = replaced_actions(state.head, state.transactions, now_ms=log.clock.now_ms())
-        actions = [*_remove_all(state), _metadata(state, head), *replaced, *shape_actions(head, {})]
+        actions = [*_remove_all(state), topic_metadata(state, head), *replaced, *shape_actions(head, {})]
         return Commit(actions=actions, head=head, operation="CREATE TOPIC")
 
     # A topic that lives is seen so by one look at its newest commit; only taking up a deleted one loads the table.
@@ -159,7 +160,7 @@ def alter_topic(
         if {"value.index", "value.format"} & {*setting_names(wanted)}:
             check_values(head)
         # Somebody may have set a property to what isn't allowed: taking the setting back to its default mends that.
-        if head == state.head and _metadata(state, head) == state.require_whole().metadata:
+        if head == state.head and topic_metadata(state, head) == state.require_whole().metadata:
             return None
         return _settings_commit(state, head, "SET TOPIC CONFIG")
 
@@ -326,7 +327,7 @@ def delete_topic(log: DeltaLog, name: str, *, timeout_ms: float = DEFAULT_TIMEOU
     def plan_deletion(state: TopicState) -> Commit | None:
         check_removal(log.table, state.require_whole().metadata)
         head = replace(state.head, deleted=True, live_file_count=0, unsequenced_count=0)
-        return Commit(actions=[*_remove_all(state), _metadata(state, head)], head=head, operation="DELETE TOPIC")
+        return Commit(actions=[*_remove_all(state), topic_metadata(state, head)], head=head, operation="DELETE TOPIC")
 
     _change(log, name, plan_deletion, timeout_ms, gone_is_done=True)
 
@@ -403,7 +404,7 @@ def _new_table(head: TopicHead, *, created_ms: int) -> Commit:
     return Commit(actions=[protocol, metadata], head=head, operation="CREATE TOPIC")
 
 
-def _metadata(state: TopicState, head: TopicHead) -> Metadata:
+def topic_metadata(state: TopicState, head: TopicHead) -> Metadata:
     """The table's metadata with the topic's properties as ``head`` has them; what others put there stays."""
     metadata = state.require_whole().metadata
     foreign = {name: value for name, value in metadata.configuration.items() if not is_topic_property(name)}
@@ -420,7 +421,7 @@ def _metadata(state: TopicState, head: TopicHead) -> Metadata:
 def _settings_commit(state: TopicState, head: TopicHead, operation: str) -> Commit:
     is_same = head.partition_count == state.head.partition_count and head.value_schema_id == state.head.value_schema_id
     shape = [] if is_same else shape_actions(head, state.transactions)
-    return Commit(actions=[_metadata(state, head), *shape], head=head, operation=operation)
+    return Commit(actions=[topic_metadata(state, head), *shape], head=head, operation=operation)
 
 
 def _remove_all(state: TopicState) -> list[Action]:

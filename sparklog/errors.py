@@ -414,7 +414,7 @@ class InvalidTypeError(SparklogError, TypeError):
     """An argument has a type that is not allowed; the message says what was seen and what was expected."""
 
 
-def is_no_topic(error: BaseException) -> bool:
+def is_no_topic(error: object) -> bool:
     """Does an error say that there is no topic of the name? A topic that shrank is there."""
     kinds = (UnknownTopicOrPartitionError, NotATopicError, InvalidTopicError)
     return isinstance(error, kinds) and not isinstance(error, TopicShrunkError)

@@ -239,7 +239,7 @@ class _Run:
             return planned
 
         self._commit_by(plan)
-        self._refused |= refused | {file.segment.path: file.refused for file in files if file.refused}
+        self._refused |= {**refused, **{file.segment.path: file.refused for file in files if file.refused}}
         for path, reason in self._refused.items():
             _LOGGER.warning("%s: can't sequence %s: %s", self._log.table, path, reason)
         returned = {file.segment.path for file in files}

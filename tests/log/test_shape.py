@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,14 +13,21 @@ import pytest
 from deltalake import DeltaTable
 
 from sparklog import Admin, Consumer, NewTopic, Producer
+from sparklog.compaction.maintenance import maintain
+from sparklog.delta.checkpoint import write_checkpoint
+from sparklog.delta.log import DeltaLog
 from sparklog.errors import NotATopicError, SparklogError
 from sparklog.integrity import check_cluster, repair_cluster
 from sparklog.integrity.findings import Code
 from sparklog.log import open_cluster
 from sparklog.log.append import TopicWriter
 from sparklog.log.follow import TopicFollower
+from sparklog.log.shape_repair import repair_shape
 from sparklog.log.state import load_state, open_state
 from sparklog.sql import connect
+from sparklog.storage import MemoryStore
+from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash
+from tests.support import T0_MS, OvertakenStore, a_log, a_topic, a_writer, append, foreign_commit
 
 SMALL = pa.schema([("id", pa.int64())])
 LARGE = pa.schema([("id", pa.int64()), ("city", pa.string())])
@@ -184,6 +193,117 @@ def test_a_repair_puts_back_what_shrank_and_a_second_one_does_nothing(
     assert {one.code for one in check_cluster(cluster).errors} == {Code.TOPIC_SHRUNK}
     assert [line[:7] for line in world.repair()] == ["topic t"]
     after = load_state(cluster.topic_log("t"))
+    assert open_state(cluster.topic_log("t")).head == after.head
     assert world.repair() == []
     assert load_state(cluster.topic_log("t")).position.version == after.position.version
-    assert after.head.log_end_offsets != ()
+    codes = {one.code for one in check_cluster(cluster, deep=True).errors}
+    assert codes <= {Code.ENTRY_CORRUPT}  # the entry of the other engine stays in the log
+    world.admin.create_partitions({"t": 9})
+
+
+def test_after_a_repair_offsets_go_on_and_what_was_removed_can_return(world: World) -> None:
+    grown_then_restored(world)
+    before = world.table.version() - 1
+    world.repair()
+    assert world.contents() == [(0, 0)]
+    assert world.send(b"e", partition=1) == [3]
+    assert dict(world.admin.restore_topic("t", before).record_counts) == {1: 3}
+    assert world.contents() == [(0, 0), (1, 0), (1, 1), (1, 2), (1, 3)]
+
+
+def test_the_statement_that_the_error_names_is_a_way_back(world: World) -> None:
+    partitions_set_back(world)
+    world.set(partitions="2")
+    assert world.send(b"d", partition=1) == [2]
+    assert world.contents() == [(1, 0), (1, 1), (1, 2)]
+
+
+def test_after_a_repair_the_schemas_go_on(world: World) -> None:
+    typed_then_restored(world)
+    world.repair()
+    assert list(world.admin.describe_value_schemas("t")) == [1, 2]
+    assert world.send({"id": 3, "city": "y"}) == [2]
+
+
+def test_the_files_of_an_earlier_topic_go_and_those_of_the_topic_return(world: World) -> None:
+    restored_to_the_topic_before(world)
+    world.repair()
+    head = load_state(open_cluster(world.root).topic_log("t")).head
+    assert (head.log_start_offsets, head.log_end_offsets) == ((0, 0), (0, 1))
+    assert world.contents() == [(1, 0)]
+    assert world.send(b"more", partition=0) == [0]
+
+
+def test_a_topic_created_again_with_fewer_partitions_stays_open(world: World) -> None:
+    world.admin.create_topics([NewTopic("t", num_partitions=3)])
+    world.send(b"a", partition=2)
+    world.admin.create_partitions({"t": 5})
+    world.admin.delete_topics(["t"])
+    world.admin.create_topics([NewTopic("t", num_partitions=1)])
+    log = open_cluster(world.root).topic_log("t")
+    write_checkpoint(log)
+    assert load_state(log).head.log_end_offsets == (0,)
+    assert world.send(b"b") == [0]
+    assert {one.code for one in check_cluster(open_cluster(world.root)).errors} == set()
+
+
+@pytest.mark.parametrize("damage", [grown_then_restored, typed_then_restored, restored_to_the_topic_before])
+def test_it_is_refused_behind_a_checkpoint_that_another_engine_wrote(
+    world: World, damage: Callable[[World], None]
+) -> None:
+    damage(world)
+    world.table.create_checkpoint()
+    with pytest.raises(NotATopicError, match=r"which only grow|partitions only grow|offsets of two topics"):
+        load_state(open_cluster(world.root).topic_log("t"))
+
+
+def test_running_clients_go_on_after_a_repair(world: World) -> None:
+    world.admin.create_topics([NewTopic("t", num_partitions=1)])
+    with Producer(world.root) as producer:
+        producer.send("t", b"a").get(20)
+        version = world.table.version()
+        world.admin.create_partitions({"t": 2})
+        producer.send("t", b"b", partition=1).get(20)
+        world.table.restore(version)
+        with pytest.raises(NotATopicError, match="partitions only grow"):
+            producer.send("t", b"c", partition=1).get(20)
+        world.repair()
+        assert producer.send("t", b"d", partition=1).get(20).offset == 1
+
+
+def test_maintenance_and_listings_name_a_topic_that_shrank(world: World) -> None:
+    partitions_set_back(world)
+    assert world.admin.list_topics() == ["t"]
+    report = maintain(open_cluster(world.root))
+    assert any("partitions only grow" in str(error) for topic in report.topics for error in topic.errors.values())
+
+
+def _in_memory() -> tuple[MemoryStore, ManualClock, DeltaLog]:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock, num_partitions=2)
+    append(a_writer(log), "a", partition=1)
+    metadata = load_state(log).require_whole().metadata
+    foreign_commit(log, replace(metadata, configuration={**metadata.configuration, "sparklog.partitions": "1"}))
+    return memory, clock, log
+
+
+def test_two_repairs_at_once_are_one() -> None:
+    memory, clock, log = _in_memory()
+    others = OvertakenStore(memory, lambda: repair_shape(a_log(memory, clock)), times=1)
+    assert not repair_shape(a_log(others, clock)).is_done
+    assert load_state(log).head.log_end_offsets == (0, 1)
+    assert load_state(log).position.version == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER, FaultKind.LOST_ANSWER])
+@pytest.mark.parametrize("at", range(12))
+def test_a_repair_that_dies_anywhere_is_done_by_the_next(at: int, kind: FaultKind) -> None:
+    memory, clock, log = _in_memory()
+    store = FaultyStore(memory, Fault(kind=kind, at=at), clock=clock)
+    with suppress(SimulatedCrash):
+        repair_shape(a_log(store, clock))
+    repair_shape(a_log(memory, clock))
+    assert load_state(log).head.log_end_offsets == (0, 1)
+    assert load_state(log).position.version == 3

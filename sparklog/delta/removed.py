@@ -65,7 +65,7 @@ def removed_files(log: DeltaLog) -> RemovedFiles:
 def remaining_entries(log: DeltaLog, version: int) -> Iterator[Entry]:
     """The entries of versions up to this one that the log still has, also below its checkpoint, oldest first.
 
-    Those below a cleanup's mark are left out: a sleeper may have created them, and then they don't count (rule L3).
+    Those below a cleanup's mark are left out: where a sleeper created them, they don't count (rule L3, cleanup).
     Costs a LIST of the log's folder, and a GET for each, 1,000 at a time. Raises ``CorruptLogError``, ``StoreError``.
     """
     listed = list(log.store.list(log_folder(log.table)))

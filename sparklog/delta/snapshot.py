@@ -79,7 +79,7 @@ class Snapshot:
     """The same as ``files``, row by row, where another process reads the log's checkpoints; ``files`` is None then, and
     this is None everywhere else."""
     first_metadata: Metadata | None = None
-    """As of the checkpoint; None without one."""
+    """The metadata as of the checkpoint; None without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What other engines removed from a topic: a pure function of the table as of some version and the entries since."""
+"""The records that other engines removed from a topic: a pure function of the table as of some version and the entries since."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Removal:
     delta_version: int
     files: tuple[KnownFile, ...]
     rest: tuple[Segment, ...]
-    """What the same commit added in their place: the records that stay."""
+    """The files that the same commit added in their place: the records that stay."""
 
 
 def foreign_removals(

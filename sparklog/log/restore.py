@@ -72,7 +72,7 @@ class _Prepared:
     whole: tuple[tuple[Segment, AddFile], ...]
     gathered: tuple[tuple[Gathered, tuple[AddFile, ...]], ...]
     uploaded: tuple[str, ...]
-    """Those in no log yet."""
+    """The files that are in no log yet."""
 
 
 class _Void(Exception):  # noqa: N818 - a signal within this module
@@ -136,7 +136,7 @@ def _living(state: TopicState, name: str) -> TopicState:
 
 
 def _plan(state: TopicState, name: str, version: int) -> tuple[ReturnPlan, list[str]]:
-    """What returns, and the files that were removed before they had offsets."""
+    """Plan what returns; also the files that were removed before they had offsets."""
     log, newest = state.log, state.position.version
     if not 0 <= version <= newest:
         raise InvalidArgumentError(f"restore of {name} to version {version}: expected 0 to {newest}")
@@ -308,7 +308,7 @@ def plan_restore(now: TopicState, prepared: _Prepared) -> Commit | None:
 
 
 def _uncleaned(now: TopicState, added: Sequence[AddFile]) -> list[SetTransaction]:
-    """What is compacted by key, and gets records back, isn't compacted any more from the first of them on."""
+    """Let the next compaction begin at the first record that returns: it compacts these again."""
     first: dict[int, int] = {}
     for add in added:
         partition, base = int(add.partition_values["partition"] or 0), int(add.partition_values["base_offset"] or 0)

@@ -118,7 +118,7 @@ def plan_of_removals(
 
 
 class _Partition:
-    """What returns to one partition."""
+    """The records that return to one partition."""
 
     def __init__(self, log: DeltaLog, index: SegmentIndex, partition: int, log_start_offset: int) -> None:
         self.whole: list[KnownFile] = []
@@ -140,7 +140,7 @@ class _Partition:
         return segment.record_count is not None and int(inside.sum()) >= segment.record_count
 
     def missing(self, offsets: I64, rest: I64) -> I64:
-        """Those offsets that no live file has and none that returns, at or above the log start."""
+        """The offsets that no live file has and none that returns, at or above the log start."""
         offsets = np.setdiff1d(offsets[offsets >= self._log_start_offset], rest)
         if not len(offsets):
             return offsets

@@ -35,7 +35,7 @@ REPAIR = "`sparklog check --repair`"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What a topic is known to have had at some time, and must have ever since."""
+    """A shape that a topic is known to have had at some time, and must have ever since."""
 
     topic_id: str | None
     """None: any; empty: another one than the properties say, nobody knows which."""

@@ -1,4 +1,4 @@
-"""What a loaded table still tells of the shape that its topic had, whatever its properties say now. Pure.
+"""The shape that a topic had, by what a loaded table still tells of it, whatever its properties say now. Pure.
 
 Properties are set by whoever can write to the table, and ``RESTORE`` sets all of them back. What stays is: ``txn``
 actions (log starts and ends of each partition, the numbers of compaction, and those of :func:`shape_actions` and
@@ -68,7 +68,7 @@ class ShapeEvidence:
 
 
 def shape_evidence(snapshot: Snapshot) -> ShapeEvidence:
-    """What a topic's table tells of the topic's shape, beside its newest metadata."""
+    """Collect what a topic's table tells of the topic's shape, beside its newest metadata."""
     known = _Known()
     if snapshot.first_metadata is not None:
         known.agree(snapshot.first_metadata, snapshot.checkpoint_version)

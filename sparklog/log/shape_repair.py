@@ -32,7 +32,7 @@ DEFAULT_TIMEOUT_MS = 60_000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeRepair:
-    """What a repair did."""
+    """The result of a repair."""
 
     is_done: bool
     """False: the shape is as it has to be, perhaps by another's repair."""

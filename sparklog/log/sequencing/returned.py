@@ -35,13 +35,13 @@ class Returned:
     """The version that sequenced it."""
     topic_id: str
     copies: tuple[AddFile, ...] | None
-    """What was published of it; None: it can't be told from other files' copies."""
+    """The copies that were published of it; None: it can't be told from other files' copies."""
     refused: str = ""
     """Why its records can't have their offsets again."""
 
 
 def returned_files(state: TopicState, waiting: Sequence[Segment]) -> list[Returned]:
-    """Those of the waiting files that were sequenced before.
+    """The waiting files that were sequenced before.
 
     A file that a commit of another engine added lately is looked for only if that commit is a ``RESTORE``, or removed
     files with offsets; of older ones nobody knows. Costs nothing where there is none to look for, else what reading the

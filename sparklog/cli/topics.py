@@ -247,7 +247,8 @@ def restore(ctx: click.Context, name: str, version: int, dry_run: bool, json_: b
     else:
         verb = "would restore" if dry_run else "restored"
         click.echo(f"{verb} {counted(result.record_count, 'record')} of {counted(len(counts), 'partition')}")
-        print_table(["partition", "records"], counts, numbers=["partition", "records"])
+        if counts:
+            print_table(["partition", "records"], counts, numbers=["partition", "records"])
         if result.never_sequenced:
             files = counted(len(result.never_sequenced), "file")
             click.echo(f"{files} of rows that had no offsets yet were removed, too, and don't return")

@@ -1,4 +1,4 @@
-"""The records that other engines removed from a topic: a pure function of the table as of some version and the entries since."""
+"""The records that other engines removed from a topic: pure, of the table as of some version and the entries since."""
 
 from __future__ import annotations
 

@@ -36,7 +36,9 @@ transaction be aborted first (``requires_abort``), is this client finished (``fa
     ├─ FencedInstanceIdError             fatal: another consumer uses this group_instance_id
     ├─ GroupIdNotFoundError  NonEmptyGroupError  GroupSubscribedToTopicError  OffsetMetadataTooLargeError
     ├─ OffsetOutOfRangeError  TopicAlreadyExistsError  InvalidTopicError  InvalidPartitionsError
-    ├─ PolicyViolationError  InvalidConfigurationError  UnsupportedVersionError  NotATopicError  CorruptLogError
+    ├─ PolicyViolationError  InvalidConfigurationError  UnsupportedVersionError  CorruptLogError
+    ├─ NotATopicError
+    │  └─ TopicShrunkError               another engine set back what only grows: the message says what puts it back
     ├─ WakeupError                       another thread ended a blocked call
     ├─ HandlerError                      a handler of sparklog.processing failed, and its record has nowhere to go
     └─ IllegalStateError  InvalidArgumentError  InvalidTypeError     the caller's own mistake
@@ -93,6 +95,7 @@ __all__ = [
     "StoreReplacedError",
     "StoreUnavailableError",
     "TopicAlreadyExistsError",
+    "TopicShrunkError",
     "TransactionAbortableError",
     "TransactionAbortedError",
     "TransactionTimedOutError",
@@ -103,6 +106,7 @@ __all__ = [
     "UnstableOffsetCommitError",
     "UnsupportedVersionError",
     "WakeupError",
+    "is_no_topic",
 ]
 
 
@@ -385,6 +389,11 @@ class NotATopicError(SparklogError):
     """The folder holds a Delta table that is no sparklog topic, or no Delta table at all."""
 
 
+class TopicShrunkError(NotATopicError):
+    """Another engine set back what of a topic only grows: its partitions, its schemas or its id. The topic is there,
+    and refused until that is put back, as the error says."""
+
+
 class CorruptLogError(SparklogError):
     """A log can't be understood, or contradicts itself: an entry is truncated, no JSON, or another topic's; another
     engine moved records of a partition. The message names the entry."""
@@ -414,3 +423,9 @@ class InvalidArgumentError(SparklogError, ValueError):
 
 class InvalidTypeError(SparklogError, TypeError):
     """An argument has a type that is not allowed; the message says what was seen and what was expected."""
+
+
+def is_no_topic(error: object) -> bool:
+    """Does an error say that there is no topic of the name? A topic that shrank is there."""
+    kinds = (UnknownTopicOrPartitionError, NotATopicError, InvalidTopicError)
+    return isinstance(error, kinds) and not isinstance(error, TopicShrunkError)

@@ -46,6 +46,7 @@ __all__ = [
     "entries_are_as_old_as_themselves",
     "exists_is_success",
     "finding_an_entry_refreshes_trust",
+    "ground_is_not_checked",
     "its_own_entry_shows_that_nothing_was_cleaned",
     "nobody_looks_for_the_counter",
     "the_first_decision_stands",
@@ -92,6 +93,11 @@ def finding_an_entry_refreshes_trust() -> Planted:
         return replace(found, position=replace(found.position, anchor_ticks_ms=began))
 
     return mock.patch.object(EntryLog, "look", refreshed)
+
+
+def ground_is_not_checked() -> Planted:
+    """Rule L17, ground: a check before the create hides most of what the other rules prevent."""
+    return mock.patch.object(EntryLog, "_ground_is_due", return_value=False)
 
 
 def exists_is_success() -> Planted:

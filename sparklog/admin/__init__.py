@@ -16,6 +16,8 @@ from sparklog.groups.admin.share_groups import (
     ShareMemberDescription,
     SharePartitionDescription,
 )
+from sparklog.log.restore import RestoreResult
+from sparklog.log.restore_plan import LostRecords
 from sparklog.log.sequencing.sequencing import SequencingResult
 from sparklog.log.topic import HIGH_WATERMARK, TopicDescription
 from sparklog.txn.description import TransactionDescription, TransactionListing
@@ -33,6 +35,7 @@ __all__ = [
     "GroupListing",
     "GroupPartition",
     "GroupState",
+    "LostRecords",
     "MemberDescription",
     "NewPartitions",
     "NewTopic",
@@ -40,6 +43,7 @@ __all__ = [
     "Recovered",
     "RecoveryAction",
     "ResetTo",
+    "RestoreResult",
     "SequencingResult",
     "ShareGroupDescription",
     "ShareMemberDescription",

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from sparklog.admin import topic_changes
 from sparklog.admin.connection import ClusterConnection
+from sparklog.admin.foreign_writes import ForeignWriteCalls
 from sparklog.admin.group_resets import plan_group_reset
 from sparklog.admin.many import (
     check_group,
@@ -34,10 +35,8 @@ from sparklog.groups.admin.inspection import group_listings, group_names
 from sparklog.groups.admin.resets import OffsetReset, ResetTo
 from sparklog.groups.offsets.pending import Deciding
 from sparklog.log.cluster import Cluster, topic_names
-from sparklog.log.sequencing.sequencing import SequencingResult, sequence_topic
 from sparklog.log.topic import TopicDescription
 from sparklog.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-from sparklog.paths import check_topic_name
 from sparklog.storage import ObjectStore
 from sparklog.txn import description as transactions
 from sparklog.txn.deciding import deciding_for
@@ -48,7 +47,7 @@ from sparklog.txn.states import TransactionState
 __all__ = ["Admin"]
 
 
-class Admin(ValueSchemaCalls, ShareGroupCalls):
+class Admin(ForeignWriteCalls, ValueSchemaCalls, ShareGroupCalls):
     """Creates, describes, changes and deletes topics; describes, sets and deletes consumer groups; describes, aborts
     and recovers transactions.
 
@@ -183,24 +182,6 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
         """
         cluster, bound_ms = self._cluster(), self._bound_ms(timeout_ms)
         return topic_changes.delete_records_before(cluster, records_to_delete, timeout_ms=bound_ms)
-
-    def sequence(self, topic: str, *, timeout_ms: float | None = None) -> SequencingResult:
-        """Assign offsets to rows that other Delta writers added without them; readers don't see the rows before.
-
-        This call isn't necessary: consumers and producers of the topic that detect such files do the same shortly
-        afterwards. It reports the result, and errors: a file that can't be sequenced stays as it is, and doesn't
-        prevent others from being sequenced.
-
-        Args:
-            timeout_ms: bound for the commit, after the files are read and copied.
-        Returns:
-            How many files and records got offsets; path and reason of each file that was refused.
-        Raises:
-            UnknownTopicOrPartitionError, NotATopicError, KafkaTimeoutError, StoreError.
-        """
-        check_topic_name(topic)
-        cluster, bound_ms = self._cluster(), self._bound_ms(timeout_ms)
-        return sequence_topic(cluster.topic_log(topic), timeout_ms=bound_ms, sync=True)
 
     def list_offsets(self, specs: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
         """Find offsets by time: of the first record that isn't older than a time in milliseconds since the epoch, or

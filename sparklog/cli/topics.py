@@ -1,4 +1,4 @@
-"""``sparklog topics``: create, list, describe, alter, delete, delete-records, sequence."""
+"""``sparklog topics``: create, list, describe, alter, delete, delete-records, sequence, restore."""
 
 from __future__ import annotations
 
@@ -200,6 +200,63 @@ def sequence(ctx: click.Context, name: str, json_: bool) -> None:
             print_table(["file", "refused because"], sorted(result.refused.items()))
     if result.refused:
         raise InvalidRecordError(f"topic {name!r}: {counted(len(result.refused), 'file')} can't be sequenced")
+
+
+@topics.command()
+@click.argument("name", shell_complete=complete_topics)
+@click.option(
+    "--version",
+    type=click.IntRange(min=0),
+    required=True,
+    metavar="N",
+    help="The version of the topic's Delta table before the statement whose effect is to be undone.",
+)
+@click.option("--dry-run", is_flag=True, help="Only print what would return.")
+@click.option("--json", "json_", is_flag=True, help="Print a JSON object.")
+@connection_options()
+@click.pass_context
+def restore(ctx: click.Context, name: str, version: int, dry_run: bool, json_: bool) -> None:
+    """Bring back records that other engines' SQL removed since a version, under their offsets.
+
+    Later appends, partitions, schemas and offsets stay, unlike after Delta's RESTORE. Records whose files don't exist
+    any more are printed; the exit code is then 1.
+    """
+    result = admin_of(ctx).restore_topic(name, version, dry_run=dry_run)
+    counts = sorted(result.record_counts.items())
+    if json_:
+        click.echo(
+            as_json(
+                {
+                    "topic": name,
+                    "delta_version": result.delta_version,
+                    "dry_run": dry_run,
+                    "partitions": [{"partition": partition, "records": count} for partition, count in counts],
+                    "lost": [
+                        {
+                            "partition": one.partition,
+                            "first_offset": one.first_offset,
+                            "last_offset": one.last_offset,
+                            "path": one.path,
+                        }
+                        for one in result.lost
+                    ],
+                    "never_sequenced": [*result.never_sequenced],
+                }
+            )
+        )
+    else:
+        verb = "would restore" if dry_run else "restored"
+        click.echo(f"{verb} {counted(result.record_count, 'record')} of {counted(len(counts), 'partition')}")
+        if counts:
+            print_table(["partition", "records"], counts, numbers=["partition", "records"])
+        if result.never_sequenced:
+            files = counted(len(result.never_sequenced), "file")
+            click.echo(f"{files} of rows that had no offsets yet were removed, too, and don't return")
+        if result.lost:
+            lost = [(one.partition, one.first_offset, one.last_offset, one.path) for one in result.lost]
+            print_table(["partition", "first offset", "last offset", "lost with file"], lost)
+    if result.lost:
+        raise InvalidRecordError(f"topic {name!r}: records of {counted(len(result.lost), 'file')} are lost")
 
 
 def _settings(topic: TopicDescription, *, all_: bool) -> Mapping[str, Any]:

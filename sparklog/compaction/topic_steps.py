@@ -26,7 +26,13 @@ from sparklog.compaction.steps import Step
 from sparklog.compaction.vacuum import vacuum_state
 from sparklog.delta.listing import read_checkpoint_hint
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import InvalidTopicError, NotATopicError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.errors import (
+    InvalidTopicError,
+    NotATopicError,
+    SparklogError,
+    TopicShrunkError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.log.sequencing.sequencing import sequence_state
 from sparklog.log.state import TopicState, load_state, open_state
 
@@ -183,6 +189,8 @@ def _is_topic(log: DeltaLog) -> bool:
     """Does its newest entry say that it is a topic, though its table can't be loaded as one?"""
     try:
         return not open_state(log).head.deleted
+    except TopicShrunkError:
+        return True
     except (NotATopicError, UnknownTopicOrPartitionError):
         return False
     except SparklogError:

@@ -19,11 +19,10 @@ from sparklog.consumer.poll_schedule import PollSchedule
 from sparklog.consumer.read_plans import ReadRequest
 from sparklog.consumer.segment_fetcher import ReadLimits, ReadResult, SegmentFetcher, empty_batch
 from sparklog.errors import (
-    InvalidTopicError,
-    NotATopicError,
     OffsetOutOfRangeError,
     StoreError,
     UnknownTopicOrPartitionError,
+    is_no_topic,
 )
 from sparklog.log import Cluster
 from sparklog.log.data.few_rows import offset_at
@@ -36,7 +35,6 @@ _LONGEST_WAIT_MS = 1_000.0
 """The longest rest, where no earlier time is known at which there is something to do."""
 _LOOK_MS = 1_000.0
 """The time between two looks at the topics, as long as records that are known to be there are read."""
-_NO_TOPIC = (UnknownTopicOrPartitionError, NotATopicError, InvalidTopicError)
 
 
 class Fetcher:
@@ -302,7 +300,7 @@ class Fetcher:
 
     def _fail(self, topic: str, error: Exception) -> None:
         # A name that was listed need not be a topic's: those of deleted ones stay, and folders may be others'.
-        was_never_there = topic in self._unconfirmed and isinstance(error, _NO_TOPIC)
+        was_never_there = topic in self._unconfirmed and is_no_topic(error)
         with self._fetch_state.lock:
             self._fetch_state.fail(topic, error, was_never_there=was_never_there)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import NotATopicError, UnknownTopicOrPartitionError
+from sparklog.errors import NotATopicError, TopicShrunkError, UnknownTopicOrPartitionError
 from sparklog.log import Cluster, TopicFollower
 from sparklog.log.head import TopicHead
 from sparklog.log.state import open_state
@@ -77,6 +77,8 @@ class Lookups:
         """The id of a partition's topic; None where there is no such topic, or no such partition."""
         try:
             head = self._heads([partition.topic])[partition.topic]
+        except TopicShrunkError:
+            raise
         except (UnknownTopicOrPartitionError, NotATopicError):
             return None
         return head.topic_id if partition.partition < head.partition_count else None

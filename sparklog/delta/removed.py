@@ -12,8 +12,9 @@ from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import log_folder, parse_name
 from sparklog.delta.snapshot import read_log
 from sparklog.errors import CorruptLogError
+from sparklog.storage.cleanup_marks import mark_of
 
-__all__ = ["RemovedFiles", "removed_files"]
+__all__ = ["RemovedFiles", "remaining_entries", "removed_files"]
 
 _READ_AT_ONCE = 1_000
 
@@ -59,6 +60,22 @@ def removed_files(log: DeltaLog) -> RemovedFiles:
     for entry, modified_ms in _entries_below(log, copy.listing.checkpoint_version):
         learn(entry, modified_ms)
     return RemovedFiles(removed_ms=found, version=copy.listing.newest_version)
+
+
+def remaining_entries(log: DeltaLog, version: int) -> Iterator[Entry]:
+    """The entries of versions up to this one that the log still has, also below its checkpoint, oldest first.
+
+    Those below a cleanup's mark are left out: where a sleeper created them, they don't count (rule L3, cleanup).
+    Costs a LIST of the log's folder, and a GET for each, 1,000 at a time. Raises ``CorruptLogError``, ``StoreError``.
+    """
+    listed = list(log.store.list(log_folder(log.table)))
+    below = max((mark_of(found) for found in listed), default=-1)
+    numbers = [parse_name(found.path.rpartition("/")[2]) for found in listed]
+    left = sorted(number for number in numbers if isinstance(number, int) and below <= number <= version)
+    for start in range(0, len(left), _READ_AT_ONCE):
+        for read in log.read_raw_entries(left[start : start + _READ_AT_ONCE]):
+            if read is not None:
+                yield read[0]
 
 
 def _entries_below(log: DeltaLog, version: int) -> Iterator[tuple[Entry, int]]:

@@ -30,6 +30,7 @@ class Code(str, Enum):
 
     # Topics: their logs.
     TOPIC_UNREADABLE = "topic-unreadable"
+    TOPIC_SHRUNK = "topic-shrunk"
     LOG_GAP = "log-gap"
     LOG_GAP_BELOW_CHECKPOINT = "log-gap-below-checkpoint"
     ENTRY_CORRUPT = "entry-corrupt"

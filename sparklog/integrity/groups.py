@@ -12,6 +12,7 @@ from sparklog.errors import (
     InvalidTopicError,
     NotATopicError,
     StoreUnavailableError,
+    TopicShrunkError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
@@ -60,10 +61,10 @@ class TopicHeads:
     def _look(self, topic: str) -> TopicHead | None:
         try:
             head = open_state(self.cluster.topic_log(topic)).head
-        except (InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError):
-            return None
-        except (CorruptLogError, UnsupportedVersionError):
+        except (CorruptLogError, TopicShrunkError, UnsupportedVersionError):
             self._broken.add(topic)
+            return None
+        except (InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError):
             return None
         return None if head.deleted else head
 

@@ -20,7 +20,8 @@ from sparklog.errors import CorruptLogError, KafkaTimeoutError, SparklogError, U
 from sparklog.integrity.findings import Code, Finding, Subject
 from sparklog.integrity.log_listing import LogListing, list_log_folder
 from sparklog.log.commit import Commit, commit
-from sparklog.log.other_topic import ACCEPTED_INFO, ID_PROPERTY, TopicIds, other_topic_error
+from sparklog.log.other_topic import ACCEPTED_INFO, TopicIds, other_topic_error
+from sparklog.log.shape import ID_PROPERTY
 from sparklog.log.state import TopicState, load_state
 
 __all__ = ["OtherTopics", "accepted_versions", "other_topics_findings", "set_aside", "without_accepted"]

@@ -17,6 +17,7 @@ from sparklog.integrity.log_listing import list_log_folder
 from sparklog.integrity.other_topics import set_aside
 from sparklog.log.cluster import Cluster
 from sparklog.log.sequencing.sequencing import sequence_topic
+from sparklog.log.shape_repair import repair_shape
 from sparklog.log.state import load_state
 from sparklog.log.store_time import store_time_ms
 from sparklog.paths import new_probe
@@ -29,6 +30,7 @@ DEFAULT_TIMEOUT_MS = 60_000.0
 MENDED = frozenset(
     {
         Code.TOPIC_ID_WRONG,
+        Code.TOPIC_SHRUNK,
         Code.TRANSACTION_UNFINISHED,
         Code.TRANSACTION_TIMED_OUT,
         Code.UNSEQUENCED_FILES,
@@ -55,10 +57,11 @@ class Repaired:
 def repair_cluster(cluster: Cluster, report: Report, *, timeout_ms: float = DEFAULT_TIMEOUT_MS) -> Repaired:
     """Repair what a report names, where that is safe: check again afterwards.
 
-    Sets aside entries of another topic on which nothing stands, and names those that stay; finishes transactions that
-    are decided and aborts those that are past their time-outs; gives offsets to files that have none; writes a
-    checkpoint, and its hint, where one is missing or damaged; settles pending offsets of transactions that are
-    finished. Each may be done by anybody, at any time and twice. What fails hinders no other.
+    Sets aside entries of another topic on which nothing stands, and names those that stay; puts back the properties of
+    topics that another engine set back; finishes transactions that are decided and aborts those that are past their
+    time-outs; gives offsets to files that have none; writes a checkpoint, and its hint, where one is missing or
+    damaged; settles pending offsets of transactions that are finished. Each may be done by anybody, at any time and
+    twice. What fails hinders no other.
 
     Args:
         timeout_ms: for each entry, each topic and each group.
@@ -67,6 +70,8 @@ def repair_cluster(cluster: Cluster, report: Report, *, timeout_ms: float = DEFA
     for topic in _names(report, [Code.TOPIC_ID_WRONG], "topic"):
         work.attempt(f"topic {topic}", partial(work.set_aside, topic))
     codes = {one.code for one in report.findings}
+    for topic in _names(report, [Code.TOPIC_SHRUNK], "topic"):
+        work.attempt(f"topic {topic}", partial(work.put_shape_back, topic))
     if codes & {Code.TRANSACTION_UNFINISHED, Code.TRANSACTION_TIMED_OUT}:
         work.attempt("transactions", work.recover)
     for topic in _names(report, [Code.UNSEQUENCED_FILES], "topic"):
@@ -101,6 +106,18 @@ class _Repair:
         now_ms = store_time_ms(self._cluster, new_probe())
         done = set_aside(self._cluster.topic_log(topic), now_ms=now_ms, timeout_ms=self._timeout_ms)
         self.repaired.done += [f"topic {topic}: {one}" for one in done]
+
+    def put_shape_back(self, topic: str) -> None:
+        result = repair_shape(self._cluster.topic_log(topic), timeout_ms=self._timeout_ms)
+        if result.is_done:
+            files = (
+                f", {result.returned_count} files of the topic and took {result.dropped_count} of an earlier one away"
+            )
+            is_exchanged = result.returned_count or result.dropped_count
+            self.repaired.done.append(
+                f"topic {topic}: put back its partitions, id and schemas{files if is_exchanged else ''}"
+            )
+        self.repaired.failed += [f"topic {topic}: {path} is lost: the file doesn't exist" for path in result.lost]
 
     def sequence(self, topic: str) -> None:
         result = sequence_topic(self._cluster.topic_log(topic), timeout_ms=self._timeout_ms)

@@ -14,6 +14,7 @@ from sparklog.errors import (
     InvalidArgumentError,
     InvalidConfigurationError,
     NotATopicError,
+    SparklogError,
     UnsupportedVersionError,
 )
 from sparklog.integrity.files import FilesSeen, check_files, read_files
@@ -213,7 +214,7 @@ def _unreadable(log: DeltaLog, listing: LogListing, topic: str, error: Exception
     if not any(finding.code in (Code.LOG_GAP, Code.ENTRY_CORRUPT, Code.TOPIC_ID_WRONG) for finding in findings):
         findings.append(
             Finding(
-                code=Code.TOPIC_UNREADABLE,
+                code=Code.TOPIC_SHRUNK if _can_grow_back(log, error) else Code.TOPIC_UNREADABLE,
                 subject=Subject(topic=topic),
                 seen=str(error),
                 expected="a topic that can be loaded",
@@ -221,6 +222,17 @@ def _unreadable(log: DeltaLog, listing: LogListing, topic: str, error: Exception
         )
     findings = few(findings, Subject(topic=topic))
     return TopicSeen(findings=tuple(findings), counts=Counts(topics=1, entries=len(listing.entries)), topic_id=None)
+
+
+def _can_grow_back(log: DeltaLog, error: Exception) -> bool:
+    """Does the log still tell what the topic's properties were, so that a repair can put them back?"""
+    if not isinstance(error, NotATopicError):
+        return False
+    try:
+        load_state(log, mends_shape=True)
+    except SparklogError:
+        return False
+    return True
 
 
 def _was_topic(log: DeltaLog, listing: LogListing) -> bool:

@@ -19,6 +19,7 @@ from sparklog.errors import (
     InvalidTopicError,
     NotATopicError,
     SparklogError,
+    TopicShrunkError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
@@ -132,10 +133,10 @@ def topic_names(cluster: Cluster) -> list[str]:
 def _is_topic(cluster: Cluster, name: str) -> bool:
     try:
         return not open_state(cluster.topic_log(name)).head.deleted
+    except (CorruptLogError, TopicShrunkError, UnsupportedVersionError):
+        return True
     except (InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError):
         return False
-    except (CorruptLogError, UnsupportedVersionError):
-        return True
     except SparklogError:
         raise
     except Exception:  # a defect, which hides no other topic: describing this one raises it

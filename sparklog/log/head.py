@@ -14,12 +14,27 @@ from typing import TYPE_CHECKING, Any
 from sparklog.config import TOPIC_SETTINGS, TopicConfig
 from sparklog.delta.actions import FAR_FUTURE_MS, AddFile, Entry, Metadata, RemoveFile, SetTransaction
 from sparklog.delta.properties import DEFAULT_DELETED_FILE_RETENTION_MS, deleted_file_retention_ms
-from sparklog.errors import CorruptLogError, InvalidConfigurationError, NotATopicError, UnsupportedVersionError
+from sparklog.errors import (
+    CorruptLogError,
+    InvalidConfigurationError,
+    NotATopicError,
+    TopicShrunkError,
+    UnsupportedVersionError,
+)
 from sparklog.log.data.segments import Segment, segment_of_add
 from sparklog.log.data.table_schema import SKIPPING_COLUMNS
 from sparklog.log.data.value_columns import Leaf, leaves_of, skipping_columns
 from sparklog.log.live_totals import TOTALS_INFO, LiveTotals, totals_of_info
-from sparklog.log.other_topic import ID_PROPERTY
+from sparklog.log.shape import (
+    DELETED_PROPERTY,
+    FORMAT_PROPERTY,
+    ID_PROPERTY,
+    PARTITIONS_PROPERTY,
+    REPAIR,
+    Shape,
+    check_shape,
+    fingerprints,
+)
 from sparklog.log.value_schemas import SCHEMA_PROPERTY, SOURCE_PROPERTY, TopicSchemas
 
 if TYPE_CHECKING:
@@ -37,6 +52,8 @@ __all__ = [
     "is_unsequenced",
     "offset_actions",
     "raise_ends",
+    "read_properties",
+    "shape_of",
     "start_app_id",
 ]
 
@@ -45,9 +62,6 @@ FORMAT_VERSION = 1
 TYPED_FORMAT_VERSION = 2
 """The version of typed topics. Who knows 1 alone would take their records for tombstones (decision 0027)."""
 
-FORMAT_PROPERTY = "sparklog.format.version"
-PARTITIONS_PROPERTY = "sparklog.partitions"
-DELETED_PROPERTY = "sparklog.deleted"
 SCHEMA_INFO = "value_schema"
 """In ``commitInfo.sparklog`` of a typed topic: the id of the newest schema of its values."""
 _CLEANER = "sparklog.cleaner."
@@ -264,7 +278,7 @@ def head_of_table(
     Raises:
         NotATopicError, UnsupportedVersionError.
     """
-    topic_id, partition_count, deleted, config = _read_properties(table, metadata)
+    topic_id, partition_count, deleted, config = read_properties(table, metadata)
     schemas = TopicSchemas.from_properties(table, metadata.configuration)
 
     def offset(app_id: str) -> int:
@@ -355,23 +369,10 @@ def _raise_offset(action: SetTransaction, prefix: str, offsets: list[int]) -> No
 
 
 def _apply_metadata(table: str, head: TopicHead, metadata: Metadata) -> TopicHead:
-    topic_id, partition_count, deleted, config = _read_properties(table, metadata, before=head.config)
-    if topic_id != head.topic_id:
-        raise NotATopicError(
-            f"{table}, version {head.delta_version}: "
-            f"a foreign engine changed {ID_PROPERTY} from {head.topic_id!r} to {topic_id!r}"
-        )
-    if partition_count < head.partition_count:
-        raise NotATopicError(
-            f"{table}, version {head.delta_version}: a foreign engine set {PARTITIONS_PROPERTY}={partition_count}, "
-            f"expected {head.partition_count} or more: partitions only grow"
-        )
+    topic_id, partition_count, deleted, config = read_properties(table, metadata, before=head.config)
     schemas = TopicSchemas.from_properties(table, metadata.configuration)
-    if head.schemas is not None and (schemas is None or schemas.until(head.schemas.newest_id) != head.schemas):
-        raise NotATopicError(
-            f"{table}, version {head.delta_version}: a foreign engine changed {SCHEMA_PROPERTY}* or "
-            f"{SOURCE_PROPERTY}*, which only grow"
-        )
+    where = f"{table}, version {head.delta_version}"
+    check_shape(where, shape_of(head), topic_id, partition_count, schemas, by="the version before has it")
     new = (0,) * (partition_count - head.partition_count)
     return replace(
         head,
@@ -385,6 +386,16 @@ def _apply_metadata(table: str, head: TopicHead, metadata: Metadata) -> TopicHea
     )
 
 
+def shape_of(head: TopicHead) -> Shape:
+    """The shape that a topic has, and keeps."""
+    return Shape(
+        topic_id=head.topic_id,
+        partition_count=head.partition_count,
+        schemas=fingerprints(head.schemas),
+        schema_count=head.value_schema_id,
+    )
+
+
 def _deleted_file_retention_ms(table: str, metadata: Metadata) -> int:
     """The retention of the table's deleted files; the default where the property can't be understood: no append fails
     for it, as whoever deletes files reports the error."""
@@ -394,7 +405,7 @@ def _deleted_file_retention_ms(table: str, metadata: Metadata) -> int:
         return DEFAULT_DELETED_FILE_RETENTION_MS
 
 
-def _read_properties(
+def read_properties(
     table: str, metadata: Metadata, *, before: TopicConfig | None = None
 ) -> tuple[str, int, bool, TopicConfig]:
     properties = metadata.configuration
@@ -410,6 +421,12 @@ def _read_properties(
     if format_version > TYPED_FORMAT_VERSION:
         raise UnsupportedVersionError(
             f"{table} has topic format {format_version}; this sparklog knows up to {TYPED_FORMAT_VERSION}: upgrade it"
+        )
+    if format_version < TYPED_FORMAT_VERSION and any(name.startswith(SCHEMA_PROPERTY) for name in properties):
+        raise TopicShrunkError(
+            f"{table}: property {FORMAT_PROPERTY} is {format_version} beside {SCHEMA_PROPERTY}*, expected "
+            f"{TYPED_FORMAT_VERSION}. ALTER TABLE … SET TBLPROPERTIES ('{FORMAT_PROPERTY}'='{TYPED_FORMAT_VERSION}'), "
+            f"or {REPAIR}, makes the topic usable again"
         )
     deleted = properties.get(DELETED_PROPERTY) == "true"
     return properties[ID_PROPERTY], partition_count, deleted, TopicConfig.from_properties(properties, before=before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from sparklog.delta.snapshot import Snapshot
 from sparklog.log.data.segments import Segment, SegmentIndex, segment_of_add, segment_of_row
 from sparklog.log.foreign_rewrites import gives_offsets, judge, rewrites_of
 
-__all__ = ["added_segments", "apply_files", "file_statistics", "live_files"]
+__all__ = ["add_of_segment", "added_segments", "apply_files", "file_statistics", "live_files"]
 
 
 def live_files(log: DeltaLog, snapshot: Snapshot) -> SegmentIndex:
@@ -67,3 +68,18 @@ def _complete(log: DeltaLog, segment: Segment) -> Segment:
     from sparklog.log.data.record_reading import complete_stats  # loads Arrow, for files of other engines alone
 
     return complete_stats(log, segment)
+
+
+def add_of_segment(segment: Segment, stats: str | Mapping[str, Any] | None) -> AddFile:
+    """The action that adds a segment's file once more.
+
+    Args:
+        stats: of the file, as :func:`file_statistics` has them; None: its writer gave none.
+    """
+    return AddFile(
+        path=segment.path,
+        partition_values=segment.partition_values(),
+        size_bytes=segment.size_bytes,
+        modification_ms=segment.modification_ms,
+        stats=json.loads(stats) if isinstance(stats, str) else stats,
+    )

@@ -17,12 +17,12 @@ from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path
 from sparklog.delta.snapshot import Snapshot
 from sparklog.errors import CorruptLogError
+from sparklog.log.shape import ID_PROPERTY
 from sparklog.storage.entry_log import PositionLost
 
 __all__ = [
     "ACCEPTED_INFO",
     "CLUSTER_INFO",
-    "ID_PROPERTY",
     "TopicIds",
     "check_opened",
     "cluster_of",
@@ -34,7 +34,6 @@ __all__ = [
     "topic_ids",
 ]
 
-ID_PROPERTY = "sparklog.topic.id"
 CLUSTER_INFO = "cluster_id"
 """In ``commitInfo.sparklog``: the id of the cluster that the entry's writer has opened; empty where it opened none. A
 writer that states it builds upon no entry of another topic."""

@@ -54,6 +54,7 @@ from sparklog.log.producer_state import (
     is_of_batches,
     producer_entry,
 )
+from sparklog.log.shape_evidence import shape_metadata
 from sparklog.log.state_observers import StateObserver
 from sparklog.log.uploads import Vacuum, with_vacuum
 from sparklog.storage.entry_log import PositionLost
@@ -330,7 +331,12 @@ def open_state(log: DeltaLog) -> TopicState:
 
 
 def load_state(
-    log: DeltaLog, *, statistics: bool = False, is_once: bool = False, version: int | None = None
+    log: DeltaLog,
+    *,
+    statistics: bool = False,
+    is_once: bool = False,
+    version: int | None = None,
+    mends_shape: bool = False,
 ) -> TopicState:
     """Load a whole topic as of now. Raises as :func:`open_state`.
 
@@ -339,6 +345,8 @@ def load_state(
         is_once: see :func:`~sparklog.delta.snapshot.open_newest`.
         version: as of that version, to be read and never followed; ``InvalidArgumentError`` where the log doesn't reach
             of it.
+        mends_shape: a topic whose properties went back is loaded as if they were as they have to be, for whoever puts
+            them back; :attr:`WholeTopic.metadata` has them as they are.
     """
     snapshot = load_judgeable(log, is_once=is_once, version=version)
     if snapshot is None:
@@ -359,7 +367,7 @@ def load_state(
     head = head_of_table(
         log.table,
         snapshot.position.version,
-        snapshot.metadata,
+        shape_metadata(log.table, snapshot, mends=mends_shape),
         snapshot.transactions,
         live_end_offsets=live_ends,
         live_file_count=len(index),
@@ -397,8 +405,6 @@ def _unknown_version(log: DeltaLog, version: int) -> SparklogError:
         f"{log.table} can't be read as of version {version}: its log has no entry of it, or not what comes before it "
         f"(any more); the newest is {newest.entry.version}"
     )
-
-
 
 
 def _raised_ends(before: TopicHead, after: TopicHead) -> frozenset[int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from sparklog.clock import Deadline
 from sparklog.config import TopicConfig, setting_names
-from sparklog.delta.actions import FAR_FUTURE_MS, Action, Metadata, Protocol, RemoveFile, SetTransaction
+from sparklog.delta.actions import Action, Metadata, Protocol, RemoveFile
 from sparklog.delta.features import READER_VERSION, WRITER_VERSION
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.properties import check_removal
@@ -25,8 +25,9 @@ from sparklog.log.commit import Commit, commit, create_first
 from sparklog.log.data.segments import Segment
 from sparklog.log.data.table_schema import PARTITION_COLUMNS, SCHEMA_STRING, SKIPPING_PROPERTY, table_properties
 from sparklog.log.data.value_columns import indexed_leaves, with_value_columns
-from sparklog.log.head import TopicHead, is_of_cleaner, is_topic_property
+from sparklog.log.head import TopicHead, is_topic_property
 from sparklog.log.live_totals import EMPTY
+from sparklog.log.shape_evidence import replaced_actions, shape_actions
 from sparklog.log.state import TopicState, load_state, open_state
 from sparklog.log.value_bytes import ValueBytes
 from sparklog.log.value_schemas import TopicSchemas, check_columns
@@ -45,6 +46,7 @@ __all__ = [
     "delete_topic",
     "describe_topic",
     "first_offset_kept",
+    "topic_metadata",
 ]
 
 HIGH_WATERMARK = -1
@@ -121,7 +123,8 @@ def create_topic(
             return None  # our own commit, whose answer was lost
         if not state.head.deleted:
             raise TopicAlreadyExistsError(f"topic {name!r} already exists")
-        actions = [*_remove_all(state), _metadata(state, head), *_let_go(state)]
+        replaced = replaced_actions(state.head, state.transactions, now_ms=log.clock.now_ms())
+        actions = [*_remove_all(state), topic_metadata(state, head), *replaced, *shape_actions(head, {})]
         return Commit(actions=actions, head=head, operation="CREATE TOPIC")
 
     # A topic that lives is seen so by one look at its newest commit; only taking up a deleted one loads the table.
@@ -157,7 +160,7 @@ def alter_topic(
         if {"value.index", "value.format"} & {*setting_names(wanted)}:
             check_values(head)
         # Somebody may have set a property to what isn't allowed: taking the setting back to its default mends that.
-        if head == state.head and _metadata(state, head) == state.require_whole().metadata:
+        if head == state.head and topic_metadata(state, head) == state.require_whole().metadata:
             return None
         return _settings_commit(state, head, "SET TOPIC CONFIG")
 
@@ -324,7 +327,7 @@ def delete_topic(log: DeltaLog, name: str, *, timeout_ms: float = DEFAULT_TIMEOU
     def plan_deletion(state: TopicState) -> Commit | None:
         check_removal(log.table, state.require_whole().metadata)
         head = replace(state.head, deleted=True, live_file_count=0, unsequenced_count=0)
-        return Commit(actions=[*_remove_all(state), _metadata(state, head)], head=head, operation="DELETE TOPIC")
+        return Commit(actions=[*_remove_all(state), topic_metadata(state, head)], head=head, operation="DELETE TOPIC")
 
     _change(log, name, plan_deletion, timeout_ms, gone_is_done=True)
 
@@ -401,7 +404,7 @@ def _new_table(head: TopicHead, *, created_ms: int) -> Commit:
     return Commit(actions=[protocol, metadata], head=head, operation="CREATE TOPIC")
 
 
-def _metadata(state: TopicState, head: TopicHead) -> Metadata:
+def topic_metadata(state: TopicState, head: TopicHead) -> Metadata:
     """The table's metadata with the topic's properties as ``head`` has them; what others put there stays."""
     metadata = state.require_whole().metadata
     foreign = {name: value for name, value in metadata.configuration.items() if not is_topic_property(name)}
@@ -416,21 +419,13 @@ def _metadata(state: TopicState, head: TopicHead) -> Metadata:
 
 
 def _settings_commit(state: TopicState, head: TopicHead, operation: str) -> Commit:
-    return Commit(actions=[_metadata(state, head)], head=head, operation=operation)
+    is_same = head.partition_count == state.head.partition_count and head.value_schema_id == state.head.value_schema_id
+    shape = [] if is_same else shape_actions(head, state.transactions)
+    return Commit(actions=[topic_metadata(state, head), *shape], head=head, operation=operation)
 
 
 def _remove_all(state: TopicState) -> list[Action]:
     return list(_removes(state, list(state.require_whole().index.by_path.values())))
-
-
-def _let_go(state: TopicState) -> list[SetTransaction]:
-    """The numbers that compaction keeps of earlier topics of this name, made to expire: no id comes back."""
-    now_ms = state.log.clock.now_ms()
-    return [
-        replace(txn, last_updated_ms=now_ms)
-        for txn in state.transactions.values()
-        if is_of_cleaner(txn.app_id) and txn.last_updated_ms == FAR_FUTURE_MS
-    ]
 
 
 def _removes(state: TopicState, segments: list[Segment]) -> list[RemoveFile]:

@@ -22,11 +22,9 @@ from sparklog.clock import Clock
 from sparklog.delta.checkpoint_child import CheckpointChild
 from sparklog.errors import (
     IllegalStateError,
-    InvalidTopicError,
-    NotATopicError,
     SparklogError,
     StoreError,
-    UnknownTopicOrPartitionError,
+    is_no_topic,
 )
 from sparklog.groups.admin.inspection import group_folders
 from sparklog.log.cluster import Cluster
@@ -72,7 +70,6 @@ _MOST_CHECKED = 500
 
 _ABOUT = {"transaction": "transactional_id"}
 """The name in log records, where it is another."""
-_NO_TOPIC = (InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError)
 
 T = TypeVar("T")
 W = TypeVar("W", TopicWatch, GroupWatch)
@@ -339,7 +336,7 @@ class ClusterWatch:
         return done
 
     def _note(self, kind: str, name: str, error: SparklogError, defect: Exception | None = None) -> None:
-        is_foreign = kind == "topic" and name not in self._topics and isinstance(error, _NO_TOPIC)
+        is_foreign = kind == "topic" and name not in self._topics and is_no_topic(error)
         if (kind, name) not in self._unreadable and not is_foreign:
             extra = about(**{_ABOUT.get(kind, kind): name})
             _LOGGER.warning("%s %r can't be read: %s", kind, name, error, extra=extra, exc_info=defect)

@@ -17,6 +17,7 @@ from sparklog.errors import (
     InvalidArgumentError,
     InvalidConfigurationError,
     NotATopicError,
+    TopicShrunkError,
     UnknownTopicOrPartitionError,
 )
 from sparklog.lazy_imports import load_uncollected
@@ -253,8 +254,8 @@ def _datasets(
         try:
             state = _state_at(cluster, topic, versions[topic]) if topic in versions else None
             return topic_dataset(cluster, topic, state, texts_as_dictionaries=True)
-        except (UnknownTopicOrPartitionError, NotATopicError):
-            if skip_deleted and topic not in versions:
+        except (UnknownTopicOrPartitionError, NotATopicError) as error:
+            if skip_deleted and topic not in versions and not isinstance(error, TopicShrunkError):
                 return None
             raise
 

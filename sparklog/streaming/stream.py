@@ -13,7 +13,11 @@ from itertools import takewhile
 
 from sparklog.delta.actions import AddFile, Entry
 from sparklog.delta.names import log_folder, parse_name
-from sparklog.errors import InvalidTopicError, NotATopicError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.errors import (
+    SparklogError,
+    UnknownTopicOrPartitionError,
+    is_no_topic,
+)
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.segments import segment_of_add
 from sparklog.model import OffsetAndMetadata, TopicPartition
@@ -38,7 +42,6 @@ __all__ = ["StreamPlanner"]
 _LOGGER = logging.getLogger("sparklog.spark")
 _READ_AHEAD = 32
 _LIST_TOPICS_MS = 5_000.0
-_NO_TOPIC = (UnknownTopicOrPartitionError, NotATopicError, InvalidTopicError)
 
 
 class StreamPlanner:
@@ -206,7 +209,7 @@ class StreamPlanner:
             matching = [name for name in found if re.fullmatch(subscription.pattern, name)]
             unknown = self._topics.poll(name for name in matching if name not in self._topics.by_name)
             for opened in unknown.values():
-                if not isinstance(opened, _NO_TOPIC):
+                if not is_no_topic(opened):
                     or_raise(opened)
             self._names = tuple(name for name in matching if name in self._topics.by_name)
             self._listed_ticks_ms = now

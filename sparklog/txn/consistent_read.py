@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 
 from sparklog.clock import Deadline
 from sparklog.delta.actions import Entry, SetTransaction
-from sparklog.errors import KafkaTimeoutError, NotATopicError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.errors import (
+    KafkaTimeoutError,
+    NotATopicError,
+    SparklogError,
+    TopicShrunkError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.log.cluster import Cluster
 from sparklog.log.publishing import transactional_id_of
 from sparklog.log.state import TopicState, load_state
@@ -224,8 +230,8 @@ def _load(cluster: Cluster, name: str, skip_missing: bool) -> _Topic | None:
     try:
         state = load_state(cluster.topic_log(name))
         _check_alive(name, state, state.head.topic_id)
-    except (UnknownTopicOrPartitionError, NotATopicError):
-        if skip_missing:
+    except (UnknownTopicOrPartitionError, NotATopicError) as error:
+        if skip_missing and not isinstance(error, TopicShrunkError):
             return None
         raise
     return _Topic(name, state, state.position)

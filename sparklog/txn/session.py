@@ -183,6 +183,10 @@ class TransactionSession:
         take a transaction of a used number for one that they have. Numbers restart where the id's entries were deleted
         by others than sparklog (rule L8, one log)."""
         while self._used >= self.decider.number and not self._log.is_unsettled:
+            entry = self._log.find_next()  # as a rule another producer has taken the id, and used these numbers
+            if entry is not None:
+                self._after_forced_abort(entry, deadline=deadline)
+                continue
             if not self._offsets.is_empty:
                 raise TransactionAbortableError(
                     f"the transaction of {self.transactional_id!r} would be number {self.decider.number}, and a topic "
@@ -190,10 +194,10 @@ class TransactionSession:
                     "sparklog; abort it, and the next ones have greater numbers"
                 )
             reason = f"a topic has transaction {self._used}: numbers are passed"
-            entry = self._log.newest.follow(
+            nothing = self._log.newest.follow(
                 TransactionState.PREPARE_ABORT, contents=Contents(), reason=reason, now_ms=self._clock.now_ms()
             )
-            self._log.append(entry, deadline=deadline)
+            self._log.append(nothing, deadline=deadline)
             self._log.complete(deadline=deadline)
             self._log.begin_decision()
 

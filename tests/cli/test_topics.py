@@ -13,9 +13,11 @@ from sparklog import cli as package
 from sparklog._native import DESCRIPTION
 from sparklog.cli import main
 from sparklog.cli.output import is_terminal, print_table
+from sparklog.delta.actions import RemoveFile
 from sparklog.log.cluster import open_cluster
+from sparklog.log.state import load_state
 from tests.cli.support import a_cluster, done, failure, run
-from tests.support import unsequenced_file
+from tests.support import a_writer, append, foreign_commit, unsequenced_file
 
 ORDERS = "orders: 2 partitions, id "
 TABLE = [
@@ -323,3 +325,27 @@ def test_the_module_runs_as_a_program_and_a_reader_that_leaves_is_no_error(tmp_p
 def test_standard_error_takes_what_a_pipe_must_not_hold(cluster):
     result = run("produce", "orders", cluster=cluster, input=io.BytesIO(b"a\n"))
     assert (result.stdout, result.stderr) == ("", "produced 1 record to orders\n")
+
+
+def test_records_that_sql_removed_are_restored_and_counted(cluster):
+    log = open_cluster(cluster, create=False).topic_log("orders")
+    append(a_writer(log, topic="orders"), "a", "b")
+    before = load_state(log).position.version
+    (segment,) = load_state(log).require_whole().index.by_path.values()
+    values = segment.partition_values()
+    foreign_commit(log, RemoveFile(path=segment.path, deletion_ms=1, partition_values=values))
+    arguments = ("topics", "restore", "orders", "--version", before)
+    assert done(*arguments, "--dry-run", cluster=cluster).splitlines()[0] == "would restore 2 records of 1 partition"
+    assert done(*arguments, cluster=cluster).splitlines() == [
+        "restored 2 records of 1 partition",
+        "partition  records",
+        "        0        2",
+    ]
+    found = json.loads(done(*arguments, "--json", cluster=cluster))
+    assert (found["partitions"], found["lost"], found["dry_run"]) == ([], [], False)
+    assert "expected 0 to" in failure("topics", "restore", "orders", "--version", 99, cluster=cluster)
+    foreign_commit(log, RemoveFile(path=segment.path, deletion_ms=1, partition_values=values))
+    log.store.delete([f"{log.table}/{segment.path}"])
+    result = run(*arguments, cluster=cluster)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[-1].split() == ["0", "0", "1", segment.path]

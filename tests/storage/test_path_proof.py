@@ -92,12 +92,12 @@ def test_a_way_that_loses_the_condition_is_refused_before_anything_is_written(
 def test_clients_are_refused_there() -> None:
     memory = a_bucket()
     before = objects(memory)
-    with Producer(Stripping(memory), linger_ms=0) as producer, pytest.raises(UnsafeStoreError):
+    with Producer(open_cluster(Stripping(memory)), linger_ms=0) as producer, pytest.raises(UnsafeStoreError):
         producer.send("t", value=b"x").get(10)
     with pytest.raises(UnsafeStoreError):
         Admin(Stripping(memory)).create_topics([NewTopic("u")])
     with pytest.raises(UnsafeStoreError):
-        Producer(Stripping(memory), transactional_id="x").init_transactions()
+        Producer(open_cluster(Stripping(memory)), transactional_id="x").init_transactions()
     report = maintain(open_cluster(Stripping(memory)))
     assert report.failures
     assert objects(memory) == before
@@ -129,7 +129,7 @@ def test_each_client_tries_it_once(is_old: bool, tries: int) -> None:
 
 def test_who_only_reads_writes_nothing() -> None:
     memory = a_bucket()
-    with Producer(Far(memory)) as producer:
+    with Producer(open_cluster(Far(memory))) as producer:
         producer.send("t", value=b"x").get(10)
     before = {found.path: found.etag for found in memory.list("")}
     store = CountingStore(Far(memory))

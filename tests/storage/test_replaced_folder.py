@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from sparklog._native import CORE
 from sparklog.clock import SystemClock
 from sparklog.delta.actions import encode_entry
 from sparklog.delta.log import DeltaLog
@@ -64,6 +65,10 @@ class Kind:
     encode: Callable[[str], bytes]
 
 
+def transaction_log_of(transactional_id: str) -> Callable[[Cluster], EntryLog[Any]]:
+    return lambda cluster: open_transaction_log(cluster, transactional_id)
+
+
 KINDS = {
     "topic": Kind("topics/t/_delta_log", "topics/t", lambda c: delta_log(c, topic_table("t")), encode_delta),
     "offsets": Kind(
@@ -75,9 +80,7 @@ KINDS = {
         lambda c: generation_log(c, "g"),
         lambda token: encode_generation(empty_plan(now_ms=0), token),
     ),
-    "transactions": Kind(
-        "transactions/x", "transactions/x", lambda c: open_transaction_log(c, "x"), encode_of_transaction
-    ),
+    "transactions": Kind("transactions/x", "transactions/x", transaction_log_of("x"), encode_of_transaction),
     "share group": Kind(
         "share-groups/s/partitions/t/0",
         "share-groups/s",
@@ -138,7 +141,7 @@ def way(request, monkeypatch):
     """How files are created: by the core, by Python's calls, and where the system has no files without a name."""
     if not request.param.startswith("core"):
         monkeypatch.setattr(local, "CORE", None)
-    elif local.CORE is None:
+    elif CORE is None:
         pytest.skip("there is no core")
     return request.param
 
@@ -382,9 +385,7 @@ class TestDescriptors:
         count = MOST_HELD + 40
         clients = []
         for number in range(count):
-            kind = Kind(
-                f"transactions/{number}", "", lambda c, n=number: open_transaction_log(c, str(n)), encode_of_transaction
-            )
+            kind = Kind(f"transactions/{number}", "", transaction_log_of(str(number)), encode_of_transaction)
             clients.append(Client(kind, cluster))
             clients[-1].create(2)
         assert descriptors_below(root) == MOST_HELD

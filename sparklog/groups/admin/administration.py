@@ -19,6 +19,7 @@ from sparklog.errors import (
     NotATopicError,
     SparklogError,
     StoreUnavailableError,
+    TopicShrunkError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
@@ -234,6 +235,8 @@ def _topics(cluster: Cluster, names: Collection[str]) -> dict[str, TopicDescript
     def look(name: str) -> TopicDescription | None:
         try:
             return describe_topic(cluster.topic_log(name), name)
+        except TopicShrunkError:
+            raise
         except (UnknownTopicOrPartitionError, NotATopicError, InvalidTopicError):
             return None
 

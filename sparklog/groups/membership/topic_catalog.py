@@ -9,6 +9,7 @@ from sparklog.errors import (
     CorruptLogError,
     InvalidTopicError,
     NotATopicError,
+    TopicShrunkError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
@@ -78,10 +79,10 @@ class TopicCatalog:
     def _describe(self, topic: str) -> tuple[str, int] | None:
         try:
             head = open_state(self._cluster.topic_log(topic)).head
-        except (UnknownTopicOrPartitionError, NotATopicError, InvalidTopicError):
-            return None
-        except (CorruptLogError, UnsupportedVersionError):
+        except (CorruptLogError, TopicShrunkError, UnsupportedVersionError):
             if topic not in self.seen:
                 raise
             return self.seen[topic]  # who reads it says what is wrong; the group's other topics go on
+        except (UnknownTopicOrPartitionError, NotATopicError, InvalidTopicError):
+            return None
         return None if head.deleted else (head.topic_id, head.partition_count)

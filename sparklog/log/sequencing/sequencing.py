@@ -34,6 +34,7 @@ from sparklog.log.data.segments import Segment
 from sparklog.log.head import TopicHead
 from sparklog.log.reloading import reload_state
 from sparklog.log.sequencing.foreign_files import ForeignFile, Piece, check_partition, read_foreign
+from sparklog.log.sequencing.returned import SEQUENCED_INFO, plan_return, returned_files, with_copies
 from sparklog.log.state import TopicState, load_state
 from sparklog.log.uploads import why_not_to_publish
 from sparklog.storage.entry_log import PositionLost
@@ -104,7 +105,8 @@ def plan_sequencing(
         unsequenced_count=waiting_count - len(wanted),
     )
     removes = [_remove(file.segment, now_ms=now_ms, data_change=not append_only) for file in wanted]
-    return Commit(actions=[*removes, *adds], head=after, operation="SEQUENCE")
+    info = {SEQUENCED_INFO: {file.segment.path: [*file.paths] for file in wanted}} if len(wanted) > 1 else {}
+    return Commit(actions=[*removes, *adds], head=after, operation="SEQUENCE", info=info)
 
 
 def sequencing_order(segments: Sequence[Segment]) -> list[Segment]:
@@ -155,7 +157,8 @@ def sequence_state(
         raise UnknownTopicOrPartitionError(f"unknown topic: the one at {log.store.uri}/{log.table} was deleted")
     run = _Run(state, refused_before, before_piece, timeout_ms=timeout_ms, sync=sync)
     try:
-        run.copy_and_commit(sequencing_order(state.require_whole().index.unsequenced()), limit_bytes)
+        waiting = run.put_returned_back(sequencing_order(state.require_whole().index.unsequenced()))
+        run.copy_and_commit(waiting, limit_bytes)
     except BaseException:
         run.discard()
         raise
@@ -217,6 +220,32 @@ class _Run:
             self._commit_if_large()
         self._commit()
 
+    def put_returned_back(self, waiting: Sequence[Segment]) -> Sequence[Segment]:
+        """Give the records of files that were sequenced before their offsets again. Returns the other files."""
+        known = self._refused_before
+        found = returned_files(self._state, [segment for segment in waiting if segment.path not in known])
+        if not found:
+            return waiting
+        files, returning = with_copies(self._state, found)
+        self._copying_since_ticks_ms = self._log.clock.ticks_ms()
+        self._copying_since_version = self._state.position.version
+        refused: Mapping[str, str] = {}
+
+        def plan(now: TopicState) -> Commit | None:
+            nonlocal refused
+            if now.whole is None or now.head.deleted:
+                return None
+            now_ms = self._log.clock.now_ms()
+            planned, refused = plan_return(now.head, now.whole.index, files, returning, now_ms=now_ms)
+            return planned
+
+        self._commit_by(plan)
+        self._refused |= {**refused, **{file.segment.path: file.refused for file in files if file.refused}}
+        for path, reason in self._refused.items():
+            _LOGGER.warning("%s: can't sequence %s: %s", self._log.table, path, reason)
+        returned = {file.segment.path for file in files}
+        return [segment for segment in waiting if segment.path not in returned]
+
     def discard(self) -> None:
         """Delete the copies that no commit names."""
         copied, self._copied = self._copied, []
@@ -263,11 +292,8 @@ class _Run:
         """Give offsets to what is copied. Raises as :func:`~sparklog.log.commit.commit`."""
         files, self._copied = self._copied, []
         log = self._log
-        decided_on = self._state
 
         def plan_copied(now: TopicState) -> Commit | None:
-            nonlocal decided_on
-            decided_on = now
             if now.whole is None or now.head.deleted:
                 return None
             return plan_sequencing(
@@ -277,6 +303,20 @@ class _Run:
                 now_ms=log.clock.now_ms(),
                 append_only=is_append_only(now.whole.metadata),
             )
+
+        self._commit_by(plan_copied)
+        # Not from the commit: one whose answer was lost is found done, and no commit is left to make.
+        live = self._state.require_whole().index.by_path
+        self._published += [file for file in files if all(path in live for path in file.paths)]
+
+    def _commit_by(self, plan: Callable[[TopicState], Commit | None]) -> None:
+        """Commit what ``plan`` says of the newest state. Raises as :func:`~sparklog.log.commit.commit`."""
+        log, decided_on = self._log, self._state
+
+        def decide(now: TopicState) -> Commit | None:
+            nonlocal decided_on
+            decided_on = now
+            return plan(now)
 
         def check_copies() -> bool:
             reason = why_not_to_publish(
@@ -291,10 +331,7 @@ class _Run:
             return False
 
         deadline = log.clock.deadline_in(self._timeout_ms)
-        self._state = commit(self._state, plan_copied, deadline=deadline, sync=self._sync, prepare=check_copies).state
-        # Not from the commit: one whose answer was lost is found done, and no commit is left to make.
-        live = self._state.require_whole().index.by_path
-        self._published += [file for file in files if all(path in live for path in file.paths)]
+        self._state = commit(self._state, decide, deadline=deadline, sync=self._sync, prepare=check_copies).state
 
     def result(self) -> SequencingResult:
         return SequencingResult(

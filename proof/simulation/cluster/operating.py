@@ -26,6 +26,7 @@ from sparklog.errors import (
     SparklogError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.integrity import Finding
 from sparklog.log import Cluster
 from sparklog.paths import CLUSTER_FILE, topic_table
 from sparklog.storage import CreateResult, ObjectStore
@@ -100,6 +101,8 @@ class Operating:
         self._table = topic_table(_TOPIC)
         self._steps: list[tuple[float, Callable[[], None]]] = []
         self._undo: Callable[[], list[Json]] | None = None
+        self._versions: set[int] = set()
+        """Of the operator's commits."""
         self._older: _Table | None = None
         self._stray = ""
         self.has_begun = False
@@ -139,6 +142,10 @@ class Operating:
             return False
         self._play.world.counts["told of a statement"] += 1
         return True
+
+    def excuses(self, finding: Finding) -> bool:
+        """Does the check name a statement itself, which stays in the log?"""
+        return any(f"version {version}:" in str(finding) for version in self._versions)
 
     def ends(self, life: Life) -> bool:
         """Clients go on, whatever they are told."""
@@ -260,8 +267,10 @@ class Operating:
     def _commit(self, operation: str, actions: Sequence[Json]) -> None:
         info = {"commitInfo": {"operation": operation, "engineInfo": "Other/1.0"}}
         content = "\n".join(json.dumps(action) for action in [info, *actions]).encode()
-        while self._store.create(entry_path(self._table, self._newest() + 1), content) is CreateResult.EXISTS:
-            pass
+        version = self._newest() + 1
+        while self._store.create(entry_path(self._table, version), content) is CreateResult.EXISTS:
+            version += 1
+        self._versions.add(version)
         self._play.world.note("operator", f"{operation}: {len(actions)} actions")
 
 

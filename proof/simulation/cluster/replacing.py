@@ -29,6 +29,7 @@ from sparklog.errors import (
     StoreReplacedError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.integrity import Finding
 from sparklog.log import Cluster, create_topic
 from sparklog.model import TopicPartition
 from sparklog.paths import CLUSTER_FILE
@@ -354,6 +355,10 @@ class Replacing:
         self._told.add(life.name)
         self._play.world.counts["told of an exchange"] += 1
         return True
+
+    def excuses(self, finding: Finding) -> bool:
+        """Nothing that the check finds is excused."""
+        return False
 
     def ends(self, life: Life) -> bool:
         """Does a client that was told of it give up? Others go on, in case it comes back."""

@@ -86,6 +86,8 @@ def settle(play: Play, cluster: Cluster) -> None:
         _maintain(play, cluster)
     if play.world.random.random() < 0.3 or play.operator is not None:
         for finding in check_cluster(cluster).errors:
+            if play.operator is not None and play.operator.excuses(finding):
+                continue
             play.violate(f"integrity: {finding}")
     _judge(play)
 

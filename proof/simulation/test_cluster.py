@@ -24,6 +24,12 @@ from tests.depth import by_depth
 from tests.support import SUMMARY_LINE
 
 FIRST_FOUND = {
+    "a_consumer_ignores_the_ground": REPLACING_SEEDS + 31,
+    "a_producer_checks_only_after_its_create": REPLACING_SEEDS + 1,
+    "an_emptied_generation_log_begins_at_1": REPLACING_SEEDS + 2,
+    "entries_of_another_topic_are_accepted": OPERATING_SEEDS + 1,
+    "foreign_rewrites_are_not_judged": OPERATING_SEEDS,
+    "opening_accepts_a_shrunk_topic": OPERATING_SEEDS + 10,
     "a_commit_is_told_before_it_is_made": 6,
     "a_failed_upload_counts_as_not_announced": SHARING_SEEDS + 44,
     "a_fenced_producer_decides_once_more": 331,

@@ -20,6 +20,7 @@ SEED ?=
 STORE ?= folder
 GATEWAYS ?= 0
 SHARING ?= 0
+EXCHANGED ?=
 MIXED ?=
 CLUSTER ?= demo-data
 LISTEN ?= 127.0.0.1:8080
@@ -55,6 +56,9 @@ nightly: $(VENV)/.all ## Run every test, and walks and schedules as a whole: ove
 	@$(BIN)/python -m proof.torture --rounds 20 $(if $(SEED),--seed $(SEED)) --store $(STORE)
 	@$(BIN)/python -m proof.torture --rounds 10 $(if $(SEED),--seed $(SEED)) --store $(STORE) --gateways 2
 	@$(BIN)/python -m proof.torture --rounds 10 $(if $(SEED),--seed $(SEED)) --store $(STORE) --sharing 8
+	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster 3000000000000..3000000001999
+	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster 4000000000000..4000000001999
+	@for store in folder s3 azurite; do $(BIN)/python -m proof.torture --rounds 6 $(if $(SEED),--seed $(SEED)) --exchanged --store $$store --if-there || exit 1; done
 
 lint: $(VENV)/.dev ## Format, lint and types
 	$(BIN)/ruff format --check $(CODE)
@@ -80,6 +84,9 @@ proof: $(VENV)/.all ## What a sceptic asks for, in a quarter of an hour: model, 
 	else \
 	  echo "NOT PLAYED WITH TWO VERSIONS: this is no git checkout"; \
 	fi
+	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster 3000000000000..3000000000199
+	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster 4000000000000..4000000000199
+	@$(BIN)/python -m proof.torture --rounds 2 $(if $(SEED),--seed $(SEED)) --exchanged
 	@SPARKLOG_KAFKA=$(if $(NO_KAFKA),,needed) $(BIN)/python -m pytest -m "$(if $(NO_KAFKA),not kafka)" -q proof/history proof/parity
 	@SPARKLOG_DEPTH=nightly $(BIN)/python -m pytest -m "" -q proof/parity/test_scenarios.py -k through_a_gateway
 	@$(if $(NO_KAFKA),echo "NOT COMPARED WITH KAFKA: NO_KAFKA is set",true)
@@ -87,8 +94,8 @@ proof: $(VENV)/.all ## What a sceptic asks for, in a quarter of an hour: model, 
 simulate: $(VENV)/.dev ## Play whole clusters under crashes and lost answers; SEEDS=20000 of them, or SEEDS=17..40
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster --count $(SEEDS)
 
-torture: $(VENV)/.dev ## Real processes under kill -9 and SIGSTOP; ROUNDS=100 SEED=17 STORE=folder, s3 or moto; GATEWAYS=2; SHARING=8; MIXED=a git ref
-	@$(BIN)/python -m proof.torture --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) --store $(STORE) --gateways $(GATEWAYS) --sharing $(SHARING) $(if $(MIXED),--mixed $(MIXED))
+torture: $(VENV)/.dev ## Real processes under kill -9 and SIGSTOP; ROUNDS=100 SEED=17 STORE=folder, s3 or moto; GATEWAYS=2; SHARING=8; MIXED=a git ref; EXCHANGED=1 STORE=azurite
+	@$(BIN)/python -m proof.torture --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) --store $(STORE) --gateways $(GATEWAYS) --sharing $(SHARING) $(if $(MIXED),--mixed $(MIXED)) $(if $(EXCHANGED),--exchanged)
 
 compat: $(VENV)/.dev ## Run others' suites against a gateway: Kafka's tools, franz-go's and librdkafka's tests; SUITE=librdkafka ONLY=0030,0103
 	@$(BIN)/python -m proof.compat $(if $(SUITE),--suite $(SUITE)) $(if $(ONLY),--only $(ONLY))

@@ -11,6 +11,8 @@ from proof.model.worlds import (
     APPEND_FAULTS,
     APPENDS,
     DEEPEST,
+    GROUND,
+    GROUND_FAULTS,
     GROUP_COMMIT_FAULTS,
     GROUP_COMMITS,
     NUMBERING,
@@ -22,6 +24,16 @@ from proof.model.worlds import (
     found,
 )
 
+_WORLDS = [*APPENDS, *TRANSACTIONS, *GROUP_COMMITS, *NUMBERING, *SHARING, *GROUND]
+_FAULTS = [
+    *APPEND_FAULTS,
+    *TRANSACTION_FAULTS,
+    *GROUP_COMMIT_FAULTS,
+    *NUMBERING_FAULTS,
+    *SHARING_FAULTS,
+    *GROUND_FAULTS,
+]
+
 
 def main() -> int:
     """0 where nothing went wrong with all rules on, no world had fewer states than it must, and each rule's fault was
@@ -32,7 +44,7 @@ def main() -> int:
     parser.add_argument("--no-faults", action="store_true", help="leave out what happens with a rule switched off")
     options = parser.parse_args()
     is_good = True
-    for world in [*APPENDS, *TRANSACTIONS, *GROUP_COMMITS, *NUMBERING, *SHARING, *(DEEPEST if options.deep else [])]:
+    for world in [*_WORLDS, *(DEEPEST if options.deep else [])]:
         if options.depth is not None:
             world = replace(world, max_depth=options.depth)
         began = time.monotonic()
@@ -44,8 +56,7 @@ def main() -> int:
         elif options.depth is None and seen.state_count < world.least_states:
             is_good = False
             print(f"too few: expected at least {world.least_states:,} states; the model has lost some of its steps\n")
-    faults = [*APPEND_FAULTS, *TRANSACTION_FAULTS, *GROUP_COMMIT_FAULTS, *NUMBERING_FAULTS, *SHARING_FAULTS]
-    for fault in [] if options.no_faults else faults:
+    for fault in [] if options.no_faults else _FAULTS:
         violation = found(fault).violation
         print(f"\nwithout {' and '.join(fault.without)}: {found(fault)}\n{violation}", flush=True)
         if violation is None or not violation.invariants[0].startswith(fault.broken):

@@ -7,12 +7,14 @@ from dataclasses import fields
 
 import pytest
 
-from proof.model import append_cleanup, group_commit, numbering, sharing, transactions
+from proof.model import append_cleanup, ground, group_commit, numbering, sharing, transactions
 from proof.model.search import replay
 from proof.model.worlds import (
     APPEND_FAULTS,
     APPENDS,
     DEEP,
+    GROUND,
+    GROUND_FAULTS,
     GROUP_COMMIT_FAULTS,
     GROUP_COMMITS,
     NUMBERING,
@@ -34,6 +36,7 @@ FAULTS_OF = {
     "group commits": GROUP_COMMIT_FAULTS,
     "numbered batches": NUMBERING_FAULTS,
     "share groups": SHARING_FAULTS,
+    "storage that is replaced": GROUND_FAULTS,
 }
 FAULTS = [fault for faults in FAULTS_OF.values() for fault in faults]
 LARGE = 10_000
@@ -56,7 +59,7 @@ def assert_nothing_goes_wrong(world: World) -> None:
 
 def worlds_of_this_run() -> list[World]:
     """All that are small, and in the gate every other of those that take seconds."""
-    worlds = [*APPENDS, *TRANSACTIONS, *GROUP_COMMITS, *NUMBERING, *SHARING]
+    worlds = [*APPENDS, *TRANSACTIONS, *GROUP_COMMITS, *NUMBERING, *SHARING, *GROUND]
     large = each_nth([world for world in worlds if world.least_states >= LARGE], 2)
     return [world for world in worlds if world.least_states < LARGE or world in large]
 
@@ -100,6 +103,7 @@ def test_of_two_rules_either_is_enough(fault: Fault, rule: str) -> None:
         (group_commit.Rules, GROUP_COMMIT_FAULTS),
         (numbering.Rules, NUMBERING_FAULTS),
         (sharing.Rules, SHARING_FAULTS),
+        (ground.Rules, GROUND_FAULTS),
     ],
     ids=FAULTS_OF,
 )

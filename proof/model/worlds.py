@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from proof.model import append_cleanup, group_commit, numbering, sharing, transactions
+from proof.model import append_cleanup, ground, group_commit, numbering, sharing, transactions
 from proof.model.append_cleanup import AppendCleanup
+from proof.model.ground import GroundModel
 from proof.model.group_commit import GroupCommit, Owner
 from proof.model.numbering import Numbering
 from proof.model.search import Found, Model, Violation, search
@@ -20,6 +21,8 @@ __all__ = [
     "APPEND_FAULTS",
     "DEEP",
     "DEEPEST",
+    "GROUND",
+    "GROUND_FAULTS",
     "GROUP_COMMITS",
     "GROUP_COMMIT_FAULTS",
     "NUMBERING",
@@ -35,7 +38,14 @@ __all__ = [
     "violation_of",
 ]
 
-Bounds = append_cleanup.Bounds | group_commit.Bounds | numbering.Bounds | sharing.Bounds | transactions.Bounds
+Bounds = (
+    append_cleanup.Bounds
+    | ground.Bounds
+    | group_commit.Bounds
+    | numbering.Bounds
+    | sharing.Bounds
+    | transactions.Bounds
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +83,8 @@ def model_of(bounds: Bounds, *without: str) -> Model[Any]:
     """The model that bounds are of, with some of its rules switched off."""
     if isinstance(bounds, append_cleanup.Bounds):
         return AppendCleanup(append_cleanup.Rules().without(*without), bounds)
+    if isinstance(bounds, ground.Bounds):
+        return GroundModel(ground.Rules().without(*without), bounds)
     if isinstance(bounds, group_commit.Bounds):
         return GroupCommit(group_commit.Rules().without(*without), bounds)
     if isinstance(bounds, numbering.Bounds):
@@ -135,6 +147,16 @@ GROUP_COMMITS = [
     World("lost positions", _group(_TWO_AND_ONE, loads=1, faults=1, gives_up=1), 40, 23_000),
     World("an announcer that lies", _group(is_lied_to=True), 40, 50),
 ]
+_replaced = ground.Bounds
+_EMPTY = _replaced(entries=0, acts=("emptied", "another"), ticks=2)
+_PUT_BACK = _replaced(appends=2, looks=1, ticks=2, comes_back=True)
+_FOLDER = _replaced(is_folder=True, comes_back=True)
+GROUND = [
+    World("a prefix that is exchanged", _replaced(appends=2, looks=1), 40, 30_000),
+    World("a prefix that is exchanged and put back", _PUT_BACK, 40, 15_000),
+    World("the prefix of an empty log that is exchanged", _EMPTY, 40, 25_000),
+    World("a folder that is exchanged", _FOLDER, 40, 50_000),
+]
 _share = sharing.Bounds
 _CLEANED = _share(records=2, cleanings=1, faults=1)
 SHARING = [
@@ -173,6 +195,8 @@ DEEPEST = [
     World("a topic made anew, and time", _share(anew=1, ticks=2), 40, 95_000),
     World("more of a lost answer that was cleaned", _CLEANED, 11, 200_000),
     World("a week, gives up", _group(faults=1, weeks=1, sweeps=1, gives_up=1), 40, 47_000),
+    World("more of a prefix that is exchanged", _replaced(), 40, 300_000),
+    World("more of a prefix that is put back", _replaced(comes_back=True), 40, 600_000),
     World("a week, lost positions", _group(weeks=1, sweeps=1, faults=1, loads=1, gives_up=1), 40, 98_000),
 ]
 """All that can happen, or as much as a minute is enough for."""
@@ -287,6 +311,20 @@ SHARING_FAULTS = [
     Fault(("decide_again",), "nobody acquires what another has", _share()),
     Fault(("verify",), "what is shown is locked for whom it is shown to", _share(cleanings=1)),
     Fault(("topic_afterwards",), "what was acknowledged is never delivered again", _share(anew=1)),
+]
+GROUND_FAULTS = [
+    Fault(("check_first",), "nothing is stored in another's log", _replaced()),
+    Fault(("check_afterwards",), "no acknowledged record is lost", _replaced()),
+    Fault(("made",), "nothing is stored in another's log", _replaced()),
+    Fault(("check_always",), "nothing is stored in another's log", _replaced()),
+    Fault(("cluster",), "nothing is stored in another's log", replace(_EMPTY, looks=0)),
+    Fault(("token",), "no reader is silent", _replaced()),
+    Fault(("since_last_check",), "nothing is stored in another's log", _replaced(looks=0)),
+    Fault(("no_gap",), "nothing is stored in another's log", _replaced(looks=0)),
+    Fault(("readers_check",), "no reader is silent", _replaced()),
+    Fault(("topic_id",), "nobody goes on behind another's entry", _replaced()),
+    Fault(("held",), "no acknowledged record is lost", _FOLDER),
+    Fault(("compare",), "nothing is stored after a folder was exchanged", _FOLDER),
 ]
 
 

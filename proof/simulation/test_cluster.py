@@ -15,8 +15,10 @@ import pytest
 
 from proof.simulation.cluster.group_worlds import GROUP_SEEDS
 from proof.simulation.cluster.many import BOUNDED, COVERED, play_many, players, tell, uncovered
+from proof.simulation.cluster.operating import OPERATING_SEEDS
 from proof.simulation.cluster.planted import PLANTED
 from proof.simulation.cluster.play import Played, play
+from proof.simulation.cluster.replacing import REPLACING_SEEDS
 from proof.simulation.cluster.sharing import SHARING_SEEDS
 from tests.depth import by_depth
 from tests.support import SUMMARY_LINE
@@ -86,6 +88,9 @@ FRESH_GROUPS = by_depth(gate=5, nightly=200)
 FIXED_SHARING = by_depth(gate=25, nightly=1_000)
 FRESH_SHARING = by_depth(gate=10, nightly=1_000)
 """Seeds of worlds that share, as above."""
+FIXED_REPLACED = by_depth(gate=8, nightly=300)
+FRESH_REPLACED = by_depth(gate=4, nightly=300)
+"""Seeds of worlds whose storage is exchanged, and as many of worlds in which an operator's statements go wrong."""
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +170,25 @@ def test_many_producers_that_share_a_topic_keep_every_promise(player, record_pro
     assert counts["paced turns"] >= 2 * len(seeds)
     assert counts["turns put off"] >= len(seeds) / 4
     assert counts["shared entries"] >= len(seeds) / 5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("first", [REPLACING_SEEDS, OPERATING_SEEDS], ids=["exchanged storage", "statements"])
+def test_what_an_operator_does_behind_their_backs_makes_no_client_break_a_promise(first, player, record_property):
+    seeds, line = fixed_and_fresh(first, FIXED_REPLACED, FRESH_REPLACED)
+    record_property(SUMMARY_LINE, f"simulated operators {line}")
+    played = list(player.map(play, seeds))
+    assert violations(played) == {}
+    counts = sum((one.counts for one in played), Counter[str]())
+    assert counts["checked acknowledged"] >= 20 * len(seeds)
+    if first == REPLACING_SEEDS:
+        assert counts["exchanges"] >= len(seeds)
+        assert counts["told of an exchange"] >= len(seeds)
+        assert counts["spoilt within the bound"] <= len(seeds) / 3
+    else:
+        assert counts["statements undone"] >= len(seeds) / 2
+        assert counts["told of a statement"] >= len(seeds)
 
 
 def test_no_seeds_at_all_and_what_befell_too_few_of_them_are_failures():

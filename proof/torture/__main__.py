@@ -15,8 +15,9 @@ from pathlib import Path
 
 from proof.torture.conclusion import judge
 from proof.torture.crew import OTHER_VERSION, THIS_VERSION
+from proof.torture.exchanged_rounds import EXCHANGED_STORES, play_exchanged
 from proof.torture.rounds import STORES, Outcome, place_of, play
-from proof.torture.servers import NO_VERSITYGW, find_versitygw
+from proof.torture.servers import NO_AZURITE, NO_VERSITYGW, find_azurite, find_versitygw
 from proof.torture.versions import BEFORE, NoVersionError, check_out
 
 __all__ = ["main", "sum_up"]
@@ -37,10 +38,14 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m proof.torture", description=__doc__)
     parser.add_argument("--rounds", type=int, default=100, help="how many (%(default)s)")
     parser.add_argument("--seed", type=int, default=None, help="of the first round; the next ones count on")
-    parser.add_argument("--store", choices=STORES, default="folder", help="s3 is versitygw (%(default)s)")
+    parser.add_argument(
+        "--store", choices=sorted({*STORES, *EXCHANGED_STORES}), default="folder", help="s3 is versitygw (%(default)s)"
+    )
     parser.add_argument("--span", type=float, default=12.0, help="seconds of work in a round, at least (%(default)s)")
     parser.add_argument("--sharing", type=int, default=0, help="so many producers share one topic by group commit")
     parser.add_argument("--gateways", type=int, default=0, help="so many, and Kafka's clients that go through them")
+    parser.add_argument("--exchanged", action="store_true", help="what lies under the cluster is exchanged meanwhile")
+    parser.add_argument("--if-there", action="store_true", help="nothing is wrong if there is no server of the store")
     parser.add_argument("--folder", type=Path, default=None, help="where failing rounds are kept")
     parser.add_argument("--check", type=Path, default=None, metavar="FOLDER", help="check a round's history again")
     parser.add_argument(
@@ -54,8 +59,14 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.check is not None:
         return _check_again(options.check)
-    if options.store == "s3" and find_versitygw() is None:
-        parser.error(f"{NO_VERSITYGW}; or take STORE=moto")
+    missing = _missing_server(options.store)
+    if missing and options.if_there:
+        print(f"NOT PLAYED ON {options.store}: {missing}")
+        return 0
+    if missing:
+        parser.error(missing)
+    if options.store not in (EXCHANGED_STORES if options.exchanged else STORES):
+        parser.error(f"--store {options.store} is {'not ' if options.exchanged else ''}for rounds with --exchanged")
     folder = options.folder or Path(tempfile.mkdtemp(prefix="sparklog-torture-"))
     first = secrets.randbelow(1_000_000) if options.seed is None else options.seed
     began, outcomes = time.monotonic(), []
@@ -80,10 +91,19 @@ def main(arguments: list[str]) -> int:
     return sum_up(outcomes, time.monotonic() - began, store=options.store, is_mixed=options.mixed is not None)
 
 
+def _missing_server(store: str) -> str:
+    """What is to be done about the server of a store that isn't there; empty: it is."""
+    if store == "s3" and find_versitygw() is None:
+        return f"{NO_VERSITYGW}; or take STORE=moto"
+    return NO_AZURITE if store == "azurite" and find_azurite() is None else ""
+
+
 def _play(options: argparse.Namespace, seed: int, place: Path, mixed: Path | None) -> Outcome:
     """A round; one that can't be played to its end has failed, and the others follow."""
     began = time.monotonic()
     try:
+        if options.exchanged:
+            return play_exchanged(seed, place, options.store, span_s=options.span)
         return play(
             seed,
             place,
@@ -110,6 +130,7 @@ def _tell_faults(outcome: Outcome, place: Path, options: argparse.Namespace) -> 
     (place / "outcome.txt").write_text("\n".join([str(outcome), *outcome.faults, ""]))
     print(f"  kept in {place}; check it again: python -m proof.torture --check {place}")
     given = {"STORE": options.store, "SHARING": options.sharing, "GATEWAYS": options.gateways, "MIXED": options.mixed}
+    given["EXCHANGED"] = int(options.exchanged)
     said = " ".join(f"{name}={value}" for name, value in given.items() if value)
     print(f"  a round like it: make torture ROUNDS=1 SEED={outcome.seed} {said}", flush=True)
 

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -102,9 +102,16 @@ def _to_the_end(life: Life, role: Callable[[Life], None]) -> None:
         timer.cancel()
 
 
-def judge(place: Place) -> Judged:
-    """Check what a round has written down. Reads nothing but its folder, so that it may be done again."""
-    history = load(*sorted(place.histories.glob("*.jsonl")))
+def judge(
+    place: Place, *, enough: Mapping[str, int] = ENOUGH, excused: Callable[[History], History] = lambda all_: all_
+) -> Judged:
+    """Check what a round has written down. Reads nothing but its folder, so that it may be done again.
+
+    Args:
+        enough: what must have been checked at least.
+        excused: leaves out what was lost by the round's own acts.
+    """
+    history = excused(load(*sorted(place.histories.glob("*.jsonl"))))
     verdict = check(history, compacted=COMPACTED, contiguous_transactions=True)
     counts, faults = read_notes(place)
     is_by_wire = any(place.histories.glob("wire*"))
@@ -113,7 +120,7 @@ def judge(place: Place) -> Judged:
     faults += [f"integrity: {line}" for line in _findings(_integrity(place))]
     few = [
         f"{name}={getattr(verdict.counts, name)} of {least}"
-        for name, least in ENOUGH.items()
+        for name, least in enough.items()
         if getattr(verdict.counts, name) < least
     ]
     few += [

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
@@ -21,15 +21,20 @@ from proof.torture.plan import Planted, Role
 from sparklog.errors import (
     CommitFailedError,
     ConcurrentTransactionsError,
+    CorruptLogError,
     FencedInstanceIdError,
     IllegalGenerationError,
+    InvalidArgumentError,
     InvalidPartitionsError,
     InvalidTxnStateError,
     KafkaTimeoutError,
+    NotATopicError,
+    ObjectNotFoundError,
     ProducerFencedError,
     RebalanceInProgressError,
     SparklogError,
     StoreOutcomeUnknownError,
+    StoreReplacedError,
     StoreUnavailableError,
     TopicAlreadyExistsError,
     TransactionAbortableError,
@@ -65,6 +70,17 @@ _EXCUSED = (
     UnstableOffsetCommitError,
 )
 """Errors that kills and naps excuse; any other is a defect."""
+_REPLACED = (
+    CorruptLogError,
+    NotATopicError,
+    ObjectNotFoundError,
+    StoreReplacedError,
+    UnknownTopicOrPartitionError,
+)
+"""Errors that tell a client that its storage was exchanged; where it is, these are excused, too."""
+_GOES_ON_S = 4.0
+"""So long a client bears with these at most, in case what was there comes back."""
+_LOOK_AGAIN_MS = 300.0
 
 
 _CLIENTS_REPEAT_MS = 8_000
@@ -86,6 +102,10 @@ class Place:
 
     gateways: tuple[str, ...] = ()
     """The addresses of its gateways."""
+    is_exchanged: bool = False
+    """Is what lies there exchanged? Then each life is recorded with the cluster that it found."""
+    is_found_late: bool = False
+    """… and may clients store records for a while, before they notice? Who has noticed ends then."""
 
     @property
     def log_retention_ms(self) -> int:
@@ -113,7 +133,13 @@ class Place:
 
     def cluster(self) -> Cluster:
         options = None if self.storage_options is None else dict(self.storage_options)
-        return open_cluster(self.root, storage_options=options, tail_trust_ms=self.trust_ms)
+        return open_cluster(
+            self.root, storage_options=options, tail_trust_ms=self.trust_ms, create=not self.is_exchanged
+        )
+
+    def of(self, cluster: Cluster) -> Place:
+        """The place of the histories of who found this cluster."""
+        return replace(self, folder=self.folder / cluster.cluster_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,15 +171,34 @@ class Life:
         self.is_over = threading.Event()
         self._values = 0
         self._clients: Counter[str] = Counter()
+        self._replaced_since: float | None = None
         self._notes = os.open(told.place.notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     @cached_property
     def cluster(self) -> Cluster:
-        return self.told.place.cluster()
+        return self._whatever_is_there() if self.told.place.is_exchanged else self.told.place.cluster()
 
     @cached_property
     def recorder(self) -> Recorder:
-        return Recorder(self.name, path=self.told.place.histories / f"{self.name}.jsonl")
+        place = self.told.place
+        if place.is_exchanged:
+            place = place.of(self.cluster)
+            place.histories.mkdir(parents=True, exist_ok=True)
+        return Recorder(self.name, path=place.histories / f"{self.name}.jsonl")
+
+    def _whatever_is_there(self) -> Cluster:
+        """The cluster that is in the place, as soon as there is one. Raises what opening it raised if it is over."""
+        while True:
+            try:
+                cluster = self.told.place.cluster()
+            except (InvalidArgumentError, *_EXCUSED, *_REPLACED) as error:
+                self.note(f"not opened: {type(error).__name__}")
+                if not self.goes_on():
+                    raise
+                self.rest(_LOOK_AGAIN_MS)
+            else:
+                self.note("opened", cluster.cluster_id)
+                return cluster
 
     def goes_on(self) -> bool:
         return not self.is_over.is_set()
@@ -179,7 +224,40 @@ class Life:
     def check_error(self, doing: str, error: SparklogError) -> None:
         """Note an error; as a defect where nothing excuses it."""
         kind = type(error).__name__
-        self.note(f"error {kind}" if isinstance(error, _EXCUSED) else DEFECT, f"{doing}: {kind}: {error}")
+        is_replaced = self.told.place.is_exchanged and isinstance(error, _REPLACED)
+        if is_replaced:
+            self.note("replaced", f"{self.told.role.value} {doing}")
+            self._bear_with_it()
+        is_excused = isinstance(error, _EXCUSED) or is_replaced
+        self.note(f"error {kind}" if is_excused else DEFECT, f"{doing}: {kind}: {error}")
+
+    def hear(self, error: SparklogError) -> None:
+        """A record wasn't stored, or nobody knows; note it where that is because the storage was exchanged."""
+        if isinstance(error, _REPLACED):
+            self.note("replaced", f"{self.told.role.value} sent")
+            self._bear_with_it()
+
+    def may_end_by(self, error: BaseException) -> bool:
+        """Is it an error by which a life may end where its storage is exchanged? It is noted then."""
+        excused = (*_EXCUSED, *_REPLACED) if self.has_opened else (InvalidArgumentError, *_EXCUSED, *_REPLACED)
+        if not (self.told.place.is_exchanged and isinstance(error, excused)):
+            return False
+        self.note("replaced" if isinstance(error, _REPLACED) else "ended", f"{self.told.role.value}: {error!r}")
+        return True
+
+    @property
+    def has_opened(self) -> bool:
+        """Has it a cluster?"""
+        return "cluster" in vars(self)
+
+    def _bear_with_it(self) -> None:
+        """Go on for a while, in case what was there comes back; then end, and another life opens what is there."""
+        now = time.monotonic()
+        since = self._replaced_since
+        if since is None or now - since > 3 * _GOES_ON_S:
+            self._replaced_since = since = now
+        if self.told.place.is_found_late or now - since > _GOES_ON_S:
+            self.is_over.set()
 
     def attempt(self, doing: str, act: Callable[[], object]) -> bool:
         """Do it; False: an error came of it that may come."""
@@ -211,10 +289,13 @@ def live(told: Told, role: Callable[[Life], None]) -> None:
     try:
         role(life)
     except BaseException as error:  # whatever it is, it is told of before the process ends by it
-        life.note(DEFECT, f"ended by {type(error).__name__}: {error}")
-        print(f"--- {life.name}, after {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
-        raise
-    life.recorder.close()
+        if not life.may_end_by(error):
+            life.note(DEFECT, f"ended by {type(error).__name__}: {error}")
+            print(f"--- {life.name}, after {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
+            raise
+        time.sleep(_LOOK_AGAIN_MS / 1_000)
+    if life.has_opened:
+        life.recorder.close()
 
 
 def _wait_for_the_end(life: Life) -> None:

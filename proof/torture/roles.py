@@ -109,10 +109,17 @@ def _send(
     fields: dict[str, object] = {"partition": draw.randrange(_PARTITIONS[topic])} if draw.random() < 0.5 else {}
     if topic == "latest" and draw.random() < 0.1:
         values: list[bytes | None] = [name.encode(), None]
-        return [producer.send(topic, value, f"gone {name}".encode(), partition=0) for value in values]
+        return [_heard(life, producer.send(topic, value, f"gone {name}".encode(), partition=0)) for value in values]
     is_keyed = topic == "latest" or draw.random() < 0.5
     key = b"k%d" % draw.randrange(20) if is_keyed else None
-    return [producer.send(topic, name.encode(), key, source=source, **fields)]
+    return [_heard(life, producer.send(topic, name.encode(), key, source=source, **fields))]
+
+
+def _heard(life: Life, future: FutureRecordMetadata) -> FutureRecordMetadata:
+    """The same, of which the life hears if its storage was exchanged."""
+    if life.told.place.is_exchanged:
+        future.add_errback(life.hear)
+    return future
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from proof.torture.servers import BUCKET, NO_VERSITYGW, Server, find_versitygw, 
 from proof.torture.versions import OtherVersion
 from sparklog.admin import Admin, NewTopic
 
-__all__ = ["STORES", "Outcome", "place_of", "play"]
+__all__ = ["STORES", "Outcome", "concluded", "create_topics", "folder_place", "place_of", "play"]
 
 STORES = ("folder", "s3", "moto")
 _LONGER_S = 45.0
@@ -46,6 +46,9 @@ class Outcome:
         said = f"seed {self.seed}: {'ok' if not self.faults else f'{len(self.faults)} FAULTS'}, "
         said += f"{self.worked_s:.0f} + {self.ended_s - self.worked_s:.0f} + {self.took_s - self.ended_s:.0f} s, "
         said += f"{self.torments['kills']} kills, {self.torments['stops']} stops"
+        exchanges = {name: count for name, count in self.torments.items() if name.startswith("exchange: ")}
+        if exchanges:
+            said += f", {sum(exchanges.values())} exchanges"
         if self.torments["server kills"]:
             said += f", {self.torments['server kills']} kills of the server"
         if self.torments[OTHER_VERSION]:
@@ -104,7 +107,7 @@ def play(
         if other is not None and seed % 2:
             other.create_topics(place)
         else:
-            _create_topics(plan, place)
+            create_topics(plan, place)
         crew = Crew(plan, place, server, other=other)
         try:
             crew.work(lambda: _has_enough(place, is_by_wire=gateways > 0), at_most_s=span_s + _LONGER_S)
@@ -113,7 +116,7 @@ def play(
             ended_s = time.monotonic() - began
         finally:
             crew.kill_all()
-        faults = [*crew.defects, *_concluded(plan, place)]
+        faults = [*crew.defects, *concluded(plan, place)]
     judged = None
     if not faults or (place.histories / "final.jsonl").exists():
         judged = judge(place)
@@ -129,10 +132,15 @@ def play(
     )
 
 
+def folder_place(folder: Path, root: str) -> Place:
+    """Where a round in this folder is, whose cluster is another folder."""
+    return Place(folder=folder, root=root)
+
+
 def place_of(folder: Path, store: str, server: Server | None = None) -> Place:
     """Where a round in this folder is, and how fast its store is taken to be."""
     if server is None:
-        return Place(folder=folder, root=str(folder / "cluster"))
+        return folder_place(folder, str(folder / "cluster"))
     trust_ms, pace = (1_000, 4.0) if store == "moto" else (400, 2.0)
     root = f"s3://{BUCKET}/{folder.name}"
     return Place(folder=folder, root=root, storage_options=server.storage_options, trust_ms=trust_ms, pace=pace)
@@ -167,11 +175,14 @@ def _free_addresses(count: int) -> tuple[str, ...]:
     return addresses
 
 
-def _create_topics(plan: Plan, place: Place) -> None:
-    with Admin(place.cluster()) as admin:
+def create_topics(plan: Plan, place: Place) -> str:
+    """Make the cluster and its topics. Returns the cluster's id."""
+    cluster = place.cluster()
+    with Admin(cluster) as admin:
         admin.create_topics(
             [NewTopic(topic.name, topic.partitions, configs=dict(topic.configs)) for topic in plan.topics]
         )
+    return cluster.cluster_id
 
 
 def _has_enough(place: Place, *, is_by_wire: bool) -> bool:
@@ -189,7 +200,7 @@ def _has_enough(place: Place, *, is_by_wire: bool) -> bool:
     return lines["acknowledged"] >= 150 and lines["loop"] >= 3 and lines["loop"] + lines["other"] >= 6
 
 
-def _concluded(plan: Plan, place: Place) -> list[str]:
+def concluded(plan: Plan, place: Place) -> list[str]:
     """Conclude in a process of its own, within a bound; what went wrong."""
     process = multiprocessing.get_context("forkserver").Process(target=conclude, args=(plan, place))
     process.start()

@@ -14,14 +14,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.azurite import ACCOUNT, KEY, create_container
 from tests.s3_server import free_port
 
-__all__ = ["BUCKET", "NO_VERSITYGW", "Server", "find_versitygw", "moto", "versitygw"]
+__all__ = [
+    "BUCKET",
+    "NO_AZURITE",
+    "NO_VERSITYGW",
+    "Server",
+    "azurite",
+    "azurite_options",
+    "find_azurite",
+    "find_versitygw",
+    "moto",
+    "versitygw",
+]
 
 BUCKET = "torture"
 NO_VERSITYGW = (
     "there is no versitygw: go install github.com/versity/versitygw/cmd/versitygw@v1.8.0, or name one by VERSITYGW"
 )
+NO_AZURITE = "there is no Azurite: npm install -g azurite, or name azurite-blob by AZURITE"
 _START_S = 60.0
 _KEY, _SECRET = "sparklog-tests", "not-a-secret"
 
@@ -106,6 +119,29 @@ def versitygw(program: str, folder: Path, *, keeps_connections: bool = False) ->
     if keeps_connections:
         command.append("--keep-alive")
     return Server([*command, "posix", str(folder)], port, survives_kill=True)
+
+
+def find_azurite() -> str | None:
+    """The program ``azurite-blob``, where there is one: named by AZURITE, on the PATH, or where the tests keep it."""
+    named = os.environ.get("AZURITE")
+    kept = Path.home() / ".cache" / "sparklog" / "azurite" / "node_modules" / ".bin" / "azurite-blob"
+    return shutil.which(named) if named else shutil.which("azurite-blob") or shutil.which(str(kept))
+
+
+def azurite(program: str, folder: Path) -> Server:
+    """Microsoft's emulator of Azure Blob Storage over a folder, with a container."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    options = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(folder)]
+    flags = ["--silent", "--skipApiVersionCheck", "--disableTelemetry"]
+    server = Server([program, *options, *flags], port, survives_kill=False)
+    create_container(f"{server.endpoint}/{ACCOUNT}", BUCKET)
+    return server
+
+
+def azurite_options(endpoint: str) -> dict[str, Any]:
+    """``storage_options`` for an Azurite, or for a proxy before it."""
+    return {"account_name": ACCOUNT, "account_key": KEY, "endpoint_url": f"{endpoint}/{ACCOUNT}"}
 
 
 def moto() -> Server:

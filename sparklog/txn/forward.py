@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sparklog.clock import Deadline
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import KafkaTimeoutError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.errors import KafkaTimeoutError, SparklogError, StoreReplacedError, UnknownTopicOrPartitionError
 from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.groups.offsets.pending import SettlePending
 from sparklog.groups.offsets.rows import Decider
@@ -184,11 +184,14 @@ def finish(
 
 
 def _publish(topic_log: DeltaLog, named: TopicFiles, marker: Marker, *, timeout_ms: float) -> bool:
-    """False: the topic is gone."""
+    """False: the topic was deleted. Raises ``StoreReplacedError`` where there is no log: a deleted topic has one."""
     deadline = topic_log.clock.deadline_in(timeout_ms)
     try:
         state = load_state(topic_log)
-    except UnknownTopicOrPartitionError:
-        return False
+    except UnknownTopicOrPartitionError as error:
+        raise StoreReplacedError(
+            f"the log of {topic_log.table} at {topic_log.store.uri} is gone, expected that of topic id "
+            f"{named.topic_id}: put it back, or create the topic again if its folder was removed for good"
+        ) from error
     published, _ = publish_transaction(state, named.topic_id, named.files, marker, deadline=deadline, sync=True)
     return not published.is_skipped

@@ -17,6 +17,7 @@ from sparklog.errors import (
     InvalidTxnStateError,
     ProducerFencedError,
     SparklogError,
+    StoreReplacedError,
     TransactionAbortableError,
 )
 from sparklog.groups.offsets.rows import Stamp
@@ -202,12 +203,32 @@ def test_a_topic_that_was_made_anew_gets_nothing() -> None:
     assert contents(cluster) == {**DONE, "t": []}
 
 
-def test_a_topic_whose_folder_is_gone_holds_nothing_up() -> None:
+def test_a_topic_whose_folder_is_away_has_the_records_once_it_is_back() -> None:
+    """✗ It is taken for a deleted one: the transaction is complete without its records."""
+    memory, _, cluster = a_world()
+    decided(cluster)
+    away = {found.path: memory.read(found.path) for found in memory.list("topics/t/_delta_log/")}
+    memory.delete(away)
+    with pytest.raises(
+        StoreReplacedError, match=r"transaction \d of .* is committed, .* log of topics/t at"
+    ):
+        finish_newest(cluster)
+    assert values(cluster, "u") == ["c"]
+    assert newest_entry(cluster).state is S.PREPARE_COMMIT  # type: ignore[union-attr]
+    for path, data in away.items():
+        memory.put(path, data)
+    finish_newest(cluster)
+    assert contents(cluster) == DONE
+    assert newest_entry(cluster).state is S.COMPLETE_COMMIT  # type: ignore[union-attr]
+
+
+def test_a_topic_that_is_created_again_in_place_of_a_removed_folder_gets_nothing_and_holds_nothing_up() -> None:
     memory, _, cluster = a_world()
     decided(cluster)
     memory.delete([found.path for found in [*memory.list("topics/t/")]])
+    create_topic(cluster.topic_log("t"), "t", num_partitions=2)
     finish_newest(cluster)
-    assert values(cluster, "u") == ["c"]
+    assert contents(cluster) == {**DONE, "t": []}
 
 
 @pytest.mark.parametrize("count", [1, 20])

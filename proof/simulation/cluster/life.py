@@ -91,6 +91,8 @@ class Life:
         """Is there something left to do? Then that is one less."""
         if self.play.is_over or self.job.left <= 0:
             return False
+        if self.play.operator is not None and self.play.operator.ends(self):
+            return False
         self.job.left -= counts
         return True
 
@@ -119,6 +121,8 @@ class Life:
         night_ms = self.play.weather.night_until - self.world.now
         if night_ms > 0 and not self.play.is_over and self.draw.random() < 0.6:
             self.rest(self.draw.uniform(0, night_ms / 2))
+        elif self.play.operator is not None:
+            self.rest(self.play.operator.idle_ms(self.draw))
         else:
             self.rest(self.draw.expovariate(1 / self.draw.choice([5.0, 200.0, 2_000.0])))
 
@@ -126,6 +130,8 @@ class Life:
         """An error that came of a call: may it come?"""
         self.world.note("error", f"{what}: {type(error).__name__}: {error}")
         self.world.counts[f"error {type(error).__name__}"] += 1
+        if self.play.operator is not None and self.play.operator.tell(self, error):
+            return
         if not isinstance(error, _EXCUSED) or (self.play.is_fair and isinstance(error, _TROUBLES)):
             self.play.violate(f"{self.name}: {what}: {type(error).__name__}: {error}")
 

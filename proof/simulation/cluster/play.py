@@ -21,8 +21,10 @@ from proof.simulation.cluster.group_worlds import draw_group_world, is_group_wor
 from proof.simulation.cluster.hand_overs import HandOvers
 from proof.simulation.cluster.handing import draw_handing, hands_over, plan_trouble
 from proof.simulation.cluster.life import Job, Life
+from proof.simulation.cluster.operating import Operating, draw_operating, is_operating
 from proof.simulation.cluster.planted import PLANTED
 from proof.simulation.cluster.power import Power, draw_dark, is_dark
+from proof.simulation.cluster.replacing import Replacing, draw_replacing, is_replacing
 from proof.simulation.cluster.roles import RESTLESS, ROLES
 from proof.simulation.cluster.settling import await_settled_group, settle
 from proof.simulation.cluster.shape import JobPlan, Shape, TopicPlan, draw_shape
@@ -42,6 +44,7 @@ from sparklog.log import Cluster, create_topic
 from sparklog.log.state import load_state
 from sparklog.model import TopicPartition
 from sparklog.storage import MemoryStore, ObjectStore
+from sparklog.storage.ground import Ground
 from sparklog.storage.retrying import RetryingStore
 from sparklog.testing import SimulatedCrash
 from sparklog.testing.history import Event, Recorder
@@ -101,6 +104,7 @@ class _Recorder(Recorder):
     def __init__(self, world: World) -> None:
         super().__init__(now_ms=lambda: int(world.start_ms + world.now))
         self._world = world
+        self.on_event: Callable[[Event], object] | None = None
 
     @property
     def next_order(self) -> int:
@@ -108,6 +112,8 @@ class _Recorder(Recorder):
 
     def record(self, event: Callable[..., Event], *fields: Any) -> None:
         super().record(event, *fields)
+        if self.on_event is not None:
+            self.on_event(self._events[-1])
         if self._world.is_traced:
             self._world.note(f"* {getattr(event, '__name__', event)}", " ".join(map(_text, fields)))
 
@@ -139,8 +145,13 @@ class Play:
         self.is_accompanied = self.is_sharing and is_accompanied(seed)
         if self.is_sharing:
             self.shape, expected = draw_sharing(seed, self.shape, expected)
-        is_ordinary = not (self.is_group_world or self.is_sharing)
-        self.is_fair = expected.is_fair
+        if is_replacing(seed):
+            self.shape, expected = draw_replacing(seed, self.shape, expected)
+        if is_operating(seed):
+            self.shape, expected = draw_operating(seed, self.shape, expected)
+        is_operated = is_replacing(seed) or is_operating(seed)
+        is_ordinary = not (self.is_group_world or self.is_sharing or is_operated)
+        self.is_fair = expected.is_fair and not is_operated
         """Does nothing befall anybody?"""
         if self.is_fair:
             self.shape = replace(self.shape, kills=0.0)
@@ -158,6 +169,11 @@ class Play:
         self.memory = MemoryStore(clock=self.world.process("store").clock)
         self.power = Power(self.memory, self.world.counts) if dark else None
         self.recorder = _Recorder(self.world)
+        self.replacing = Replacing(self, seed) if is_replacing(seed) else None
+        self.operator = Operating(self, seed) if is_operating(seed) else self.replacing
+        """Who changes what is there behind the clients' backs."""
+        if self.replacing is not None:
+            self.recorder.on_event = self.replacing.see_event
         self.violations: list[str] = []
         self.transaction_timeout_ms = draw.choice([10_000, 60_000, 60_000]) if not self.shape.takes_over else 60_000
         self.session_timeout_ms = draw.choice([6_000, 6_000, 15_000])
@@ -176,7 +192,8 @@ class Play:
         self._shift_until = 0.0
         self._director = self.world.process("director")
         self.weather.spared.add(self._director)
-        self.watch = Watch(self.violate, now_ms=lambda: self.world.now, counts=self.world.counts)
+        violate = self.violate if self.operator is None else lambda text: None  # a log may have two contents there
+        self.watch = Watch(violate, now_ms=lambda: self.world.now, counts=self.world.counts)
         self.hand_overs = HandOvers(
             lambda: self.recorder.next_order, lambda: self.world.current.process.name if self.world.current else ""
         )
@@ -189,10 +206,17 @@ class Play:
 
     def cluster(self, process: Process) -> Cluster:
         """The cluster as a process sees it."""
-        watched = WatchedStore(self.memory, process.name, self.watch)
+        watched: ObjectStore = WatchedStore(self.memory, process.name, self.watch)
         store: ObjectStore = self.weather.store(watched, process, is_folder=self.power is not None)
         if self.power is not None:
             store = self.power.store(store, self._lose_power)
+        if self.operator is not None:
+            known = RetryingStore(self.operator.store(store, process.name), clock=process.clock)
+            known.ground = Ground(known, self.operator.cluster_id)
+            trust_ms = self.operator.tail_trust_ms
+            return Cluster(
+                cluster_id=self.operator.cluster_id, store=known, clock=process.clock, tail_trust_ms=trust_ms
+            )
         return Cluster(cluster_id="c", store=RetryingStore(store, clock=process.clock), clock=process.clock)
 
     def topic(self, name: str) -> TopicPlan:
@@ -250,6 +274,8 @@ class Play:
                 self._delete_soon(log)
         if self.power is not None:
             self.power.settle()
+        if self.operator is not None:
+            self.operator.begin(cluster)
         if self.is_group_world:
             group_worlds.fill_topics(cluster)
         self.weather.is_calm = False
@@ -257,10 +283,14 @@ class Play:
             self._begin(job, draw.choice([0.0, draw.uniform(0, 3_000)]))
         busy_ms = 0.0
         longest_ms = group_worlds.TROUBLED_MS if self.is_group_world else _LONGEST_MS
+        if self.operator is not None:
+            longest_ms = self.operator.lasts_ms
         while busy_ms < longest_ms and not all(job.is_done and job.lives[-1].is_over for job in self.jobs):
             is_night = world.now < self.weather.night_until
             world.pause(60_000.0 if is_night else _LOOK_MS)
             busy_ms += _LOOK_MS
+            if self.operator is not None:
+                self.operator.look()
             if is_night:
                 self._send_to_bed()
                 self._begin_shift()
@@ -273,7 +303,9 @@ class Play:
         if self.power is not None and draw.random() < _LAST_POWER_LOSS:
             self._lose_power()
         self._heal()
-        if not self.is_group_world:
+        if self.operator is not None and self.operator.is_spoilt:
+            self.world.counts["spoilt within the bound"] += 1
+        elif not self.is_group_world:
             settle(self, self.cluster(self._director))
 
     @staticmethod
@@ -339,6 +371,8 @@ class Play:
     def _look_after(self, job: Job, *, is_night: bool) -> None:
         world, draw = self.world, self.world.random
         life = job.lives[-1]
+        if self.operator is not None and life.process.is_dead and not self.operator.is_open():
+            return
         if life.process.is_dead:
             if not job.is_done and draw.random() < self._restarts and not (is_night and job.plan.role in RESTLESS):
                 world.counts["restarts"] += 1

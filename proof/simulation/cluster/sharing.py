@@ -36,7 +36,7 @@ _SPELL_MS = 1_500.0
 
 def is_sharing(seed: int) -> bool:
     """Is this seed's world one of these?"""
-    return seed >= SHARING_SEEDS
+    return SHARING_SEEDS <= seed < 3 * 10**12
 
 
 def draw_sharing(seed: int, shape: Shape, expected: Forecast) -> tuple[Shape, Forecast]:

@@ -106,7 +106,6 @@ __all__ = [
     "UnstableOffsetCommitError",
     "UnsupportedVersionError",
     "WakeupError",
-    "is_no_topic",
 ]
 
 

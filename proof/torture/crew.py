@@ -14,13 +14,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 
 from proof.torture.life import Place, Told, live
 from proof.torture.plan import Act, Job, Plan, Role, Torment
 from proof.torture.roles import ROLES
 from proof.torture.servers import Server
-from proof.torture.versions import OtherProcess, start_of
+from proof.torture.versions import OtherProcess, OtherVersion
 
 __all__ = ["OTHER_VERSION", "THIS_VERSION", "Crew", "begin"]
 
@@ -56,11 +55,11 @@ class Crew:
     """Starts, kills, stops and restarts a round's processes as its plan says; in the end none is left.
 
     Args:
-        other: the tree of another version, of which about every second process is; None: all are of this one. Planted
-            faults are then its alone.
+        other: another version, of which about every second process is; None: all are of this one. Planted faults are
+            its alone.
     """
 
-    def __init__(self, plan: Plan, place: Place, server: Server | None, *, other: Path | None = None) -> None:
+    def __init__(self, plan: Plan, place: Place, server: Server | None, *, other: OtherVersion | None = None) -> None:
         self._plan = plan
         self._place = place
         self._server = server
@@ -155,7 +154,7 @@ class Crew:
         if self._other is not None:
             if random.Random(f"version {told.seed} {name}").random() < 0.5:
                 self.counts[OTHER_VERSION] += 1
-                return start_of(self._other, told)
+                return self._other.start(told)
             self.counts[THIS_VERSION] += 1
             told = replace(told, planted=())
         process = self._context.Process(target=begin, args=(told,), name=name)

@@ -7,7 +7,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from proof.torture.crew import OTHER_VERSION, THIS_VERSION, Crew
 from proof.torture.life import Place
 from proof.torture.plan import Plan, Planted, draw_plan
 from proof.torture.servers import BUCKET, NO_VERSITYGW, Server, find_versitygw, moto, versitygw
-from proof.torture.versions import create_topics_by
+from proof.torture.versions import OtherVersion
 from sparklog.admin import Admin, NewTopic
 
 __all__ = ["STORES", "Outcome", "concluded", "create_topics", "folder_place", "place_of", "play"]
@@ -92,7 +92,7 @@ def play(
         mixed: the tree of another version that takes part; of every second seed it makes the cluster.
     """
     began = time.monotonic()
-    with _opened(folder, store) as (place, server):
+    with _opened(folder, store) as (place, server), nullcontext() if mixed is None else OtherVersion(mixed) as other:
         small = store != "folder" if is_small is None else is_small
         plan = draw_plan(
             seed,
@@ -104,11 +104,11 @@ def play(
             gateways=gateways,
         )
         place = replace(place, gateways=_free_addresses(gateways))
-        if mixed is not None and seed % 2:
-            create_topics_by(mixed, place)
+        if other is not None and seed % 2:
+            other.create_topics(place)
         else:
             create_topics(plan, place)
-        crew = Crew(plan, place, server, other=mixed)
+        crew = Crew(plan, place, server, other=other)
         try:
             crew.work(lambda: _has_enough(place, is_by_wire=gateways > 0), at_most_s=span_s + _LONGER_S)
             worked_s = time.monotonic() - began

@@ -15,7 +15,7 @@ from proof.torture.crew import OTHER_VERSION, THIS_VERSION
 from proof.torture.life import Place, Told, identify
 from proof.torture.plan import COMPACTED, TOPICS, Act, Planted, Role, draw_plan
 from proof.torture.rounds import Outcome, play
-from proof.torture.versions import BEFORE, REPOSITORY, NoVersionError, check_out, create_topics_by, start_of
+from proof.torture.versions import BEFORE, REPOSITORY, NoVersionError, OtherVersion, check_out
 from sparklog.testing.history import AnomalyKind, Recorder, check, load, record_final
 from tests.depth import by_depth
 
@@ -105,7 +105,6 @@ def test_a_process_of_another_version_works_in_the_cluster_and_its_history_is_re
     """The other version is this one, started as another is, with a fault of its own."""
     place = Place(folder=tmp_path, root=str(tmp_path / "cluster"))
     place.histories.mkdir()
-    create_topics_by(REPOSITORY, place)
     told = Told(
         place=place,
         seed=1,
@@ -114,8 +113,10 @@ def test_a_process_of_another_version_works_in_the_cluster_and_its_history_is_re
         role=Role.TRANSACT,
         planted=[Planted.EARLY_ACKNOWLEDGEMENT, Planted.SELF_KILL],
     )
-    process = start_of(REPOSITORY, told)
-    process.join(60)
+    with OtherVersion(REPOSITORY) as other:
+        other.create_topics(place)
+        process = other.start(told)
+        process.join(60)
     assert process.exitcode == -signal.SIGKILL, place.errors.read_text()
     [path] = place.histories.glob("transact0.0.jsonl")
     with Recorder("final", path=place.histories / "final.jsonl") as recorder:

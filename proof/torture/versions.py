@@ -2,52 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import zipfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from enum import Enum
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from proof.torture.life import Place, Told
 
-__all__ = ["BEFORE", "REPOSITORY", "NoVersionError", "OtherProcess", "check_out", "create_topics_by", "start_of"]
+__all__ = ["BEFORE", "GONE", "REPOSITORY", "NoVersionError", "OtherProcess", "OtherVersion", "check_out"]
 
 REPOSITORY = Path(__file__).parents[2]
 BEFORE = "6c295062ccdef52a86e976e10bc1c3d3848bb3b3"
 """The version that takes part where none is named, until there is a tag; golden clusters are of it, too."""
-_CREATE_S = 60.0
-_LAUNCHER = """
-import dataclasses, json, sys
-from pathlib import Path
-from proof.torture.life import Place, Told
-from proof.torture.plan import TOPICS, Planted, Role
-
-def known(kind, given):
-    names = {field.name for field in dataclasses.fields(kind)}
-    return {name: value for name, value in given.items() if name in names}
-
-given = json.loads(sys.argv[1])
-place = given["place"]
-place = Place(**known(Place, {**place, "folder": Path(place["folder"]), "gateways": tuple(place["gateways"])}))
-if given["role"] is None:
-    from sparklog.admin import Admin, NewTopic
-    with Admin(place.cluster()) as admin:
-        admin.create_topics([NewTopic(each.name, each.partitions, configs=dict(each.configs)) for each in TOPICS])
-else:
-    from proof.torture.crew import begin
-    names = {each.value for each in Planted}
-    planted = tuple(Planted(each) for each in given["planted"] if each in names)
-    begin(Told(**known(Told, {**given, "place": place, "role": Role(given["role"]), "planted": planted})))
-"""
-"""Run by the other version, in its tree: it knows the names of today's version's fields, or does without them."""
+GONE = -1_000
+"""The exit code of processes whose end nobody told, since the other version's server is gone."""
+_ANSWER_S = 120.0
+_SERVER = Path(__file__).with_name("other_server.py")
 
 
 class NoVersionError(Exception):
@@ -82,48 +63,104 @@ def _git(*arguments: str) -> bytes:
 
 
 def _environment(tree: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(tree)}
+    compiled_once = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**compiled_once, "PYTHONPATH": str(tree)}
+
+
+class OtherVersion:
+    """Another version, which starts processes as it is told; those that it has left end with it."""
+
+    def __init__(self, tree: Path) -> None:
+        self._server = subprocess.Popen(
+            [sys.executable, "-c", _SERVER.read_text()],
+            cwd=tree,
+            env=_environment(tree),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self._input, self._output = cast("IO[bytes]", self._server.stdin), cast("IO[bytes]", self._server.stdout)
+        self._changed = threading.Condition()
+        self._said: dict[tuple[str, int], int] = {}
+        """What the server said of a process: its pid as it ``began``, its exit code as it ``ended``."""
+        self._is_gone = False
+        self._numbers = itertools.count(1)
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def __enter__(self) -> OtherVersion:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._input.close()
+        self._server.wait(_ANSWER_S)
+        self._listener.join(_ANSWER_S)
+        self._output.close()
+
+    def start(self, told: Told) -> OtherProcess:
+        """Start a process, which is told the same as one of today's version. Raises ``TimeoutError``."""
+        return self._start(f"{told.job}.{told.number}", {**_fields(told.place), **_told(told)})
+
+    def create_topics(self, place: Place) -> None:
+        """Make the cluster and its topics. Raises ``RuntimeError``: it failed, and its standard error says why."""
+        process = self._start("topics", {**_fields(place), "role": None})
+        process.join(_ANSWER_S)
+        if process.exitcode != 0:
+            process.kill()
+            raise RuntimeError(f"the other version can't create the topics: exit code {process.exitcode}")
+
+    def said(self, what: str, number: int, timeout_s: float | None) -> int | None:
+        """What the server says, as soon as it says it; None: not within that time."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_gone or (what, number) in self._said, timeout_s)
+            return self._said.get((what, number), GONE if self._is_gone else None)
+
+    def _start(self, name: str, given: Mapping[str, Any]) -> OtherProcess:
+        number = next(self._numbers)
+        self._input.write(json.dumps([number, given]).encode() + b"\n")
+        self._input.flush()
+        pid = self.said("began", number, _ANSWER_S)
+        if pid is None or pid == GONE:
+            raise TimeoutError(f"the other version doesn't start {name}: pid {pid}")
+        return OtherProcess(self, name, number, pid)
+
+    def _listen(self) -> None:
+        for line in self._output:
+            what, number, value = json.loads(line)
+            with self._changed:
+                self._said[what, number] = value
+                self._changed.notify_all()
+        with self._changed:
+            self._is_gone = True
+            self._changed.notify_all()
 
 
 class OtherProcess:
     """A process of another version, with what ``multiprocessing`` offers of its own."""
 
-    def __init__(self, tree: Path, given: str, name: str) -> None:
+    def __init__(self, version: OtherVersion, name: str, number: int, pid: int) -> None:
+        self._version = version
+        self._number = number
         self.name = name
-        command = [sys.executable, "-c", _LAUNCHER, given]
-        self._process = subprocess.Popen(command, cwd=tree, env=_environment(tree), stdin=subprocess.DEVNULL)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+        self.pid = pid
 
     @property
     def exitcode(self) -> int | None:
         """None while it runs; a signal's number below 0."""
-        return self._process.poll()
+        return self._version.said("ended", self._number, 0)
 
     def kill(self) -> None:
-        self._process.kill()
+        self._signal(signal.SIGKILL)
 
     def terminate(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
+        self._signal(signal.SIGTERM)
 
     def join(self, timeout: float | None = None) -> None:
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout)
+        self._version.said("ended", self._number, timeout)
 
-
-def start_of(tree: Path, told: Told) -> OtherProcess:
-    """Start a process of the version in ``tree``, which is told the same as one of today's."""
-    given = {**_fields(told.place), **_told(told)}
-    return OtherProcess(tree, json.dumps(given), f"{told.job}.{told.number}")
-
-
-def create_topics_by(tree: Path, place: Place) -> None:
-    """Let the version in ``tree`` make the cluster and its topics. Raises ``CalledProcessError``."""
-    given = json.dumps({**_fields(place), "role": None})
-    command = [sys.executable, "-c", _LAUNCHER, given]
-    subprocess.run(command, cwd=tree, env=_environment(tree), check=True, timeout=_CREATE_S)
+    def _signal(self, number: signal.Signals) -> None:
+        if self.exitcode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
 
 def _fields(place: Place) -> dict[str, Any]:

@@ -399,7 +399,7 @@ class NumberedLog(EntryLog[E]):
 
     def may_be_cleaned(self, number: int, *, is_there: bool) -> bool:
         if self.cleanup_marks:
-            return super().may_be_cleaned(number, is_there=is_there)
+            return self.cleaned_below() > number  # super() is lost in a class with slots
         return not is_there and max(self.numbers(), default=0) > number
 
     @staticmethod

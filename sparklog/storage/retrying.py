@@ -222,6 +222,8 @@ class RetryingStore(DelegatingStore):
         is_first: bool = False,
         sync: bool = False,
     ) -> CreateResult:
+        if self._unproved is not None:
+            self._prove(self._unproved)
         return self._store.create_next(path, data, foothold=foothold, check=check, is_first=is_first, sync=sync)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:

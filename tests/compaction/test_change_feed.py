@@ -40,6 +40,7 @@ KEYED = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0.01"
 
 
 def with_feed(folder: Path, **properties: str) -> DeltaLog:
+    open_cluster(folder)
     log = a_topic(LocalStore(folder), configs=KEYED)
     metadata = load_state(log).require_whole().metadata
     more = {f"delta.{name}": value for name, value in {"enableChangeDataFeed": "true", **properties}.items()}

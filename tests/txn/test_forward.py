@@ -222,7 +222,7 @@ def test_a_topic_whose_folder_is_away_has_the_records_once_it_is_back() -> None:
     assert newest_entry(cluster).state is S.COMPLETE_COMMIT  # type: ignore[union-attr]
 
 
-def test_a_topic_that_is_created_again_in_place_of_a_removed_folder_gets_nothing_and_holds_nothing_up() -> None:
+def test_a_topic_created_again_after_its_folder_was_removed_gets_nothing() -> None:
     memory, _, cluster = a_world()
     decided(cluster)
     memory.delete([found.path for found in [*memory.list("topics/t/")]])

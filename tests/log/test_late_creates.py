@@ -50,7 +50,7 @@ def put_there(memory: MemoryStore, objects: dict[str, bytes]) -> None:
         memory.put(path, data)
 
 
-def test_a_create_that_ended_late_in_a_place_that_was_set_back_since_isnt_acknowledged_unseen() -> None:
+def test_a_create_that_ended_late_is_looked_for_where_its_log_was_set_back() -> None:
     """✗ The entry before it is there, so the record counts as stored, though its own entry is gone."""
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)

@@ -228,8 +228,7 @@ class EntryLog(ABC, Generic[E]):
         unknown = False
         backoff: Backoff | None = None
         while True:
-            began = self.clock.ticks_ms()
-            token = new_token()
+            began, token = self.clock.ticks_ms(), new_token()
             tokens.add(token)
             try:
                 position = self._grounded(position) if unknown else position  # attempts, and waits, take long

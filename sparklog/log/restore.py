@@ -8,7 +8,7 @@ made anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,7 +30,15 @@ from sparklog.log.data.segments import Segment
 from sparklog.log.head import TopicHead, cleaner_app_id
 from sparklog.log.loaded_files import add_of_segment, added_segments
 from sparklog.log.removed_records import KnownFile, foreign_removals
-from sparklog.log.restore_plan import Gathered, LostRecords, ReturnPlan, in_the_way, plan_of_removals
+from sparklog.log.restore_plan import (
+    Gathered,
+    LostRecords,
+    ReturnPlan,
+    in_the_way,
+    misplaced,
+    plan_of_removals,
+    readable,
+)
 from sparklog.log.returning import existing, prepare_return
 from sparklog.log.sequencing.sequencing import sequence_state
 from sparklog.log.state import TopicState, load_state
@@ -55,6 +63,8 @@ class RestoreResult:
     """Records whose files don't exist any more."""
     never_sequenced: tuple[str, ...]
     """Files that were removed before they had offsets: they don't return."""
+    misplaced: tuple[str, ...]
+    """Files that another engine's commit put elsewhere, and that are removed, since their records returned."""
     delta_version: int
     """The version of the topic that this is true of."""
 
@@ -73,6 +83,9 @@ class _Prepared:
     gathered: tuple[tuple[Gathered, tuple[AddFile, ...]], ...]
     uploaded: tuple[str, ...]
     """The files that are in no log yet."""
+    misplaced: frozenset[str]
+    """Paths of the files that go."""
+    since: int
 
 
 class _Void(Exception):  # noqa: N818 - a signal within this module
@@ -83,6 +96,10 @@ def restore_topic(
     log: DeltaLog, name: str, version: int, *, dry_run: bool = False, timeout_ms: float = DEFAULT_TIMEOUT_MS
 ) -> RestoreResult:
     """Bring back the records that other engines removed from a topic since a version, under their offsets.
+
+    Records that a commit put under other offsets or partitions return, too, and the files that it put elsewhere go: the
+    partitions that stopped because of it are read again (rule F6, moved records). These files stay if a file that the
+    commit replaced doesn't exist any more.
 
     No record returns below the log start, none that compaction by key or retention removed, and none to an offset that
     has a record now: what ``UPDATE`` changed stays changed. Files without offsets that came back by another engine's
@@ -105,18 +122,20 @@ def restore_topic(
     for _ in range(_ATTEMPTS):
         began, state = log.clock.ticks_ms(), _living(load_state(log), name)
         plan, never_sequenced = _plan(state, name, version)
+        away = () if plan.is_move_lost else tuple(one.path for one in misplaced(state.require_whole().index, version))
         result = RestoreResult(
             record_counts=plan.record_counts(),
             file_count=len(plan.whole) + len(plan.gathered),
             lost=plan.lost,
             never_sequenced=tuple(never_sequenced),
+            misplaced=away,
             delta_version=state.position.version,
         )
-        if dry_run or not result.file_count:
+        if dry_run or not (result.file_count or away):
             return result
         prepared: _Prepared | None = None
         try:
-            prepared = _prepare(state, plan)
+            prepared = _prepare(state, plan, away, version)
             after = _commit(state, prepared, began_ticks_ms=began, deadline=deadline)
         except (_Void, ObjectNotFoundError):
             if prepared is not None:
@@ -152,9 +171,10 @@ def _plan(state: TopicState, name: str, version: int) -> tuple[ReturnPlan, list[
         for one in whole.index.by_path.values()
     ]
     entries = ((entry, _segments(log, entry)) for entry in _entries(log, version + 1, newest))
-    removals, never_sequenced = foreign_removals(files, entries)
+    index = state.require_whole().index
+    removals, never_sequenced = foreign_removals(files, entries, index.rewrites.refused)
     there = existing(log, (file.add.path for removal in removals for file in removal.files))
-    return plan_of_removals(log, state.head, state.require_whole().index, removals, there), never_sequenced
+    return plan_of_removals(log, state.head, readable(index), removals, there), never_sequenced
 
 
 def _segments(log: DeltaLog, entry: Entry) -> dict[str, Segment]:
@@ -170,7 +190,7 @@ def _entries(log: DeltaLog, first: int, last: int) -> Iterator[Entry]:
             yield read[0]
 
 
-def _prepare(state: TopicState, plan: ReturnPlan) -> _Prepared:
+def _prepare(state: TopicState, plan: ReturnPlan, away: Collection[str], since: int) -> _Prepared:
     """Put what has to be put. Raises ``ObjectNotFoundError`` where a file vanished meanwhile."""
     returning = prepare_return(state, [file.add for file in plan.whole])
     uploaded = [*returning.copied]
@@ -190,6 +210,8 @@ def _prepare(state: TopicState, plan: ReturnPlan) -> _Prepared:
         whole=tuple((file.segment, returning.adds[file.add.path]) for file in plan.whole),
         gathered=tuple(gathered),
         uploaded=tuple(uploaded),
+        misplaced=frozenset(away),
+        since=since,
     )
 
 
@@ -275,23 +297,27 @@ def plan_restore(now: TopicState, prepared: _Prepared) -> Commit | None:
         PolicyViolationError: the table is append-only.
     """
     head, whole = now.head, now.require_whole()
-    live = whole.index.by_path
+    index = readable(whole.index)
+    live = index.by_path
+    away = [one for one in misplaced(whole.index, prepared.since) if prepared.misplaced]
     if head.deleted or head.topic_id != prepared.topic_id:
         raise UnknownTopicOrPartitionError(f"unknown topic: the one with id {prepared.topic_id} was deleted")
     wanted = [add for _, add in prepared.whole] + [add for _, adds in prepared.gathered for add in adds]
-    if all(add.path in live for add in wanted):
+    if not away and all(add.path in live for add in wanted):
         return None  # our own commit, whose answer was lost
-    removed: list[Segment] = []
+    for path in {segment.path for segment in away} - prepared.misplaced:
+        raise _Void(path)  # it may hold records of files that the plan doesn't know of
+    removed: list[Segment] = [*away]
     added: list[AddFile] = []
     for segment, add in prepared.whole:
         partition = segment.partition or 0
-        if in_the_way(whole.index, partition, segment.first_offset, segment.last_offset, {}):
+        if in_the_way(index, partition, segment.first_offset, segment.last_offset, {}):
             raise _Void(segment.path)
         if segment.last_offset >= head.log_start_offsets[partition]:
             added.append(add)
     for one, adds in prepared.gathered:
         mine = {segment.path: segment for segment in one.live}
-        if not mine.keys() <= live.keys() or in_the_way(whole.index, one.partition, *one.range, mine):
+        if not mine.keys() <= live.keys() or in_the_way(index, one.partition, *one.range, mine):
             raise _Void(f"partition {one.partition}")
         removed += one.live
         added += adds
@@ -304,7 +330,7 @@ def plan_restore(now: TopicState, prepared: _Prepared) -> Commit | None:
     ]
     head = replace(head, live_file_count=max(0, head.live_file_count + len(added) - len(removed)))
     actions: list[Action] = [*removes, *added, *_uncleaned(now, added)]
-    return Commit(actions=actions, head=head, operation="RESTORE RECORDS") if added else None
+    return Commit(actions=actions, head=head, operation="RESTORE RECORDS") if added or removed else None
 
 
 def _uncleaned(now: TopicState, added: Sequence[AddFile]) -> list[SetTransaction]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from sparklog.delta.actions import AddFile, Entry, Metadata, RemoveFile
@@ -32,7 +32,10 @@ class Removal:
 
 
 def foreign_removals(
-    files: Iterable[KnownFile], entries: Iterable[tuple[Entry, Mapping[str, Segment]]]
+    files: Iterable[KnownFile],
+    entries: Iterable[tuple[Entry, Mapping[str, Segment]]],
+    *,
+    refused: Collection[str] = (),
 ) -> tuple[list[Removal], list[str]]:
     """The removals of records by other engines, oldest first.
 
@@ -42,6 +45,7 @@ def foreign_removals(
     Args:
         files: that were live at the first version.
         entries: those that follow, and the segments of the files that each adds, by path.
+        refused: paths of files that were put under other offsets: none of their records stays, and none returns.
     Returns:
         Also the paths of files that such commits removed before they had offsets, and didn't add again.
     """
@@ -55,9 +59,14 @@ def foreign_removals(
             if entry.commit_info.get("operation") == "CREATE TOPIC" and _has_metadata(entry):
                 known, removals, without = {}, [], {}
         else:
-            gone = [known[path] for path in dict.fromkeys(removed) if path in known and path not in adds]
+            gone = [
+                known[path]
+                for path in dict.fromkeys(removed)
+                if path in known and path not in adds and path not in refused
+            ]
             without.update((file.add.path, None) for file in gone if file.segment.base_offset is None)
-            removals += _by_base(entry.version, gone, added)
+            stays = {path: one for path, one in added.items() if path not in refused} if refused else added
+            removals += _by_base(entry.version, gone, stays)
         for path, add in adds.items():
             known[path] = KnownFile(add=add, segment=added[path])
             without.pop(path, None)

@@ -65,10 +65,23 @@ class RestoreResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Moved:
+    """The files by which commits of other engines moved records, and all others that these commits put into the
+    partitions which stop because of them: a record that kept its offset can't be told from one that was given it."""
+
+    live: Mapping[str, Segment]
+    """Those that are live now, by path."""
+    paths: frozenset[str]
+    """Of these, and of all that are refused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Prepared:
     """Files that are ready to be named, by what they replace."""
 
     topic_id: str
+    moved: Mapping[str, Segment]
+    """The live files that are removed, by path: see :class:`_Moved`."""
     whole: tuple[tuple[Segment, AddFile], ...]
     gathered: tuple[tuple[Gathered, tuple[AddFile, ...]], ...]
     uploaded: tuple[str, ...]
@@ -85,8 +98,9 @@ def restore_topic(
     """Bring back the records that other engines removed from a topic since a version, under their offsets.
 
     No record returns below the log start, none that compaction by key or retention removed, and none to an offset that
-    has a record now: what ``UPDATE`` changed stays changed. Files without offsets that came back by another engine's
-    ``RESTORE`` are dealt with first.
+    has a record now: what ``UPDATE`` changed stays changed. What a commit put to other offsets or partitions returns to
+    its own, and these partitions are read again (rule F6, moved records): nothing stays that this commit wrote in them.
+    Files without offsets that came back by another engine's ``RESTORE`` are dealt with first.
 
     Args:
         version: of the topic's table; all entries since must still be in its log.
@@ -94,7 +108,8 @@ def restore_topic(
         timeout_ms: for each commit.
     Raises:
         UnknownTopicOrPartitionError: there is no such topic.
-        InvalidArgumentError: the log doesn't reach back to that version, or it is of an earlier topic of the name.
+        InvalidArgumentError: the log doesn't reach back to that version, or it is of an earlier topic of the name;
+            or records were moved whose files don't exist any more.
         PolicyViolationError: the table is append-only, and files have to be replaced.
         KafkaTimeoutError: others changed the same files again and again, or were faster; nothing returned.
         CommitStateUnknownError, StoreError, …: see :func:`~sparklog.log.commit.commit`.
@@ -104,7 +119,8 @@ def restore_topic(
         sequence_state(_living(load_state(log), name), timeout_ms=timeout_ms, sync=True)
     for _ in range(_ATTEMPTS):
         began, state = log.clock.ticks_ms(), _living(load_state(log), name)
-        plan, never_sequenced = _plan(state, name, version)
+        moved = _moved(state, version)
+        plan, never_sequenced = _plan(state, name, version, moved)
         result = RestoreResult(
             record_counts=plan.record_counts(),
             file_count=len(plan.whole) + len(plan.gathered),
@@ -112,11 +128,12 @@ def restore_topic(
             never_sequenced=tuple(never_sequenced),
             delta_version=state.position.version,
         )
-        if dry_run or not result.file_count:
+        if dry_run or not (result.file_count or moved.live):
             return result
+        _check_all_return(name, version, plan, moved.live)
         prepared: _Prepared | None = None
         try:
-            prepared = _prepare(state, plan)
+            prepared = _prepare(state, plan, moved.live)
             after = _commit(state, prepared, began_ticks_ms=began, deadline=deadline)
         except (_Void, ObjectNotFoundError):
             if prepared is not None:
@@ -135,8 +152,35 @@ def _living(state: TopicState, name: str) -> TopicState:
     return state
 
 
-def _plan(state: TopicState, name: str, version: int) -> tuple[ReturnPlan, list[str]]:
-    """Plan what returns; also the files that were removed before they had offsets."""
+def _moved(state: TopicState, version: int) -> _Moved:
+    """What moved records since a version. A GET for each commit because of which a partition stops now."""
+    index = state.require_whole().index
+    rewrites = index.rewrites
+    lasting = {rewrites.refused[one.path] for one in index.refused()}
+    partitions: dict[int, set[str]] = {}
+    for stop in rewrites.stops:
+        if stop.version > version and stop.version in lasting:
+            partitions.setdefault(stop.version, set()).add(str(stop.partition))
+    paths = {path for path, blamed in rewrites.refused.items() if blamed in partitions}
+    for number, stopped in partitions.items():
+        for entry in _entries(state.log, number, number):
+            adds = (action for action in entry.actions if isinstance(action, AddFile))
+            paths |= {add.path for add in adds if add.partition_values.get("partition") in stopped}
+    live = {path: index.by_path[path] for path in paths if path in index.by_path}
+    return _Moved(live=live, paths=frozenset(paths | rewrites.refused.keys()))
+
+
+def _check_all_return(name: str, version: int, plan: ReturnPlan, moved: Mapping[str, Segment]) -> None:
+    """Raise ``InvalidArgumentError`` where moved files are the only ones that have some of the records."""
+    if moved and plan.lost:
+        raise InvalidArgumentError(
+            f"restore of {name} to version {version}: records were moved to other offsets or partitions, and "
+            f"{plan.lost[0].path}, which had some of them, doesn't exist any more; nothing was changed"
+        )
+
+
+def _plan(state: TopicState, name: str, version: int, moved: _Moved) -> tuple[ReturnPlan, list[str]]:
+    """Plan what returns as if no moved file was live; also the files that were removed before they had offsets."""
     log, newest = state.log, state.position.version
     if not 0 <= version <= newest:
         raise InvalidArgumentError(f"restore of {name} to version {version}: expected 0 to {newest}")
@@ -146,15 +190,15 @@ def _plan(state: TopicState, name: str, version: int) -> tuple[ReturnPlan, list[
             f"restore of {name} to version {version}: that is of an earlier topic of this name, with id "
             f"{before.head.topic_id}; this one has id {state.head.topic_id}"
         )
-    whole = before.require_whole()
+    whole, now = before.require_whole(), state.require_whole().index.without(moved.live)
     files = [
         KnownFile(add=add_of_segment(one, whole.statistics.get(one.path)), segment=one)
         for one in whole.index.by_path.values()
     ]
     entries = ((entry, _segments(log, entry)) for entry in _entries(log, version + 1, newest))
-    removals, never_sequenced = foreign_removals(files, entries)
+    removals, never_sequenced = foreign_removals(files, entries, refused=moved.paths)
     there = existing(log, (file.add.path for removal in removals for file in removal.files))
-    return plan_of_removals(log, state.head, state.require_whole().index, removals, there), never_sequenced
+    return plan_of_removals(log, state.head, now, removals, there), never_sequenced
 
 
 def _segments(log: DeltaLog, entry: Entry) -> dict[str, Segment]:
@@ -170,7 +214,7 @@ def _entries(log: DeltaLog, first: int, last: int) -> Iterator[Entry]:
             yield read[0]
 
 
-def _prepare(state: TopicState, plan: ReturnPlan) -> _Prepared:
+def _prepare(state: TopicState, plan: ReturnPlan, moved: Mapping[str, Segment]) -> _Prepared:
     """Put what has to be put. Raises ``ObjectNotFoundError`` where a file vanished meanwhile."""
     returning = prepare_return(state, [file.add for file in plan.whole])
     uploaded = [*returning.copied]
@@ -187,6 +231,7 @@ def _prepare(state: TopicState, plan: ReturnPlan) -> _Prepared:
         raise
     return _Prepared(
         topic_id=state.head.topic_id,
+        moved=moved,
         whole=tuple((file.segment, returning.adds[file.add.path]) for file in plan.whole),
         gathered=tuple(gathered),
         uploaded=tuple(uploaded),
@@ -279,19 +324,23 @@ def plan_restore(now: TopicState, prepared: _Prepared) -> Commit | None:
     if head.deleted or head.topic_id != prepared.topic_id:
         raise UnknownTopicOrPartitionError(f"unknown topic: the one with id {prepared.topic_id} was deleted")
     wanted = [add for _, add in prepared.whole] + [add for _, adds in prepared.gathered for add in adds]
-    if all(add.path in live for add in wanted):
+    still_moved = prepared.moved.keys() & live.keys()
+    if not still_moved and all(add.path in live for add in wanted):
         return None  # our own commit, whose answer was lost
-    removed: list[Segment] = []
+    if len(still_moved) < len(prepared.moved):
+        raise _Void(min(prepared.moved.keys() - still_moved))
+    index = whole.index.without(prepared.moved)
+    removed = [*prepared.moved.values()]
     added: list[AddFile] = []
     for segment, add in prepared.whole:
         partition = segment.partition or 0
-        if in_the_way(whole.index, partition, segment.first_offset, segment.last_offset, {}):
+        if in_the_way(index, partition, segment.first_offset, segment.last_offset, {}):
             raise _Void(segment.path)
         if segment.last_offset >= head.log_start_offsets[partition]:
             added.append(add)
     for one, adds in prepared.gathered:
         mine = {segment.path: segment for segment in one.live}
-        if not mine.keys() <= live.keys() or in_the_way(whole.index, one.partition, *one.range, mine):
+        if not mine.keys() <= live.keys() or in_the_way(index, one.partition, *one.range, mine):
             raise _Void(f"partition {one.partition}")
         removed += one.live
         added += adds
@@ -304,7 +353,7 @@ def plan_restore(now: TopicState, prepared: _Prepared) -> Commit | None:
     ]
     head = replace(head, live_file_count=max(0, head.live_file_count + len(added) - len(removed)))
     actions: list[Action] = [*removes, *added, *_uncleaned(now, added)]
-    return Commit(actions=actions, head=head, operation="RESTORE RECORDS") if added else None
+    return Commit(actions=actions, head=head, operation="RESTORE RECORDS") if added or removed else None
 
 
 def _uncleaned(now: TopicState, added: Sequence[AddFile]) -> list[SetTransaction]:

@@ -3,6 +3,7 @@ is undone (rule F6, moved records)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from sparklog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from sparklog.compaction.maintenance import maintain
 from sparklog.delta.actions import SetTransaction
 from sparklog.delta.checkpoint import write_checkpoint
-from sparklog.errors import CorruptLogError
+from sparklog.errors import CorruptLogError, InvalidArgumentError
 from sparklog.integrity import check_cluster
 from sparklog.integrity.findings import Code
 from sparklog.log import open_cluster
@@ -156,6 +157,54 @@ def test_a_partition_whose_records_were_moved_stops_until_that_is_undone(root: s
     assert read(root, 1) == others[:3]
     assert send(root, b"v8", 0) == 3
     assert Code.PARTITION_STOPPED not in codes(root)
+
+
+MOVES_OF_SOME: dict[str, Act] = {
+    **MOVES,
+    "one record": lambda table: table.update(updates={"base_offset": "2"}, predicate="base_offset = 1"),
+    "all by one": lambda table: table.update(updates={"base_offset": "base_offset + 1"}),
+    "twice": lambda table: [MOVES[what](table) for what in ("partition", "offset_delta")],
+    "some of a file": lambda table: [
+        table.optimize.compact(),
+        table.update(updates={"base_offset": "base_offset + 1"}, predicate="partition = 0 and offset_delta = 0"),
+    ],
+}
+
+
+@pytest.mark.parametrize("is_hidden", [False, True])
+@pytest.mark.parametrize("what", MOVES_OF_SOME)
+def test_the_command_that_the_error_names_undoes_a_move_and_keeps_what_was_appended(
+    root: str, what: str, is_hidden: bool
+) -> None:
+    MOVES_OF_SOME[what](table(root))
+    assert [send(root, b"v6", 0), send(root, b"v7", 1)] == [3, 3]
+    if is_hidden:
+        checkpoint(root)
+    with pytest.raises(CorruptLogError) as info:
+        [read(root, partition) for partition in (0, 1)]
+    named = re.search(r"`sparklog topics restore t --version (\d+)`", str(info.value))
+    assert named is not None
+    with Admin(root) as admin:
+        planned = admin.restore_topic("t", BEFORE, dry_run=True)
+        assert admin.restore_topic("t", BEFORE).record_counts == planned.record_counts
+        assert admin.restore_topic("t", BEFORE).record_count == 0
+    assert read(root, 0) == [(0, b"v0"), (1, b"v2"), (2, b"v4"), (3, b"v6")]
+    assert read(root, 1) == [(0, b"v1"), (1, b"v3"), (2, b"v5"), (3, b"v7")]
+    assert send(root, b"v8", 0) == 4
+    assert codes(root) == set()
+
+
+def test_moved_records_whose_files_are_gone_are_kept_where_they_are(root: str) -> None:
+    before = [*(Path(root) / "topics/t/partition=0").glob("*.parquet")]
+    MOVES["partition"](table(root))
+    for path in before:
+        path.unlink()
+    newest = table(root).version()
+    with Admin(root) as admin, pytest.raises(InvalidArgumentError, match="doesn't exist any more"):
+        admin.restore_topic("t", BEFORE)
+    assert table(root).version() == newest
+    with pytest.raises(CorruptLogError):
+        read(root, 0)
 
 
 def test_a_running_consumer_stops_before_moved_records_and_reads_on_elsewhere(root: str) -> None:

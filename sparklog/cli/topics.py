@@ -218,8 +218,9 @@ def sequence(ctx: click.Context, name: str, json_: bool) -> None:
 def restore(ctx: click.Context, name: str, version: int, dry_run: bool, json_: bool) -> None:
     """Bring back records that other engines' SQL removed since a version, under their offsets.
 
-    Later appends, partitions, schemas and offsets stay, unlike after Delta's RESTORE. Records whose files don't exist
-    any more are printed; the exit code is then 1.
+    Later appends, partitions, schemas and offsets stay, unlike after Delta's RESTORE. A partition that stopped, because
+    a statement moved its records, is read again. Records whose files don't exist any more are printed; the exit code is
+    then 1.
     """
     result = admin_of(ctx).restore_topic(name, version, dry_run=dry_run)
     counts = sorted(result.record_counts.items())
@@ -241,6 +242,7 @@ def restore(ctx: click.Context, name: str, version: int, dry_run: bool, json_: b
                         for one in result.lost
                     ],
                     "never_sequenced": [*result.never_sequenced],
+                    "misplaced": [*result.misplaced],
                 }
             )
         )
@@ -249,6 +251,9 @@ def restore(ctx: click.Context, name: str, version: int, dry_run: bool, json_: b
         click.echo(f"{verb} {counted(result.record_count, 'record')} of {counted(len(counts), 'partition')}")
         if counts:
             print_table(["partition", "records"], counts, numbers=["partition", "records"])
+        if result.misplaced:
+            files = counted(len(result.misplaced), "file")
+            click.echo(f"{files} with records under other offsets or partitions {'go' if dry_run else 'went'}")
         if result.never_sequenced:
             files = counted(len(result.never_sequenced), "file")
             click.echo(f"{files} of rows that had no offsets yet were removed, too, and don't return")

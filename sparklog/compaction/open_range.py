@@ -6,6 +6,7 @@ a few rows of each column at a time, whatever its size and that of its row group
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,8 +27,9 @@ from sparklog.log.data.record_reading import conform, kind_of
 from sparklog.log.data.record_streaming import RowGroup
 from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.data.segments import Segment, overlapping
-from sparklog.log.data.table_schema import CHANGE_COLUMNS, PARTITION_COLUMNS
+from sparklog.log.data.table_schema import CHANGE_COLUMNS, PARTITION_COLUMNS, STAGE_COLUMN
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID, is_tombstone, stored_type
+from sparklog.paths import STAGE_PREFIX
 from sparklog.schemas import merged_type
 
 __all__ = ["ALL_COLUMNS", "PRODUCER", "TOMBSTONE", "OpenRange"]
@@ -62,6 +64,9 @@ _PIECE_BYTES = 4 * 1024 * 1024
 _SCAN_ROWS = 65_536
 
 Deltas = npt.NDArray[np.int64]
+_OF_INGEST = re.compile(rf"/{STAGE_PREFIX}[0-9a-f]{{32}}/")
+"""In the path of a data file that an ingest wrote: its stage."""
+
 _Piece = tuple[str, pa.Table, int]
 """The path of a file, records of it as they are there, and what is to be added to their offset deltas."""
 
@@ -305,8 +310,11 @@ def _windows(segments: Sequence[Segment]) -> Iterator[Sequence[Segment]]:
 def _open(path: str, source: Any, *, buffer_bytes: int = 0) -> pq.ParquetFile:
     file = _understood(path, lambda: open_parquet(source, buffer_size=buffer_bytes, pre_buffer=False))
     names = file.schema_arrow.names
+    passed_over = {*ALL_COLUMNS, *PARTITION_COLUMNS, *CHANGE_COLUMNS}
+    if _OF_INGEST.search(path):
+        passed_over.add(STAGE_COLUMN)
     for name in names:
-        if name not in (*ALL_COLUMNS, *PARTITION_COLUMNS, *CHANGE_COLUMNS):
+        if name not in passed_over:
             _check_is_null(path, file, name)
     return file
 

@@ -231,6 +231,7 @@ _CODES: Mapping[type[ours.SparklogError], int] = MappingProxyType(
         InvalidTxnStateError: 48,
         InvalidTransactionTimeoutError: 50,
         ConcurrentTransactionsError: 51,
+        ours.TopicShrunkError: 56,  # before the class that stands for the code
         KafkaStorageError: 56,
         NonEmptyGroupError: 68,
         GroupIdNotFoundError: 69,

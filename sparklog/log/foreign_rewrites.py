@@ -62,9 +62,13 @@ def judge(
     gone = [live[path] for path in names if path in live and live[path].base_offset is not None]
     if entry.commit_info.get("operation") == "RESTORE":  # what comes back was judged when it came first
         return ForeignRewrites(refused=known.refused, stops=known.stops, judged_version=entry.version)
-    refused, partitions = _verdict(known, placed, gone, entry.version)
-    engine = _engine(entry)
-    stops = (Stop(partition=partition, version=entry.version, engine=engine) for partition in sorted(partitions))
+    moved_by = _moves(known, gone)
+    blamed = min(moved_by, default=entry.version)
+    refused, partitions = _verdict(known, placed, gone, blamed, is_inherited=bool(moved_by))
+    if refused:
+        partitions |= {one.partition for one in known.stops if one.version in moved_by}
+    engine = next((one.engine for one in known.stops if one.version == blamed), _engine(entry))
+    stops = (Stop(partition=partition, version=blamed, engine=engine) for partition in sorted(partitions))
     return ForeignRewrites(
         refused={**known.refused, **refused} if refused else known.refused,
         stops=tuple(dict.fromkeys((*known.stops, *stops))),
@@ -72,10 +76,22 @@ def judge(
     )
 
 
+def _moves(known: ForeignRewrites, gone: Sequence[Segment]) -> set[int]:
+    """The versions that moved records, among those that removed files are blamed on. Whatever the commit writes of such
+    files keeps their partitions stopped, under the oldest of these versions: undoing it returns all records."""
+    stopping = {one.version for one in known.stops}
+    return {known.refused[one.path] for one in gone if one.path in known.refused} & stopping
+
+
 def _verdict(
-    known: ForeignRewrites, placed: Sequence[Segment], gone: Sequence[Segment], version: int
+    known: ForeignRewrites, placed: Sequence[Segment], gone: Sequence[Segment], version: int, *, is_inherited: bool
 ) -> tuple[dict[str, int], set[int]]:
-    """The files that are refused, with the versions that are to blame, and the partitions that stop."""
+    """The files that are refused, with the versions that are to blame, and the partitions that stop.
+
+    Args:
+        version: the one that is to blame for what the commit did.
+        is_inherited: it is also to blame for every other file that this commit has refused.
+    """
     removed, added = _by_key(one for one in gone if one.path not in known.refused), _by_key(placed)
     inherited = {_key(one): known.refused[one.path] for one in gone if one.path in known.refused}
     refused: dict[str, int] = {}
@@ -89,8 +105,8 @@ def _verdict(
             blamed = version
         else:
             files = [one for one in files if one.path not in known.refused]
-            blamed = inherited.get(key, version)
-            is_elsewhere |= blamed == version and bool(files)
+            blamed = version if is_inherited else inherited.get(key, version)
+            is_elsewhere |= key not in inherited and bool(files)
         refused.update((one.path, blamed) for one in files)
     if is_elsewhere:
         kept = {key: files for key, files in added.items() if key in removed and files[0].path not in refused}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from sparklog.delta.actions import AddFile, Entry, Metadata, RemoveFile
 from sparklog.log.data.segments import Segment, is_sequenced
@@ -29,48 +29,53 @@ class Removal:
     files: tuple[KnownFile, ...]
     rest: tuple[Segment, ...]
     """The files that the same commit added in their place: the records that stay."""
+    is_move: bool = False
+    """Did the same commit add files that are refused (rule F6, moved records)? These may hold the records."""
 
 
 def foreign_removals(
     files: Iterable[KnownFile],
     entries: Iterable[tuple[Entry, Mapping[str, Segment]]],
-    *,
-    refused: Collection[str] = (),
+    refused: Mapping[str, int] | None = None,
 ) -> tuple[list[Removal], list[str]]:
     """The removals of records by other engines, oldest first.
 
-    What another engine rewrote with all its records, as ``UPDATE`` of values and ``OPTIMIZE`` do, is none. An entry
-    that creates the topic again forgets all before it.
+    What another engine rewrote with all its records, as ``UPDATE`` of values and ``OPTIMIZE`` do, is none. What it put
+    under other offsets is one: a refused file keeps no record in its place. An entry that creates the topic again
+    forgets all before it.
 
     Args:
         files: that were live at the first version.
         entries: those that follow, and the segments of the files that each adds, by path.
-        refused: paths of files that were put under other offsets: none of their records stays, and none returns.
+        refused: by path, the versions that refused files are blamed on (rule F6, moved records).
     Returns:
         Also the paths of files that such commits removed before they had offsets, and didn't add again.
     """
     known = {file.add.path: file for file in files}
     removals: list[Removal] = []
     without: dict[str, None] = {}
-    for entry, added in entries:
+    blamed = refused or {}
+    for entry, found in entries:
+        added = {path: _judged(segment, entry.version, blamed) for path, segment in found.items()}
         adds = {action.path: action for action in entry.actions if isinstance(action, AddFile)}
         removed = [action.path for action in entry.actions if isinstance(action, RemoveFile)]
         if entry.info is not None:
             if entry.commit_info.get("operation") == "CREATE TOPIC" and _has_metadata(entry):
                 known, removals, without = {}, [], {}
         else:
-            gone = [
-                known[path]
-                for path in dict.fromkeys(removed)
-                if path in known and path not in adds and path not in refused
-            ]
+            gone = [known[path] for path in dict.fromkeys(removed) if path in known and path not in adds]
+            gone += [known[path] for path, one in added.items() if one.is_refused and path in known]
             without.update((file.add.path, None) for file in gone if file.segment.base_offset is None)
-            stays = {path: one for path, one in added.items() if path not in refused} if refused else added
-            removals += _by_base(entry.version, gone, stays)
+            removals += _by_base(entry.version, gone, added)
         for path, add in adds.items():
             known[path] = KnownFile(add=add, segment=added[path])
             without.pop(path, None)
     return removals, [*without]
+
+
+def _judged(segment: Segment, version: int, refused: Mapping[str, int]) -> Segment:
+    """A file as an entry adds it: one path may have been a good file before it is refused."""
+    return replace(segment, is_refused=True) if refused.get(segment.path, version + 1) <= version else segment
 
 
 def _by_base(version: int, gone: Iterable[KnownFile], added: Mapping[str, Segment]) -> list[Removal]:
@@ -78,12 +83,13 @@ def _by_base(version: int, gone: Iterable[KnownFile], added: Mapping[str, Segmen
     for file in gone:
         if is_sequenced(file.segment):
             groups.setdefault((file.segment.partition, file.segment.base_offset), []).append(file)
-    found = []
+    found, is_move = [], any(one.is_refused for one in added.values())
     for (partition, base), files in groups.items():
-        rest = tuple(one for one in added.values() if (one.partition, one.base_offset) == (partition, base))
+        same = (one for one in added.values() if (one.partition, one.base_offset) == (partition, base))
+        rest = tuple(one for one in same if not one.is_refused)
         before, after = [file.segment.record_count for file in files], [one.record_count for one in rest]
         if None in before or None in after or sum(n or 0 for n in before) > sum(n or 0 for n in after):
-            found.append(Removal(delta_version=version, files=tuple(files), rest=rest))
+            found.append(Removal(delta_version=version, files=tuple(files), rest=rest, is_move=is_move))
     return found
 
 

@@ -8,7 +8,7 @@ made anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,7 +30,15 @@ from sparklog.log.data.segments import Segment
 from sparklog.log.head import TopicHead, cleaner_app_id
 from sparklog.log.loaded_files import add_of_segment, added_segments
 from sparklog.log.removed_records import KnownFile, foreign_removals
-from sparklog.log.restore_plan import Gathered, LostRecords, ReturnPlan, in_the_way, plan_of_removals
+from sparklog.log.restore_plan import (
+    Gathered,
+    LostRecords,
+    ReturnPlan,
+    in_the_way,
+    misplaced,
+    plan_of_removals,
+    readable,
+)
 from sparklog.log.returning import existing, prepare_return
 from sparklog.log.sequencing.sequencing import sequence_state
 from sparklog.log.state import TopicState, load_state
@@ -55,6 +63,8 @@ class RestoreResult:
     """Records whose files don't exist any more."""
     never_sequenced: tuple[str, ...]
     """Files that were removed before they had offsets: they don't return."""
+    misplaced: tuple[str, ...]
+    """Files that another engine's commit put elsewhere, and that are removed, since their records returned."""
     delta_version: int
     """The version of the topic that this is true of."""
 
@@ -65,27 +75,17 @@ class RestoreResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Moved:
-    """The files by which commits of other engines moved records, and all others that these commits put into the
-    partitions which stop because of them: a record that kept its offset can't be told from one that was given it."""
-
-    live: Mapping[str, Segment]
-    """Those that are live now, by path."""
-    paths: frozenset[str]
-    """Of these, and of all that are refused."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Prepared:
     """Files that are ready to be named, by what they replace."""
 
     topic_id: str
-    moved: Mapping[str, Segment]
-    """The live files that are removed, by path: see :class:`_Moved`."""
     whole: tuple[tuple[Segment, AddFile], ...]
     gathered: tuple[tuple[Gathered, tuple[AddFile, ...]], ...]
     uploaded: tuple[str, ...]
     """The files that are in no log yet."""
+    misplaced: frozenset[str]
+    """Paths of the files that go."""
+    since: int
 
 
 class _Void(Exception):  # noqa: N818 - a signal within this module
@@ -97,10 +97,13 @@ def restore_topic(
 ) -> RestoreResult:
     """Bring back the records that other engines removed from a topic since a version, under their offsets.
 
+    Records that a commit put under other offsets or partitions return, too, and the files that it put elsewhere go: the
+    partitions that stopped because of it are read again (rule F6, moved records). These files stay if a file that the
+    commit replaced doesn't exist any more.
+
     No record returns below the log start, none that compaction by key or retention removed, and none to an offset that
-    has a record now: what ``UPDATE`` changed stays changed. What a commit put to other offsets or partitions returns to
-    its own, and these partitions are read again (rule F6, moved records): nothing stays that this commit wrote in them.
-    Files without offsets that came back by another engine's ``RESTORE`` are dealt with first.
+    has a record now: what ``UPDATE`` changed stays changed. Files without offsets that came back by another engine's
+    ``RESTORE`` are dealt with first.
 
     Args:
         version: of the topic's table; all entries since must still be in its log.
@@ -108,8 +111,7 @@ def restore_topic(
         timeout_ms: for each commit.
     Raises:
         UnknownTopicOrPartitionError: there is no such topic.
-        InvalidArgumentError: the log doesn't reach back to that version, or it is of an earlier topic of the name;
-            or records were moved whose files don't exist any more.
+        InvalidArgumentError: the log doesn't reach back to that version, or it is of an earlier topic of the name.
         PolicyViolationError: the table is append-only, and files have to be replaced.
         KafkaTimeoutError: others changed the same files again and again, or were faster; nothing returned.
         CommitStateUnknownError, StoreError, …: see :func:`~sparklog.log.commit.commit`.
@@ -119,21 +121,21 @@ def restore_topic(
         sequence_state(_living(load_state(log), name), timeout_ms=timeout_ms, sync=True)
     for _ in range(_ATTEMPTS):
         began, state = log.clock.ticks_ms(), _living(load_state(log), name)
-        moved = _moved(state, version)
-        plan, never_sequenced = _plan(state, name, version, moved)
+        plan, never_sequenced = _plan(state, name, version)
+        away = () if plan.is_move_lost else tuple(one.path for one in misplaced(state.require_whole().index, version))
         result = RestoreResult(
             record_counts=plan.record_counts(),
             file_count=len(plan.whole) + len(plan.gathered),
             lost=plan.lost,
             never_sequenced=tuple(never_sequenced),
+            misplaced=away,
             delta_version=state.position.version,
         )
-        if dry_run or not (result.file_count or moved.live):
+        if dry_run or not (result.file_count or away):
             return result
-        _check_all_return(name, version, plan, moved.live)
         prepared: _Prepared | None = None
         try:
-            prepared = _prepare(state, plan, moved.live)
+            prepared = _prepare(state, plan, away, version)
             after = _commit(state, prepared, began_ticks_ms=began, deadline=deadline)
         except (_Void, ObjectNotFoundError):
             if prepared is not None:
@@ -152,35 +154,8 @@ def _living(state: TopicState, name: str) -> TopicState:
     return state
 
 
-def _moved(state: TopicState, version: int) -> _Moved:
-    """What moved records since a version. A GET for each commit because of which a partition stops now."""
-    index = state.require_whole().index
-    rewrites = index.rewrites
-    lasting = {rewrites.refused[one.path] for one in index.refused()}
-    partitions: dict[int, set[str]] = {}
-    for stop in rewrites.stops:
-        if stop.version > version and stop.version in lasting:
-            partitions.setdefault(stop.version, set()).add(str(stop.partition))
-    paths = {path for path, blamed in rewrites.refused.items() if blamed in partitions}
-    for number, stopped in partitions.items():
-        for entry in _entries(state.log, number, number):
-            adds = (action for action in entry.actions if isinstance(action, AddFile))
-            paths |= {add.path for add in adds if add.partition_values.get("partition") in stopped}
-    live = {path: index.by_path[path] for path in paths if path in index.by_path}
-    return _Moved(live=live, paths=frozenset(paths | rewrites.refused.keys()))
-
-
-def _check_all_return(name: str, version: int, plan: ReturnPlan, moved: Mapping[str, Segment]) -> None:
-    """Raise ``InvalidArgumentError`` where moved files are the only ones that have some of the records."""
-    if moved and plan.lost:
-        raise InvalidArgumentError(
-            f"restore of {name} to version {version}: records were moved to other offsets or partitions, and "
-            f"{plan.lost[0].path}, which had some of them, doesn't exist any more; nothing was changed"
-        )
-
-
-def _plan(state: TopicState, name: str, version: int, moved: _Moved) -> tuple[ReturnPlan, list[str]]:
-    """Plan what returns as if no moved file was live; also the files that were removed before they had offsets."""
+def _plan(state: TopicState, name: str, version: int) -> tuple[ReturnPlan, list[str]]:
+    """Plan what returns; also the files that were removed before they had offsets."""
     log, newest = state.log, state.position.version
     if not 0 <= version <= newest:
         raise InvalidArgumentError(f"restore of {name} to version {version}: expected 0 to {newest}")
@@ -190,15 +165,16 @@ def _plan(state: TopicState, name: str, version: int, moved: _Moved) -> tuple[Re
             f"restore of {name} to version {version}: that is of an earlier topic of this name, with id "
             f"{before.head.topic_id}; this one has id {state.head.topic_id}"
         )
-    whole, now = before.require_whole(), state.require_whole().index.without(moved.live)
+    whole = before.require_whole()
     files = [
         KnownFile(add=add_of_segment(one, whole.statistics.get(one.path)), segment=one)
         for one in whole.index.by_path.values()
     ]
     entries = ((entry, _segments(log, entry)) for entry in _entries(log, version + 1, newest))
-    removals, never_sequenced = foreign_removals(files, entries, refused=moved.paths)
+    index = state.require_whole().index
+    removals, never_sequenced = foreign_removals(files, entries, index.rewrites.refused)
     there = existing(log, (file.add.path for removal in removals for file in removal.files))
-    return plan_of_removals(log, state.head, now, removals, there), never_sequenced
+    return plan_of_removals(log, state.head, readable(index), removals, there), never_sequenced
 
 
 def _segments(log: DeltaLog, entry: Entry) -> dict[str, Segment]:
@@ -214,7 +190,7 @@ def _entries(log: DeltaLog, first: int, last: int) -> Iterator[Entry]:
             yield read[0]
 
 
-def _prepare(state: TopicState, plan: ReturnPlan, moved: Mapping[str, Segment]) -> _Prepared:
+def _prepare(state: TopicState, plan: ReturnPlan, away: Collection[str], since: int) -> _Prepared:
     """Put what has to be put. Raises ``ObjectNotFoundError`` where a file vanished meanwhile."""
     returning = prepare_return(state, [file.add for file in plan.whole])
     uploaded = [*returning.copied]
@@ -231,10 +207,11 @@ def _prepare(state: TopicState, plan: ReturnPlan, moved: Mapping[str, Segment]) 
         raise
     return _Prepared(
         topic_id=state.head.topic_id,
-        moved=moved,
         whole=tuple((file.segment, returning.adds[file.add.path]) for file in plan.whole),
         gathered=tuple(gathered),
         uploaded=tuple(uploaded),
+        misplaced=frozenset(away),
+        since=since,
     )
 
 
@@ -320,17 +297,17 @@ def plan_restore(now: TopicState, prepared: _Prepared) -> Commit | None:
         PolicyViolationError: the table is append-only.
     """
     head, whole = now.head, now.require_whole()
-    live = whole.index.by_path
+    index = readable(whole.index)
+    live = index.by_path
+    away = [one for one in misplaced(whole.index, prepared.since) if prepared.misplaced]
     if head.deleted or head.topic_id != prepared.topic_id:
         raise UnknownTopicOrPartitionError(f"unknown topic: the one with id {prepared.topic_id} was deleted")
     wanted = [add for _, add in prepared.whole] + [add for _, adds in prepared.gathered for add in adds]
-    still_moved = prepared.moved.keys() & live.keys()
-    if not still_moved and all(add.path in live for add in wanted):
+    if not away and all(add.path in live for add in wanted):
         return None  # our own commit, whose answer was lost
-    if len(still_moved) < len(prepared.moved):
-        raise _Void(min(prepared.moved.keys() - still_moved))
-    index = whole.index.without(prepared.moved)
-    removed = [*prepared.moved.values()]
+    for path in {segment.path for segment in away} - prepared.misplaced:
+        raise _Void(path)  # it may hold records of files that the plan doesn't know of
+    removed: list[Segment] = [*away]
     added: list[AddFile] = []
     for segment, add in prepared.whole:
         partition = segment.partition or 0

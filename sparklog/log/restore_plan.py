@@ -1,8 +1,9 @@
 """Which records return to a topic that other engines removed: by their offsets, against what is live now.
 
-Only offsets that no live file has return, and none below the log start. A file that is wholly gone returns as it is; of
-one that was rewritten without some of its records, these return into a new file, together with those of the live files
-around them.
+Only offsets that no live file has return, and none below the log start. A file that is refused has none; where a commit
+put records elsewhere, its files go as the records return (rule F6, moved records). A file that is wholly gone returns
+as it is; of one that was rewritten without some of its records, these return into a new file, together with those of
+the live files around them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from sparklog.log.data.segments import Segment, SegmentIndex
 from sparklog.log.head import TopicHead
 from sparklog.log.removed_records import KnownFile, Removal
 
-__all__ = ["Gathered", "LostRecords", "ReturnPlan", "plan_of_removals"]
+__all__ = ["Gathered", "LostRecords", "ReturnPlan", "in_the_way", "misplaced", "plan_of_removals", "readable"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -61,6 +62,9 @@ class ReturnPlan:
     """Files that return as they are."""
     gathered: tuple[Gathered, ...]
     lost: tuple[LostRecords, ...]
+    is_move_lost: bool = False
+    """Are records among the lost that a commit moved? Then the files that it put elsewhere may be all that is left of
+    them, and stay."""
 
     def record_counts(self) -> dict[int, int]:
         """How many records return, by partition."""
@@ -82,11 +86,12 @@ def plan_of_removals(
     Reads the offsets of files that were removed in part, and of the live files around them.
 
     Args:
-        head, index: of the topic as it is now.
+        head, index: of the topic as it is now; of the :func:`readable` files.
         removals: oldest first.
         there: the paths of the removed files that exist.
     """
     lost: list[LostRecords] = []
+    is_move_lost = False
     parts: dict[int, _Partition] = {}
     for removal in reversed(removals):
         rest: I64 | None = None
@@ -106,6 +111,7 @@ def plan_of_removals(
             except (ObjectNotFoundError, CorruptRecordError):
                 if not part.is_covered(segment):
                     lost.append(_lost(segment))
+                    is_move_lost |= removal.is_move
                 continue
             if len(offsets):
                 part.some.append((file, offsets))
@@ -114,7 +120,20 @@ def plan_of_removals(
         whole=tuple(file for part in parts.values() for file in part.whole),
         gathered=tuple(one for some in found for one in some),
         lost=tuple(lost),
+        is_move_lost=is_move_lost,
     )
+
+
+def readable(index: SegmentIndex) -> SegmentIndex:
+    """The live files that aren't refused, those of partitions that stop among them: their records are to return."""
+    return SegmentIndex.of(one for one in index.by_path.values() if not one.is_refused)
+
+
+def misplaced(index: SegmentIndex, since: int) -> list[Segment]:
+    """The live files that commits behind a version put elsewhere, whose records return to where they were."""
+    rewrites = index.rewrites
+    moves = {stop.version for stop in rewrites.stops if stop.version > since}
+    return [one for one in index.refused() if rewrites.refused[one.path] in moves]
 
 
 class _Partition:

@@ -53,6 +53,7 @@ def prepare_return(state: TopicState, files: Sequence[AddFile]) -> Returning:
         files: as they were added, paths once each.
     """
     log, retention_ms = state.log, state.head.deleted_file_retention_ms
+    refused = state.require_whole().index.rewrites.refused  # a path that is refused stays so
     if not files:
         return Returning(adds={}, gone=frozenset(), copied=())
     removed_ms, now_ms = removed_files(log).removed_ms, log.clock.now_ms()
@@ -62,7 +63,8 @@ def prepare_return(state: TopicState, files: Sequence[AddFile]) -> Returning:
     for file in (file for file in files if file.path in there):
         since_ms = removed_ms.get(file.path)
         is_young = since_ms is not None and now_ms - since_ms < longest_age_ms(retention_ms)
-        if is_young and not is_at_risk(state.vacuums, topic_version=-1, uploaded_ms=since_ms or 0):
+        is_good = is_young and file.path not in refused
+        if is_good and not is_at_risk(state.vacuums, topic_version=-1, uploaded_ms=since_ms or 0):
             adds[file.path] = replace(file, data_change=True)
             continue
         try:

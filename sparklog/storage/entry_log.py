@@ -19,7 +19,7 @@ from sparklog.errors import CommitStateUnknownError, StoreError, StoreUnavailabl
 from sparklog.storage.base import CreateResult, ObjectStore
 from sparklog.storage.cleanup_marks import mark_name, parse_mark
 from sparklog.storage.foothold import Foothold
-from sparklog.storage.log_ground import check_follows, check_ground, check_place
+from sparklog.storage.log_ground import check_follows, check_ground, check_place, verify_created
 from sparklog.storage.position import (
     DEFAULT_TAIL_TRUST_MS,
     Position,
@@ -228,14 +228,14 @@ class EntryLog(ABC, Generic[E]):
         unknown = False
         backoff: Backoff | None = None
         while True:
-            began = self.clock.ticks_ms()
-            token = new_token()
+            began, token = self.clock.ticks_ms(), new_token()
             tokens.add(token)
             try:
+                position = self._grounded(position) if unknown else position  # attempts, and waits, take long
                 result = self._create(position, token, encode(token), sync=sync)
                 unknown = True  # it is ours now, or may be ("exists" after a failure): only reading back settles it
                 if result is CreateResult.CREATED:
-                    self._verify_if_due(position)
+                    verify_created(self, position, token)
                     return Created(advance(position, version=version, token=token, tail_seen_at=began, is_durable=sync))
                 found = self.read_raw_entries([version])[0]
                 if sync and found and found[0].token in tokens:  # the attempt that made it may have failed after

@@ -16,7 +16,7 @@ from sparklog.storage.position import Checked, Position, PositionLost, last_chec
 if TYPE_CHECKING:
     from sparklog.storage.entry_log import EntryLog
 
-__all__ = ["check_follows", "check_ground", "check_place", "no_log"]
+__all__ = ["check_follows", "check_ground", "check_place", "no_log", "verify_created"]
 
 _SUFFIX = ".json"
 _ENTRY = re.compile(r"([0-9]{20})\.json")
@@ -87,6 +87,24 @@ def _list_since(log: EntryLog[Any], position: Position) -> tuple[int | None, int
     if expected <= position.version and missing is None:
         missing = expected
     return missing, beyond
+
+
+def verify_created(log: EntryLog[Any], position: Position, token: str) -> None:
+    """Verify ``position`` after a create that ended so late that this is due, and look whether the entry is there, too:
+    since then another log may have been put there, or this one be put back, or set back. A LIST and two GETs then.
+
+    Args:
+        position: before the entry.
+        token: of the entry.
+    Raises:
+        PositionLost: the log as it is loaded anew decides.
+    """
+    if not log.must_verify(position):
+        return
+    log.verify(position)
+    created = log.read_entry(position.version + 1)
+    if created is None or created.token != token:
+        raise PositionLost(log.path_of(position.version + 1))
 
 
 def check_follows(log: EntryLog[Any], lost: Position, found: Position) -> None:

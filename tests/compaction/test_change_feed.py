@@ -153,3 +153,25 @@ def test_columns_that_spark_leaves_in_files_belong_to_no_record(tmp_path: Path) 
     assert all(one.outcome is Outcome.DONE for one in optimize_topic(log, "t", policy=POLICY).ranges)
     assert pairs_of(log) == left
     assert [*check_cluster(open_cluster(tmp_path), deep=True).findings] == []
+
+
+@pytest.mark.parametrize("folder", [f"ingest-{'0' * 32}", "partition=0"])
+def test_the_column_of_ingests_belongs_to_no_record_of_their_files(folder: str) -> None:
+    """Delta 4.4 writes a stage's partition columns into its files. A column of that name in another file is refused."""
+    log = a_topic(configs=KEYED)
+    append_pairs(a_writer(log), [("k0", "v"), ("k1", "v")])
+    rows = foreign_records("v").set_column(2, "key", pa.array([b"k2"], pa.binary()))
+    rows = rows.append_column("ingest_file", pa.array([0], pa.int32()))
+    foreign_commit(log, foreign_file(log, rows, path=f"{folder}/a.parquet", base_offset=2))
+    append_pairs(a_writer(log), [("k0", "new"), ("k2", "new")])
+    append_pairs(a_writer(log), [("k4", "v")])
+    [compacted] = compact_topic(log, "t", now_ms=T0_MS).partitions
+    if folder == "partition=0":
+        assert compacted.outcome is Outcome.FAILED
+        assert "column 'ingest_file' holds values" in compacted.error
+        return
+    assert (compacted.outcome, compacted.counts.superseded) == (Outcome.DONE, 2)
+    left = [(1, "k1", "v"), (3, "k0", "new"), (4, "k2", "new"), (5, "k4", "v")]
+    assert pairs_of(log) == left
+    assert all(one.outcome is Outcome.DONE for one in optimize_topic(log, "t", policy=POLICY).ranges)
+    assert pairs_of(log) == left

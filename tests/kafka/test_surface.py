@@ -583,6 +583,9 @@ def test_codes_are_kafkas():
     assert errors.code_of(errors.UnknownMemberIdError("g")) == 25
     assert errors.for_code(69) is errors.GroupIdNotFoundError
     assert errors.code_of(errors.ProducerFencedError("x")) == 90
+    assert errors.code_of(sparklog.errors.StoreReplacedError("x")) == 56
+    assert errors.code_of(sparklog.errors.TopicShrunkError("x")) == 56
+    assert errors.for_code(56) is errors.KafkaStorageError
     assert errors.for_code(105) is errors.TransactionalIdNotFoundError
     assert errors.code_of(NoBrokersAvailable("x")) == 7
     assert errors.code_of(KafkaError("x")) == -1

@@ -3,7 +3,6 @@ is undone (rule F6, moved records)."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from sparklog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from sparklog.compaction.maintenance import maintain
 from sparklog.delta.actions import SetTransaction
 from sparklog.delta.checkpoint import write_checkpoint
-from sparklog.errors import CorruptLogError, InvalidArgumentError
+from sparklog.errors import CorruptLogError
 from sparklog.integrity import check_cluster
 from sparklog.integrity.findings import Code
 from sparklog.log import open_cluster
@@ -159,54 +158,6 @@ def test_a_partition_whose_records_were_moved_stops_until_that_is_undone(root: s
     assert Code.PARTITION_STOPPED not in codes(root)
 
 
-MOVES_OF_SOME: dict[str, Act] = {
-    **MOVES,
-    "one record": lambda table: table.update(updates={"base_offset": "2"}, predicate="base_offset = 1"),
-    "all by one": lambda table: table.update(updates={"base_offset": "base_offset + 1"}),
-    "twice": lambda table: [MOVES[what](table) for what in ("partition", "offset_delta")],
-    "some of a file": lambda table: [
-        table.optimize.compact(),
-        table.update(updates={"base_offset": "base_offset + 1"}, predicate="partition = 0 and offset_delta = 0"),
-    ],
-}
-
-
-@pytest.mark.parametrize("is_hidden", [False, True])
-@pytest.mark.parametrize("what", MOVES_OF_SOME)
-def test_the_command_that_the_error_names_undoes_a_move_and_keeps_what_was_appended(
-    root: str, what: str, is_hidden: bool
-) -> None:
-    MOVES_OF_SOME[what](table(root))
-    assert [send(root, b"v6", 0), send(root, b"v7", 1)] == [3, 3]
-    if is_hidden:
-        checkpoint(root)
-    with pytest.raises(CorruptLogError) as info:
-        [read(root, partition) for partition in (0, 1)]
-    named = re.search(r"`sparklog topics restore t --version (\d+)`", str(info.value))
-    assert named is not None
-    with Admin(root) as admin:
-        planned = admin.restore_topic("t", BEFORE, dry_run=True)
-        assert admin.restore_topic("t", BEFORE).record_counts == planned.record_counts
-        assert admin.restore_topic("t", BEFORE).record_count == 0
-    assert read(root, 0) == [(0, b"v0"), (1, b"v2"), (2, b"v4"), (3, b"v6")]
-    assert read(root, 1) == [(0, b"v1"), (1, b"v3"), (2, b"v5"), (3, b"v7")]
-    assert send(root, b"v8", 0) == 4
-    assert codes(root) == set()
-
-
-def test_moved_records_whose_files_are_gone_are_kept_where_they_are(root: str) -> None:
-    before = [*(Path(root) / "topics/t/partition=0").glob("*.parquet")]
-    MOVES["partition"](table(root))
-    for path in before:
-        path.unlink()
-    newest = table(root).version()
-    with Admin(root) as admin, pytest.raises(InvalidArgumentError, match="doesn't exist any more"):
-        admin.restore_topic("t", BEFORE)
-    assert table(root).version() == newest
-    with pytest.raises(CorruptLogError):
-        read(root, 0)
-
-
 def test_a_running_consumer_stops_before_moved_records_and_reads_on_elsewhere(root: str) -> None:
     with Consumer(cluster=root, auto_offset_reset="earliest", max_poll_records=1) as consumer:
         consumer.assign([TopicPartition("t", 0), TopicPartition("t", 1)])
@@ -313,3 +264,96 @@ def test_only_a_deep_check_finds_offsets_exchanged_within_a_file(tmp_path: Path)
     table(root).update(updates={"offset_delta": "2 - offset_delta"})
     assert codes(root) == set()
     assert Code.OFFSETS_MOVED in codes(root, deep=True)
+
+
+def group_reads(root: str) -> list[tuple[int, int]]:
+    """Partition and offset of each record that a group reads next, committed."""
+    with Consumer(
+        "t",
+        cluster=root,
+        group_id="g",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        consumer_timeout_ms=1_500,
+    ) as consumer:
+        found = [(one.partition, one.offset) for one in consumer]
+        consumer.commit()
+        return sorted(found)
+
+
+RETURNS: dict[str, Act] = {
+    **MOVES,
+    "some_records": lambda table: table.update(
+        updates={"partition": "1"}, predicate="partition = 0 AND value = arrow_cast('v2', 'Binary')"
+    ),
+    "all_into_one_base_offset": lambda table: table.update(updates={"base_offset": "0"}),
+    "beside_other_values": lambda table: table.update(
+        updates={"partition": "1", "value": "arrow_cast('else', 'Binary')"}, predicate="partition = 0"
+    ),
+}
+
+
+@pytest.mark.parametrize("is_hidden", [False, True])
+@pytest.mark.parametrize("what", RETURNS)
+def test_restore_returns_moved_records_beside_later_appends(root: str, what: str, is_hidden: bool) -> None:
+    """The way back that a stopped partition's error names."""
+    assert len(group_reads(root)) == 6
+    RETURNS[what](table(root))
+    assert [send(root, b"v6", 0), send(root, b"v7", 1)] == [3, 3]
+    if is_hidden:
+        checkpoint(root)
+    with pytest.raises(CorruptLogError, match=f"topics restore t --version {BEFORE}`"):
+        read(root, 0)
+    with Admin(root) as admin:
+        tried = admin.restore_topic("t", BEFORE, dry_run=True)
+        done = admin.restore_topic("t", BEFORE)
+        assert (done.record_counts, done.misplaced) == (tried.record_counts, tried.misplaced)
+        assert done.misplaced
+        assert not done.lost
+        again = admin.restore_topic("t", BEFORE)
+        assert (again.record_count, again.misplaced, again.delta_version) == (0, (), done.delta_version)
+    assert read(root, 0) == [(0, b"v0"), (1, b"v2"), (2, b"v4"), (3, b"v6")]
+    assert read(root, 1) == [(0, b"v1"), (1, b"v3"), (2, b"v5"), (3, b"v7")]
+    assert group_reads(root) == [(0, 3), (1, 3)]
+    assert not [error for report in maintain(open_cluster(root), full=True).topics for error in report.errors.values()]
+    assert codes(root, deep=True) == set()
+    assert [send(root, b"v8", 0), send(root, b"v9", 1)] == [4, 4]
+
+
+AFTER_A_MOVE: dict[str, Act] = {
+    "moved back": lambda table: table.update(updates={"partition": "0"}, predicate="partition = 1 AND value < x'7635'"),
+    "packed with others": lambda table: table.optimize.compact(),
+    "moved on": lambda table: table.update(updates={"base_offset": "7"}, predicate="partition = 1"),
+}
+
+
+@pytest.mark.parametrize("then", AFTER_A_MOVE)
+def test_partitions_stay_stopped_while_rewrites_of_what_was_moved_are_live(root: str, then: str) -> None:
+    MOVES["partition"](table(root))
+    AFTER_A_MOVE[then](table(root))
+    assert send(root, b"v6", 0) == 3
+    with pytest.raises(CorruptLogError, match=f"partition 0 .*topics restore t --version {BEFORE}`"):
+        read(root, 0)
+    with Admin(root) as admin:
+        admin.restore_topic("t", BEFORE)
+    assert read(root, 0) == [(0, b"v0"), (1, b"v2"), (2, b"v4"), (3, b"v6")]
+    assert read(root, 1) == [(0, b"v1"), (1, b"v3"), (2, b"v5")]
+    assert codes(root, deep=True) == set()
+
+
+def test_misplaced_files_stay_where_the_files_that_they_replaced_are_gone(root: str) -> None:
+    MOVES["partition"](table(root))
+    live = load_state(open_cluster(root).topic_log("t")).require_whole().index.by_path
+    gone = next(
+        path
+        for path in (Path(root) / "topics/t/partition=0").glob("*.parquet")
+        if f"partition=0/{path.name}" not in live
+    )
+    gone.unlink()
+    with Admin(root) as admin:
+        done = admin.restore_topic("t", BEFORE)
+    assert [one.partition for one in done.lost] == [0]
+    assert done.record_count == 2
+    assert not done.misplaced
+    with pytest.raises(CorruptLogError, match="partition 0"):
+        read(root, 0)

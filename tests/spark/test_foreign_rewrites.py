@@ -40,6 +40,7 @@ def source(spark: Any, root: Path, partition: int) -> list[bytes]:
     return [bytes(row.value) for row in frame.where(f"partition = {partition}").orderBy("offset").collect()]
 
 
+@pytest.mark.deep
 def test_an_insert_with_base_offset_is_refused_by_every_reader(spark: Any, root: Path) -> None:
     spark.sql(
         f"INSERT INTO delta.`{root}/topics/t` (key, value, partition, base_offset, offset_delta) "
@@ -63,6 +64,7 @@ def test_an_update_that_moves_records_stops_their_partition_until_restore(spark:
     assert not check_cluster(root, deep=True).errors
 
 
+@pytest.mark.deep
 def test_what_spark_may_change_stops_nothing(spark: Any, root: Path) -> None:
     table = f"delta.`{root}/topics/t`"
     spark.sql(f"UPDATE {table} SET value = CAST('x' AS BINARY) WHERE value = CAST('v0' AS BINARY)")

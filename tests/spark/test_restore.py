@@ -44,6 +44,7 @@ def test_sparks_restore_and_alter_table_are_refused_and_undone(spark: Any, tmp_p
     assert contents(log) == {0: [(0, "a")], 1: [(0, "b"), (1, "c"), (2, "d")]}
 
 
+@pytest.mark.deep
 def test_what_sparks_delete_removed_returns_and_appends_stay(spark: Any, tmp_path: Path) -> None:
     root = tmp_path / "data"
     admin, table = Admin(root), f"delta.`{root}/topics/t`"

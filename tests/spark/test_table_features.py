@@ -24,6 +24,7 @@ from sparklog.compaction.vacuum import vacuum_topic
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.errors import UnsupportedVersionError
 from sparklog.integrity import check_cluster
+from sparklog.integrity.findings import Code
 from sparklog.log.cluster import Cluster, open_cluster
 from sparklog.log.follow import TopicFollower
 from sparklog.log.state import load_state
@@ -205,9 +206,8 @@ OF_WRITERS = {
 WAY_BACK = re.compile(r"written to: (?P<statements>.*) \(docs/operations\.md, \"Table features\"\)")
 
 
-@pytest.mark.parametrize(
-    "feature", [name if name == "deletionVectors" else pytest.param(name, marks=pytest.mark.deep) for name in REFUSED]
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("feature", REFUSED)
 def test_what_the_error_says_to_type_brings_the_topic_back(spark: Any, tmp_path: Path, feature: str) -> None:
     cluster = a_cluster(tmp_path)
     send(tmp_path, "a", "b", "c")
@@ -234,16 +234,62 @@ def test_what_the_error_says_to_type_brings_the_topic_back(spark: Any, tmp_path:
         spark.sql(re.sub(r"(?<=TO VERSION AS OF ).*", str(before), typed)).collect()
     spark.conf.unset("spark.databricks.delta.restore.protocolDowngradeAllowed")
     append(writer, "after")
-    for _ in range(20):  # it reads on some entries at a time, and says so until it has read the one that ends it
-        with suppress(UnsupportedVersionError):
-            follower.poll()
-    follower.poll()
+    read_on(follower)
     assert len(follower.read(0, 0)) + len(follower.read(1, 0)) >= 3
     send(tmp_path, "d")
     kept = ["a", "c"] if feature == "deletionVectors" else ["a", "b", "c"]
     assert sorted(one.value.decode() for one in consumed(tmp_path, "t")) == sorted([*kept, "after", "d"])
     assert vacuum_topic(open_cluster(tmp_path), "t", timeout_ms=60_000).topic == "t"
-    assert [*check_cluster(open_cluster(tmp_path)).findings] == []
+    assert findings_of(tmp_path) == [Code.ORPHANS]  # what the refused append uploaded
+
+
+CHANGED: dict[str, list[str]] = {
+    "renamed column": [*REFUSED["columnMapping"], "RENAME COLUMN value TO payload"],
+    "dropped column": [*REFUSED["columnMapping"], "DROP COLUMN headers"],
+    "changed type": [*REFUSED["typeWidening"], "ALTER COLUMN partition TYPE BIGINT"],
+}
+"""Statements that change a column of the topic, after which the feature that they need can't be dropped."""
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("change", CHANGED)
+def test_restore_brings_back_a_topic_of_which_a_column_was_changed(spark: Any, tmp_path: Path, change: str) -> None:
+    cluster = a_cluster(tmp_path)
+    send(tmp_path, "a", "b", "c")
+    log = cluster.topic_log("t")
+    writer, follower = a_writer(log), TopicFollower(log, "t")
+    before = load_state(log).position.version
+    alter(spark, tmp_path, *CHANGED[change])
+    with pytest.raises(UnsupportedVersionError):
+        append(writer, "meanwhile")
+    with pytest.raises(UnsupportedVersionError):
+        follower.poll()
+    restore(spark, tmp_path, before)
+    append(writer, "after")
+    read_on(follower)
+    send(tmp_path, "d")
+    assert sorted(one.value for one in consumed(tmp_path, "t")) == [b"a", b"after", b"b", b"c", b"d"]
+    assert findings_of(tmp_path) == [Code.ORPHANS]
+
+
+def findings_of(root: Path) -> list[Code]:
+    return [one.code for one in check_cluster(open_cluster(root)).findings]
+
+
+def restore(spark: Any, root: Path, version: int) -> None:
+    """What docs/operations.md says under RESTORE."""
+    allowed = "spark.databricks.delta.restore.protocolDowngradeAllowed"
+    spark.sql(f"SET {allowed} = true")
+    spark.sql(f"RESTORE TABLE {table_of(root)} TO VERSION AS OF {version}")
+    spark.sql(f"SET {allowed} = false")
+
+
+def read_on(follower: TopicFollower) -> None:
+    """It reads some entries at a time, and refuses until it has read the one that ends a feature."""
+    for _ in range(20):
+        with suppress(UnsupportedVersionError):
+            follower.poll()
+    follower.poll()
 
 
 def in_docs(statement: str) -> bool:

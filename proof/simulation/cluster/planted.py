@@ -9,6 +9,14 @@ from typing import Any
 from unittest import mock
 
 from proof.simulation.cluster.carrying import an_entry_carries_another_file
+from proof.simulation.cluster.operators import (
+    a_consumer_ignores_the_ground,
+    a_producer_checks_only_after_its_create,
+    an_emptied_generation_log_begins_at_1,
+    entries_of_another_topic_are_accepted,
+    foreign_rewrites_are_not_judged,
+    opening_accepts_a_shrunk_topic,
+)
 from proof.simulation.cluster.sharing import a_shared_look_skips_an_entry
 from proof.simulation.cluster.totals import TOTALS, whoever_lost_a_race_counts_its_files_twice
 from proof.simulation.cluster.unsynced import LOST_COMMIT, offsets_before_are_not_flushed
@@ -403,6 +411,16 @@ UNSETTLED = ": not settled: "
 """Of a group that doesn't come to rest."""
 UNDECIDED = "transaction-not-committed"
 """Of a topic that has records whose commit isn't decided."""
+STRAY = "stray: "
+"""Of an entry in a log that isn't its writer's."""
+SILENT = "silent: "
+"""Of a client that isn't told that its storage is another."""
+BEHIND_ANOTHERS = "went on behind another's entry: "
+"""Of entries that follow on one of another topic."""
+NOT_READ = ": not read to the end"
+"""Of a group whose members get no partitions."""
+BEGUN_ANEW = "generation-gap: "
+"""Of a group whose generations began at 1 again, though some went on from the last."""
 _K = AnomalyKind
 PLANTED: Mapping[str, Fault] = _faults(
     {
@@ -444,6 +462,12 @@ PLANTED: Mapping[str, Fault] = _faults(
         who_waits_for_a_turn_decides_no_more: (_K.INCONSISTENT_OFFSETS, _K.LOST_WRITE, _K.DUPLICATE),
         a_shared_look_skips_an_entry: (_K.INCONSISTENT_OFFSETS, _K.LOST_WRITE, _K.DUPLICATE),
         whoever_lost_a_race_counts_its_files_twice: (TOTALS,),
+        a_consumer_ignores_the_ground: (SILENT,),
+        a_producer_checks_only_after_its_create: (STRAY,),
+        an_emptied_generation_log_begins_at_1: (NOT_READ, BEGUN_ANEW),
+        entries_of_another_topic_are_accepted: (BEHIND_ANOTHERS,),
+        foreign_rewrites_are_not_judged: (_K.DUPLICATE, _K.INCONSISTENT_OFFSETS, _K.SKIPPED_POLL),
+        opening_accepts_a_shrunk_topic: (_K.LOST_WRITE, _K.INCONSISTENT_OFFSETS, "integrity: error: "),
         the_newest_flush_goes_first: (_K.NON_MONOTONIC_SEND, _K.LOST_WRITE),
     }
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
@@ -255,14 +255,6 @@ class SegmentIndex:
     def stopped(self) -> dict[int, Stop]:
         """The partitions that are neither read nor maintained, with the reasons (rule F6, moved records)."""
         return self.rewrites.stopped(self.by_path) if self.rewrites.stops else {}
-
-    def without(self, paths: Collection[str]) -> SegmentIndex:
-        """The index as if some of the files were removed; to be read, while this one doesn't change."""
-        if not paths:
-            return self
-        by_path = {path: one for path, one in self.by_path.items() if path not in paths}
-        ordered = {number: [one for one in some if one.path not in paths] for number, some in self._ordered.items()}
-        return SegmentIndex(by_path=by_path, _ordered=ordered, rewrites=self.rewrites, table=self.table)
 
     def partitions(self, *, with_stopped: bool = False) -> list[int]:
         """The partitions that have segments; those that stop are left out, as nobody may maintain them."""

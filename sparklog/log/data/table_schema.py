@@ -11,6 +11,7 @@ __all__ = [
     "SCHEMA_STRING",
     "SKIPPING_COLUMNS",
     "SKIPPING_PROPERTY",
+    "STAGE_COLUMN",
     "columns_of",
     "table_properties",
 ]
@@ -22,6 +23,10 @@ CHANGE_COLUMNS = ("_change_type", "__is_cdc")
 """Columns that a data file of another engine may have beside those of its table, once the table keeps changes: which
 change a row is, and whether it is one. They are no part of a row. Source: Delta protocol, "Note for non-change data
 readers"; Delta's ``CDCReader``."""
+
+STAGE_COLUMN = "ingest_file"
+"""A partition column of ingests' stages alone. Data files of ingests may have it: Delta 4.4 writes partition columns
+into the files of a table that doesn't say otherwise. It is no part of a row."""
 
 SKIPPING_PROPERTY = "delta.dataSkippingStatsColumns"
 SKIPPING_COLUMNS = "offset_delta,timestamp,producer_id,sequence"

@@ -25,6 +25,7 @@ from sparklog.delta.names import entry_path, log_folder
 from sparklog.errors import CorruptLogError, StoreError, UnknownTopicOrPartitionError
 from sparklog.log.commit import Commit, commit
 from sparklog.log.data.object_paths import is_absolute
+from sparklog.log.data.table_schema import STAGE_COLUMN
 from sparklog.log.maintenance import Checkpoints
 from sparklog.log.state import TopicState
 from sparklog.log.uploads import why_not_to_publish
@@ -35,10 +36,11 @@ from sparklog.storage.entry_log import new_token
 __all__ = ["FILE_COLUMN", "Published", "Stage", "Verdict", "file_uri", "make_stage", "plan_ingest", "publish"]
 
 _LOGGER = logging.getLogger("sparklog.spark")
-FILE_COLUMN = "ingest_file"
+FILE_COLUMN = STAGE_COLUMN
 """A partition column of stages alone: which file of its partition a row goes to. Delta writes a file for each value of
-its partition columns, and leaves these out of the file: so a file holds offsets that follow each other, and no more
-than the ingest has planned."""
+its partition columns, so a file holds offsets that follow each other, and no more than the ingest has planned."""
+_LEAVE_OUT = {"delta.writePartitionColumnsToParquet": "false"}
+"""Delta 4.4 writes partition columns into data files where a table doesn't say this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +109,9 @@ def make_stage(state: TopicState, table_uri: str) -> Stage:
     entry = encode_entry(
         actions=[
             Protocol(min_reader_version=READER_VERSION, min_writer_version=WRITER_VERSION),
-            _with_file_column(replace(whole.metadata, table_id=str(uuid.uuid4()), configuration=kept)),
+            _with_file_column(
+                replace(whole.metadata, table_id=str(uuid.uuid4()), configuration={**kept, **_LEAVE_OUT})
+            ),
             *present,
         ],
         token=token,

@@ -168,6 +168,7 @@ def test_a_stage_holds_the_rows_without_offsets_and_leaves_no_log():
     [metadata] = [action for action in entry.actions if isinstance(action, Metadata)]
     assert list(metadata.partition_columns) == ["partition", "base_offset", FILE_COLUMN]
     assert json.loads(metadata.schema_string)["fields"][-1]["name"] == FILE_COLUMN
+    assert metadata.configuration["delta.writePartitionColumnsToParquet"] == "false"
     assert log.store.list_names(log_folder(stage.log.table))
     stage.forget()
     assert not log.store.list_names(log_folder(stage.log.table))

@@ -29,6 +29,7 @@ from sparklog.log.shape import (
     DELETED_PROPERTY,
     FORMAT_PROPERTY,
     ID_PROPERTY,
+    MAX_PARTITIONS,
     PARTITIONS_PROPERTY,
     REPAIR,
     Shape,
@@ -415,9 +416,15 @@ def read_properties(
         format_version = int(properties[FORMAT_PROPERTY])
         partition_count = int(properties[PARTITIONS_PROPERTY])
     except (KeyError, ValueError) as error:
-        raise NotATopicError(
-            f"{table}: properties {FORMAT_PROPERTY} and {PARTITIONS_PROPERTY} must be whole numbers ({error})"
+        raise TopicShrunkError(
+            f"{table}: properties {FORMAT_PROPERTY} and {PARTITIONS_PROPERTY} must be whole numbers ({error}). "
+            f"ALTER TABLE … SET TBLPROPERTIES with what they were, or {REPAIR}, makes the topic usable again"
         ) from error
+    if partition_count > MAX_PARTITIONS:
+        raise TopicShrunkError(
+            f"{table}: property {PARTITIONS_PROPERTY} is {partition_count}, expected {MAX_PARTITIONS} at most. "
+            f"ALTER TABLE … SET TBLPROPERTIES with the number that it was, or {REPAIR}, makes the topic usable again"
+        )
     if format_version > TYPED_FORMAT_VERSION:
         raise UnsupportedVersionError(
             f"{table} has topic format {format_version}; this sparklog knows up to {TYPED_FORMAT_VERSION}: upgrade it"

@@ -18,6 +18,7 @@ __all__ = [
     "DELETED_PROPERTY",
     "FORMAT_PROPERTY",
     "ID_PROPERTY",
+    "MAX_PARTITIONS",
     "PARTITIONS_PROPERTY",
     "REPAIR",
     "Shape",
@@ -29,6 +30,8 @@ FORMAT_PROPERTY = "sparklog.format.version"
 ID_PROPERTY = "sparklog.topic.id"
 PARTITIONS_PROPERTY = "sparklog.partitions"
 DELETED_PROPERTY = "sparklog.deleted"
+MAX_PARTITIONS = 10_000
+"""The most partitions that a topic can have: every commit repeats all ends (rule L5, opening)."""
 REPAIR = "`sparklog check --repair`"
 """The command that puts a topic's shape back."""
 

@@ -14,7 +14,15 @@ from sparklog.delta.actions import FAR_FUTURE_MS, Entry, Metadata, SetTransactio
 from sparklog.delta.snapshot import Snapshot
 from sparklog.errors import NotATopicError, SparklogError
 from sparklog.log.head import SCHEMA_INFO, TopicHead, is_of_cleaner, is_topic_property, read_properties
-from sparklog.log.shape import FORMAT_PROPERTY, ID_PROPERTY, PARTITIONS_PROPERTY, Shape, check_shape, fingerprints
+from sparklog.log.shape import (
+    FORMAT_PROPERTY,
+    ID_PROPERTY,
+    MAX_PARTITIONS,
+    PARTITIONS_PROPERTY,
+    Shape,
+    check_shape,
+    fingerprints,
+)
 from sparklog.log.value_schemas import SCHEMA_PROPERTY, SOURCE_PROPERTY, TopicSchemas
 
 __all__ = ["ShapeEvidence", "replaced_actions", "shape_actions", "shape_evidence", "shape_metadata"]
@@ -22,6 +30,7 @@ __all__ = ["ShapeEvidence", "replaced_actions", "shape_actions", "shape_evidence
 _SHAPE, _CLEANER = "sparklog.shape.", "sparklog.cleaner."
 _REPLACED = "sparklog.replaced."
 _PARTITIONS, _SCHEMA = "partitions", "schema"
+_MOST_DIGITS = 20
 _OFFSETS = ("sparklog.start.", "sparklog.end.")
 
 
@@ -251,7 +260,8 @@ def _is_of_schemas(name: str) -> bool:
 def _grown(properties: Mapping[str, str], partition_count: int) -> dict[str, str]:
     """Properties with at least so many partitions, and the format that they ask for."""
     now = properties.get(PARTITIONS_PROPERTY, "")
-    count = max(int(now) if now.isdecimal() else 0, partition_count)
+    stated = int(now) if now.isdecimal() and len(now) <= _MOST_DIGITS else 0
+    count = max(stated if stated <= MAX_PARTITIONS else 0, partition_count)
     is_typed = any(name.startswith(SCHEMA_PROPERTY) for name in properties)
     format_version = "2" if is_typed else properties.get(FORMAT_PROPERTY, "1")
     return {**properties, PARTITIONS_PROPERTY: str(count), FORMAT_PROPERTY: format_version}

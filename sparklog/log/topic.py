@@ -27,6 +27,7 @@ from sparklog.log.data.table_schema import PARTITION_COLUMNS, SCHEMA_STRING, SKI
 from sparklog.log.data.value_columns import indexed_leaves, with_value_columns
 from sparklog.log.head import TopicHead, is_topic_property
 from sparklog.log.live_totals import EMPTY
+from sparklog.log.shape import MAX_PARTITIONS
 from sparklog.log.shape_evidence import replaced_actions, shape_actions
 from sparklog.log.state import TopicState, load_state, open_state
 from sparklog.log.value_bytes import ValueBytes
@@ -52,8 +53,6 @@ __all__ = [
 HIGH_WATERMARK = -1
 """Stands, as an offset for :func:`delete_records`: everything that is in the log. Source: Kafka
 ``DeleteRecordsRequest``."""
-MAX_PARTITIONS = 10_000
-"""Every commit repeats all ends (rule L5, opening), so their number is bounded."""
 DEFAULT_TIMEOUT_MS = 60_000.0
 _MOST_REMOVED = 4_096
 """Files that one entry of :func:`delete_records` removes: about 1 MB, which everybody reads who follows the topic."""

@@ -140,6 +140,32 @@ def restored_to_the_topic_before(world: World) -> None:
     world.table.restore(version)
 
 
+def partitions_garbled(to: str) -> Callable[[World], None]:
+    def damage(world: World) -> None:
+        partitions_of_three_records(world)
+        world.set(partitions=to)
+
+    return damage
+
+
+def property_gone(name: str) -> Callable[[World], None]:
+    def damage(world: World) -> None:
+        partitions_of_three_records(world)
+        log = Path(world.root) / "topics/t/_delta_log"
+        lines = [json.loads(line) for file in sorted(log.glob("*.json")) for line in file.read_text().splitlines()]
+        metadata = next(line for line in reversed(lines) if "metaData" in line)
+        del metadata["metaData"]["configuration"][name]
+        version = world.table.version() + 1
+        (log / f"{version:020}.json").write_text(json.dumps({"commitInfo": {}}) + "\n" + json.dumps(metadata))
+
+    return damage
+
+
+def partitions_of_three_records(world: World) -> None:
+    world.admin.create_topics([NewTopic("t", num_partitions=2)])
+    world.send(b"a", b"b", b"c", partition=1)
+
+
 BREAKS: dict[str, tuple[Callable[[World], None], str]] = {
     "restored to before it grew": (grown_then_restored, "TBLPROPERTIES.*'sparklog.partitions'='2'"),
     "partitions set back": (partitions_set_back, "TBLPROPERTIES.*'sparklog.partitions'='2'"),
@@ -149,6 +175,10 @@ BREAKS: dict[str, tuple[Callable[[World], None], str]] = {
     "a schema exchanged": (a_schema_exchanged, "schema 1 is another.*check --repair"),
     "format set back": (format_set_back, "TBLPROPERTIES.*'sparklog.format.version'='2'"),
     "another id": (another_id, "sparklog.topic.id.*check --repair"),
+    "partitions that are no number": (partitions_garbled("two"), "whole numbers.*check --repair"),
+    "partitions out of all bounds": (partitions_garbled("9" * 20), "10000 at most.*check --repair"),
+    "partitions above the bound": (partitions_garbled("10001"), "10000 at most.*check --repair"),
+    "partitions gone": (property_gone("sparklog.partitions"), "whole numbers.*check --repair"),
     "restored to the topic before": (restored_to_the_topic_before, "sparklog.topic.id.*check --repair"),
 }
 all_breaks = pytest.mark.parametrize(("damage", "way_back"), BREAKS.values(), ids=BREAKS)
@@ -184,7 +214,14 @@ def test_whoever_opens_a_topic_that_shrank_refuses_it(
         assert isinstance(caught.value, NotATopicError) or "NotATopicError" in repr(caught.value.__cause__)
 
 
-@all_breaks
+UNNAMED: dict[str, tuple[Callable[[World], None], str]] = {
+    "id gone": (property_gone("sparklog.topic.id"), ""),
+    "format gone": (property_gone("sparklog.format.version"), ""),
+}
+"""Whoever lists topics takes such a table for none."""
+
+
+@pytest.mark.parametrize(("damage", "way_back"), (BREAKS | UNNAMED).values(), ids=BREAKS | UNNAMED)
 def test_a_repair_puts_back_what_shrank_and_a_second_one_does_nothing(
     world: World, damage: Callable[[World], None], way_back: str
 ) -> None:

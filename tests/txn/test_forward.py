@@ -209,9 +209,7 @@ def test_a_topic_whose_folder_is_away_has_the_records_once_it_is_back() -> None:
     decided(cluster)
     away = {found.path: memory.read(found.path) for found in memory.list("topics/t/_delta_log/")}
     memory.delete(away)
-    with pytest.raises(
-        StoreReplacedError, match=r"transaction \d of .* is committed, .* log of topics/t at"
-    ):
+    with pytest.raises(StoreReplacedError, match=r"transaction \d of .* is committed, .* log of topics/t at"):
         finish_newest(cluster)
     assert values(cluster, "u") == ["c"]
     assert newest_entry(cluster).state is S.PREPARE_COMMIT  # type: ignore[union-attr]

@@ -70,9 +70,9 @@ class _Moved:
     partitions which stop because of them: a record that kept its offset can't be told from one that was given it."""
 
     live: Mapping[str, Segment]
-    """Those that are live now, by path."""
+    """The files that are live now, by path."""
     paths: frozenset[str]
-    """Of these, and of all that are refused."""
+    """The paths of these, and of all files that are refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,7 @@ def _living(state: TopicState, name: str) -> TopicState:
 
 
 def _moved(state: TopicState, version: int) -> _Moved:
-    """What moved records since a version. A GET for each commit because of which a partition stops now."""
+    """Find what moved records since a version. A GET for each commit because of which a partition stops now."""
     index = state.require_whole().index
     rewrites = index.rewrites
     lasting = {rewrites.refused[one.path] for one in index.refused()}

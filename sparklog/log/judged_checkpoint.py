@@ -1,7 +1,8 @@
-"""Loading a topic's table from a checkpoint that hides no commit of another engine (rule F6, moved records).
+"""Loading a topic's table from a checkpoint that hides nothing of what another engine did (rule F6, moved records).
 
 Each commit of ours records what the commits of other engines before it did. So only those right before a checkpoint,
 behind the newest entry of ours, may be unjudged: another engine may have written a checkpoint of its own commit.
+Spark's ``RESTORE`` always does: it hides the properties that a topic had before.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Iterable
 from sparklog.delta.actions import Entry
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.snapshot import Snapshot, load_snapshot
-from sparklog.errors import CorruptLogError
+from sparklog.errors import CorruptLogError, NotATopicError
 from sparklog.log.foreign_rewrites import gives_offsets, rewrites_of
+from sparklog.log.shape_evidence import shape_metadata
 
 __all__ = ["load_judgeable"]
 
@@ -22,16 +24,25 @@ _MOST_PASSED_OVER = 16
 """Checkpoints of other engines, one before the other."""
 
 
-def load_judgeable(log: DeltaLog, *, is_once: bool = False, version: int | None = None) -> Snapshot | None:
+def load_judgeable(
+    log: DeltaLog, *, is_once: bool = False, version: int | None = None, mends_shape: bool = False
+) -> Snapshot | None:
     """Load a topic's table as :func:`~sparklog.delta.snapshot.load_snapshot` does.
 
     Where the newest checkpoint may hide a commit of another engine that nobody judged, an older checkpoint is used, and
     the entries after it; where these are gone, the newest one after all. A checkpoint at an entry of ours costs no
     request more.
+
+    Args:
+        mends_shape: use an older checkpoint, too, where the newest one hides what the topic's properties were.
     """
     newest = found = load_snapshot(log, is_once=is_once, version=version)
     passed_over: frozenset[int] = frozenset()
-    while found is not None and len(passed_over) < _MOST_PASSED_OVER and _hides_a_commit(log, found):
+    while (
+        found is not None
+        and len(passed_over) < _MOST_PASSED_OVER
+        and (_hides_a_commit(log, found) or (mends_shape and _hides_a_shape(log, found)))
+    ):
         passed_over |= {found.checkpoint_version}
         try:
             found = load_snapshot(log, version=version, without=passed_over)
@@ -58,6 +69,15 @@ def _hides_a_commit(log: DeltaLog, snapshot: Snapshot) -> bool:
             unjudged.append(before)
         end, count = first, 2 * count
     return _gives_offsets(unjudged, judged)
+
+
+def _hides_a_shape(log: DeltaLog, snapshot: Snapshot) -> bool:
+    """Does nothing behind the checkpoint tell what the topic's properties were, before another engine set them back?"""
+    try:
+        shape_metadata(log.table, snapshot, mends=True)
+    except NotATopicError:
+        return True
+    return False
 
 
 def _gives_offsets(entries: Iterable[Entry], judged: int) -> bool:

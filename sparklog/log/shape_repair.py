@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 
 from sparklog.delta.actions import Action, AddFile, Metadata, RemoveFile
 from sparklog.delta.log import DeltaLog
-from sparklog.delta.snapshot import Snapshot, load_snapshot
+from sparklog.delta.snapshot import Snapshot
 from sparklog.errors import KafkaTimeoutError, NotATopicError
 from sparklog.log.commit import Commit, commit
 from sparklog.log.data.segments import Segment
 from sparklog.log.head import end_app_id
+from sparklog.log.judged_checkpoint import load_judgeable
 from sparklog.log.loaded_files import add_of_segment
 from sparklog.log.returning import Returning, prepare_return
 from sparklog.log.shape import ID_PROPERTY
@@ -65,7 +66,7 @@ def repair_shape(log: DeltaLog, *, timeout_ms: float = DEFAULT_TIMEOUT_MS) -> Sh
         NotATopicError: nothing in the log tells (any more) what the properties were.
         KafkaTimeoutError, StoreError, …: see :func:`~sparklog.log.commit.commit`.
     """
-    snapshot = load_snapshot(log)
+    snapshot = load_judgeable(log, mends_shape=True)
     if snapshot is None:
         raise unknown_topic(log)
     evidence = shape_evidence(snapshot)

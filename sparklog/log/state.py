@@ -348,7 +348,7 @@ def load_state(
         mends_shape: a topic whose properties went back is loaded as if they were as they have to be, for whoever puts
             them back; :attr:`WholeTopic.metadata` has them as they are.
     """
-    snapshot = load_judgeable(log, is_once=is_once, version=version)
+    snapshot = load_judgeable(log, is_once=is_once, version=version, mends_shape=mends_shape)
     if snapshot is None:
         raise unknown_topic(log) if version is None else _unknown_version(log, version)
     if tuple(snapshot.metadata.partition_columns) != ("partition", "base_offset"):

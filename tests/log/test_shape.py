@@ -294,6 +294,25 @@ def test_it_is_refused_behind_a_checkpoint_that_another_engine_wrote(
         load_state(open_cluster(world.root).topic_log("t"))
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [grown_then_restored, typed_then_restored, restored_to_before_it_was_typed, restored_to_the_topic_before],
+)
+def test_a_repair_looks_behind_the_checkpoint_that_sparks_restore_writes(
+    world: World, damage: Callable[[World], None]
+) -> None:
+    damage(world)
+    world.table.create_checkpoint()
+    cluster = open_cluster(world.root)
+    assert {one.code for one in check_cluster(cluster).errors} == {Code.TOPIC_SHRUNK}
+    assert [line[:7] for line in world.repair()] == ["topic t"]
+    after = load_state(cluster.topic_log("t"))
+    assert open_state(cluster.topic_log("t")).head == after.head
+    assert world.repair() == []
+    assert {one.code for one in check_cluster(cluster, deep=True).errors} <= {Code.ENTRY_CORRUPT}
+    world.admin.create_partitions({"t": 9})
+
+
 def test_running_clients_go_on_after_a_repair(world: World) -> None:
     world.admin.create_topics([NewTopic("t", num_partitions=1)])
     with Producer(world.root) as producer:

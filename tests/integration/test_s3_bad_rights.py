@@ -159,7 +159,7 @@ def test_without_the_right_to_list_sparklog_stops_and_says_what_is_missing(
     cluster = open_cluster(s3_uri, storage_options=options)  # which is there
     missing = "no right to list the bucket"
     with pytest.raises(StorePermissionError, match=missing):
-        open_cluster(f"{s3_uri}/new", storage_options=options)
+        open_cluster(f"{s3_uri}-new", storage_options=options)  # beside the cluster, not in it
     with pytest.raises(StorePermissionError, match=missing), Producer(s3_uri, storage_options=options) as producer:
         send(producer, b"never")
     with pytest.raises(StorePermissionError, match=missing):
@@ -200,7 +200,7 @@ def test_where_deletions_are_refused_maintenance_says_so_and_clients_work(
     assert "probes/ is left over" in caplog.text
     assert read_all(s3_uri, options, 2) == [b"a", b"b"]
     with pytest.raises(StorePermissionError, match=r"delete .*_probe/.*the object is locked"):
-        open_cluster(f"{s3_uri}/new", storage_options=options)
+        open_cluster(f"{s3_uri}-new", storage_options=options)  # beside the cluster, not in it
     proxy.instead = None
     assert maintain(cluster, full=True).failures == []
     assert not calm.store.exists(ORPHAN)

@@ -33,21 +33,21 @@ FIRST_FOUND = {
     "a_commit_is_told_before_it_is_made": 6,
     "a_failed_upload_counts_as_not_announced": SHARING_SEEDS + 44,
     "a_fenced_producer_decides_once_more": 331,
-    "a_merged_file_lacks_its_last_record": 51,
-    "a_new_owner_begins_anew": 13,
+    "a_merged_file_lacks_its_last_record": 58,
+    "a_new_owner_begins_anew": 15,
     "a_new_owner_begins_one_too_late": 6,
-    "a_new_owner_goes_on_before_the_records": 243,
-    "a_producer_is_fenced_by_an_abort": 341,
+    "a_new_owner_goes_on_before_the_records": 512,
+    "a_producer_is_fenced_by_an_abort": 485,
     "a_shared_look_skips_an_entry": SHARING_SEEDS + 20,
     "an_entry_carries_another_file": 37,
-    "announced_uploads_overtake_ordinary_ones": SHARING_SEEDS + 81,
-    "compaction_drops_the_newest": 17,
-    "decisions_are_not_flushed": 5086,
+    "announced_uploads_overtake_ordinary_ones": SHARING_SEEDS + 120,
+    "compaction_drops_the_newest": 83,
+    "decisions_are_not_flushed": 5548,
     "nobody_finishes_what_was_left": 184,
     "nobody_flushes_what_others_left": 34,
     "nobody_looks_at_claims": GROUP_SEEDS,
-    "nobody_minds_its_own_silence": GROUP_SEEDS + 4,
-    "nobody_takes_what_was_released": GROUP_SEEDS + 15,
+    "nobody_minds_its_own_silence": GROUP_SEEDS + 17,
+    "nobody_takes_what_was_released": GROUP_SEEDS + 20,
     "offsets_count_before_the_records": 659,
     "offsets_before_are_not_flushed": 273,
     "own_entry_is_not_known_again": 231,
@@ -55,23 +55,25 @@ FIRST_FOUND = {
     "recovery_skips_a_topic": 28,
     "refusals_are_believed": 1222,
     "settled_numbers_are_forgotten": SHARING_SEEDS + 17,
-    "stamps_are_not_compared": GROUP_SEEDS + 11,
-    "stamps_are_not_compared_in_transactions": 394,
-    "stamps_count_before_the_application_knows": GROUP_SEEDS + 6,
+    "stamps_are_not_compared": GROUP_SEEDS + 18,
+    "stamps_are_not_compared_in_transactions": 438,
+    "stamps_count_before_the_application_knows": GROUP_SEEDS + 272,
     "the_newest_flush_goes_first": SHARING_SEEDS + 89,
     "transactions_are_published_again": 27,
     "trust_never_ends": 49,
-    "unknown_is_told_as_failed": 186,
-    "uploads_are_handed_over_as_they_end": 130,
-    "what_is_given_up_counts_as_withdrawn": SHARING_SEEDS + 5,
+    "unknown_is_told_as_failed": 223,
+    "uploads_are_handed_over_as_they_end": 134,
+    "what_is_given_up_counts_as_withdrawn": SHARING_SEEDS + 9,
     "who_waits_for_a_turn_decides_no_more": SHARING_SEEDS,
     "whoever_is_slow_is_timed_out": 3,
     "whoever_lost_a_race_counts_its_files_twice": 7,
     "whoever_opened_late_takes_what_it_lists": SHARING_SEEDS + 17,
-    "whoever_takes_a_partition_has_it": GROUP_SEEDS + 20,
+    "whoever_takes_a_partition_has_it": GROUP_SEEDS + 117,
 }
 """The first of all seeds that finds a planted fault, as the worlds are today: of all, of all group worlds, or of all
 worlds that share."""
+SOUGHT = dict.fromkeys(("decisions_are_not_flushed", "stamps_count_before_the_application_knows"), pytest.mark.deep)
+"""Faults whose first seed isn't known since the worlds changed: the nightly run looks for it (decision 0017)."""
 GROUPS_COVERED = {
     "fenced members": 0.1,
     "kills": 0.5,
@@ -216,7 +218,7 @@ def test_a_seed_plays_the_same_each_time(player):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("planted", sorted(PLANTED))
+@pytest.mark.parametrize("planted", [pytest.param(name, marks=SOUGHT.get(name, ())) for name in sorted(PLANTED)])
 def test_a_planted_fault_is_found_within_2000_seeds(planted, player, record_property):
     """Of those from the first on that finds it today. The rarest is found by one world of some hundreds."""
     first = FIRST_FOUND[planted]

@@ -54,8 +54,11 @@ Plant = Callable[[], AbstractContextManager[object]]
 
 
 def trust_never_ends() -> AbstractContextManager[object]:
-    """Rule L1: who slept believes what it finds behind its position."""
-    return mock.patch.object(entry_log, "needs_verification", return_value=False)
+    """Rules L1 and L17: who slept believes what it finds behind its position, and doesn't look beneath it."""
+    stack = ExitStack()
+    for check in ("needs_verification", "ground_is_due"):
+        stack.enter_context(mock.patch.object(entry_log, check, return_value=False))
+    return stack
 
 
 def unknown_is_told_as_failed() -> AbstractContextManager[object]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
 
 from sparklog.log.cluster import Cluster
-from sparklog.log.restore import RestoreResult, restore_topic
 from sparklog.log.sequencing.sequencing import SequencingResult, sequence_topic
 from sparklog.paths import check_topic_name
+
+if TYPE_CHECKING:
+    from sparklog.log.restore import RestoreResult
 
 __all__ = ["ForeignWriteCalls"]
 
@@ -57,6 +60,8 @@ class ForeignWriteCalls(ABC):
             InvalidArgumentError: the log doesn't reach back to that version, or it is of an earlier topic of the name.
             UnknownTopicOrPartitionError, NotATopicError, PolicyViolationError, KafkaTimeoutError, StoreError.
         """
+        from sparklog.log.restore import restore_topic  # loads Arrow
+
         check_topic_name(topic)
         log, bound_ms = self._cluster().topic_log(topic), self._bound_ms(timeout_ms)
         return restore_topic(log, topic, version, dry_run=dry_run, timeout_ms=bound_ms)

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sparklog.arrow import pa, pq
-from sparklog.delta.listing import CheckpointHint, read_hint
+from sparklog.delta.listing import CheckpointHint, is_cut, read_hint
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path, entry_path, last_checkpoint_path
 from sparklog.delta.snapshot import read_log
-from sparklog.errors import CorruptLogError
+from sparklog.errors import CorruptLogError, SparklogError, StoreReplacedError
 from sparklog.storage.retrying import DEFAULT_RETRY_MS, retry
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ __all__ = [
     "check_checkpoint",
     "checkpoint_due",
     "checkpoint_threshold",
+    "found_cut",
     "write_checkpoint",
     "write_hint",
     "write_next_checkpoint",
@@ -157,3 +158,19 @@ def check_checkpoint(log: DeltaLog, paths: list[str], expected_version: int) -> 
         raise CorruptLogError(
             f"corrupt checkpoint {', '.join(paths)} of version {expected_version}: it has no {absent}"
         )
+
+
+def found_cut(log: DeltaLog, version: int, error: Exception) -> bool:
+    """Did maintenance of a log fail because nobody can open it (rule L17, ground)? Only if a second listing shows the
+    same: a refusal of the store, and one damaged entry, don't count.
+
+    Args:
+        version: one that this process has created or read.
+        error: by which the maintenance failed.
+    """
+    if not isinstance(error, CorruptLogError):
+        return isinstance(error, StoreReplacedError)
+    try:
+        return is_cut(log, version)
+    except SparklogError:
+        return False

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from sparklog.clock import Clock, Deadline
-from sparklog.delta.checkpoint import checkpoint_due, checkpoint_threshold, write_next_checkpoint
-from sparklog.delta.listing import CheckpointHint, is_cut, read_checkpoint_hint
+from sparklog.delta.checkpoint import checkpoint_due, checkpoint_threshold, found_cut, write_next_checkpoint
+from sparklog.delta.listing import CheckpointHint, read_checkpoint_hint
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import CorruptLogError, SparklogError, StoreReplacedError
 from sparklog.log.claims import Claim, OthersClaim, take_claim
 from sparklog.log.reloading import reload_state
 from sparklog.log.sequencing.sequencing import sequence_state, sequence_topic, whole_and_current
@@ -23,7 +22,7 @@ from sparklog.paths import sequencing_claim
 from sparklog.storage.retrying import retry
 from sparklog.workers import Background, Run
 
-__all__ = ["Checkpoints", "Sequencing", "found_cut"]
+__all__ = ["Checkpoints", "Sequencing"]
 
 _LOGGER = logging.getLogger(__name__)
 _MAX_DELAY_MS = 500.0
@@ -261,22 +260,6 @@ class Checkpoints:
     def _claimed_ms(self, log: DeltaLog) -> float:
         """The time to wait before looking whether the other client still sequences; 0: nobody is known to."""
         return max(0.0, self._claimed_until_ticks_ms - log.clock.ticks_ms())
-
-
-def found_cut(log: DeltaLog, version: int, error: Exception) -> bool:
-    """Did maintenance of a log fail because nobody can open it (rule L17, ground)? Only if a second listing shows the
-    same: a refusal of the store, and one damaged entry, don't count.
-
-    Args:
-        version: one that this process has created or read.
-        error: by which the maintenance failed.
-    """
-    if not isinstance(error, CorruptLogError):
-        return isinstance(error, StoreReplacedError)
-    try:
-        return is_cut(log, version)
-    except SparklogError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)

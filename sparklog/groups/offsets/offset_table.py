@@ -27,7 +27,7 @@ from dataclasses import replace
 from functools import partial
 
 from sparklog.clock import Deadline
-from sparklog.delta.checkpoint import checkpoint_due
+from sparklog.delta.checkpoint import checkpoint_due, found_cut
 from sparklog.delta.commit import CommitResult, run_commit_loop
 from sparklog.delta.log import DeltaLog
 from sparklog.groups.offsets.changes import Change
@@ -36,7 +36,6 @@ from sparklog.groups.offsets.offset_maintenance import maintain_offsets
 from sparklog.groups.offsets.offset_state import OffsetState, catch_up, load_again, load_state, offset_log
 from sparklog.groups.offsets.rows import Rows
 from sparklog.log.cluster import Cluster
-from sparklog.log.maintenance import found_cut
 from sparklog.storage.position import needs_verification
 from sparklog.workers import Background
 

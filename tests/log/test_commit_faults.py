@@ -26,7 +26,7 @@ from sparklog.errors import (
 from sparklog.log.append import TopicWriter
 from sparklog.log.follow import TopicFollower
 from sparklog.log.state import load_state
-from sparklog.storage import LocalStore, MemoryStore, ObjectStore
+from sparklog.storage import LocalStore, MemoryStore, ObjectStore, entry_log
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock, WrappedStore
@@ -368,16 +368,16 @@ def test_acks_all_that_finds_its_entry_in_a_reloaded_log_is_acknowledged_durable
     log = a_topic(memory, clock)
     busy = BusyOthers(memory, clock)
     durable = a_writer(a_log(busy, clock), sync=True)
-    verify = DeltaLog._verify_if_due
+    verify = entry_log.verify_created
     lost: list[str] = []
 
-    def lose_once(self: DeltaLog, position: Position) -> None:
+    def lose_once(self: DeltaLog, position: Position, token: str) -> None:
         if not lost and any(value == "mine" for _, value in contents(log)[0]):
             lost.append("as if the log had been cleaned under it")
             raise PositionLost(lost[0])
-        verify(self, position)
+        verify(self, position, token)
 
-    monkeypatch.setattr(DeltaLog, "_verify_if_due", lose_once)
+    monkeypatch.setattr(entry_log, "verify_created", lose_once)
     append(durable, "mine", timeout_ms=10_000)
     assert lost
     assert [value for _, value in contents(log)[0]].count("mine") == 1

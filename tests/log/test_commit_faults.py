@@ -26,7 +26,7 @@ from sparklog.errors import (
 from sparklog.log.append import TopicWriter
 from sparklog.log.follow import TopicFollower
 from sparklog.log.state import load_state
-from sparklog.storage import LocalStore, MemoryStore, ObjectStore, entry_log
+from sparklog.storage import LocalStore, MemoryStore, ObjectStore, entry_log, log_ground
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock, WrappedStore
@@ -368,7 +368,7 @@ def test_acks_all_that_finds_its_entry_in_a_reloaded_log_is_acknowledged_durable
     log = a_topic(memory, clock)
     busy = BusyOthers(memory, clock)
     durable = a_writer(a_log(busy, clock), sync=True)
-    verify = entry_log.verify_created
+    verify = log_ground.verify_created
     lost: list[str] = []
 
     def lose_once(self: DeltaLog, position: Position, token: str) -> None:

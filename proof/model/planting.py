@@ -201,7 +201,13 @@ def entries_are_as_old_as_themselves() -> Planted:
     """Rule L3: cleanup of a topic doesn't ask how old an entry's successor is."""
 
     def plan(
-        objects: Any, *, checkpoint_version: int, newest_modified_ms: int, retention_ms: int, cleaned_below: int
+        objects: Any,
+        *,
+        checkpoint_version: int,
+        newest_modified_ms: int,
+        retention_ms: int,
+        cleaned_below: int,
+        protected_below: int = 0,
     ) -> Iterator[CleanupBatch]:
         gone: dict[int, str] = {}
         for found in objects:

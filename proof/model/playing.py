@@ -303,6 +303,10 @@ class AppendPlayer:
             actor.go_on()
             if actor.stop is not None and actor.stop.op == "list":  # its own entry is there; now the marks
                 actor.call("list", "_cleaned")
+                actor.go_on()
+                if actor.stop is None or actor.stop.op != "get":
+                    return
+                actor.call("get", "_delta_log")  # what it has created is there, too
         if "reads up to" in what:
             actor.go_on(until="create")
         elif not what.endswith("(and stalls)") and verb != "lists":

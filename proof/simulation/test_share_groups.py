@@ -27,17 +27,17 @@ FIXED, FRESH = by_depth(gate=8, nightly=600), by_depth(gate=5, nightly=600)
 MOST_SEEDS = 60
 FIRST_FOUND = {
     "deliveries_are_not_counted": 0,
-    "locks_are_not_compared": 197,
+    "locks_are_not_compared": 90,
     "own_entry_is_not_known_again": 1,
     "records_are_shown_before_they_are_acquired": 0,
     "trust_never_ends": 1,
     "unknown_is_told_as_refused": 4,
-    "what_was_not_shown_is_accepted": 9,
+    "what_was_not_shown_is_accepted": 129,
     "whoever_is_refused_is_told_accepted": 0,
 }
 """The first seed that finds a planted fault, as plays are today."""
-RARE = (197, 223, 380)
-"""Seeds that found the rarest fault, which one play of a hundred finds, when they were looked for last."""
+RARE = (90, 869)
+"""Seeds that found the rarest fault, which one play of some hundreds finds, when they were looked for last."""
 
 Plant = Callable[[], AbstractContextManager[object]]
 
@@ -125,8 +125,13 @@ def whoever_is_refused_is_told_accepted() -> AbstractContextManager[object]:
 
 
 def trust_never_ends() -> AbstractContextManager[object]:
-    """Rule L1: who slept believes what it finds behind its position."""
-    return mock.patch.object(entry_log, "needs_verification", return_value=False)
+    """Rule L1: who slept believes what it finds behind its position. The check of the ground (rule L17) would find the
+    same a moment later, so it is left out, too."""
+    return mock.patch.multiple(entry_log, needs_verification=_never, ground_is_due=_never)
+
+
+def _never(*_: object, **__: object) -> bool:
+    return False
 
 
 PLANTED: list[Plant] = [

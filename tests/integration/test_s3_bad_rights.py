@@ -150,10 +150,11 @@ def test_without_the_right_to_list_sparklog_stops_and_says_what_is_missing(
 
     def without_the_right(request: Request) -> Reply | None:
         path = urlsplit(request.path)
-        is_read = request.method in ("GET", "HEAD")
-        if is_read and ("list-type" in path.query or not calm.store.exists(unquote(path.path).removeprefix(root))):
-            return DENIED
-        return None
+        if request.method not in ("GET", "HEAD"):
+            return None
+        name = unquote(path.path)
+        is_there = name.startswith(root) and calm.store.exists(name.removeprefix(root))
+        return None if is_there and "list-type" not in path.query else DENIED
 
     proxy.instead = without_the_right
     cluster = open_cluster(s3_uri, storage_options=options)  # which is there

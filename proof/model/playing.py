@@ -97,6 +97,11 @@ class Actor:
             if at is not None and not at.is_done and until in ("", at.op) and path in at.path:
                 return
 
+    @property
+    def next_op(self) -> str:
+        """The call that it is about to make; empty at its end."""
+        return "" if self.stop is None else self.stop.op
+
     def finish(self) -> None:
         """Let it go on to its end."""
         while self.stop is not None:
@@ -301,10 +306,10 @@ class AppendPlayer:
         actor.call(op, "_delta_log", fate=fate)
         if verb == "verifies" or what.endswith("below the mark"):
             actor.go_on()
-            if actor.stop is not None and actor.stop.op == "list":  # its own entry is there; now the marks
+            if actor.next_op == "list":  # its own entry is there; now the marks
                 actor.call("list", "_cleaned")
                 actor.go_on()
-                if actor.stop is None or actor.stop.op != "get":
+                if actor.next_op != "get":
                     return
                 actor.call("get", "_delta_log")  # what it has created is there, too
         if "reads up to" in what:

@@ -311,8 +311,7 @@ class SegmentFetcher:
                     values=None if reading is None else reading.type,
                 )
                 self._open[partition] = _Open(request.epoch, opened, group.next_offset)
-                before = room
-                room = self._read_on(request, batches, room)
+                room = self._read_on(request, batches, before := room)
                 if partition not in self._open and group.paths:
                     self._growth[partition.topic] = max(1.0, (before - room) / max(1, group.stored_bytes))
             self._gone.pop(partition, None)

@@ -266,8 +266,7 @@ def read_log(
         if gap is not None:
             # A listing takes its time: of what is created meanwhile it may miss a version and show a later one. What
             # it misses wasn't there when it began, so what comes before is the log as of that moment.
-            earlier = listing.before(gap) if log.read_entry(gap) is not None else None
-            if earlier is None:
+            if log.read_entry(gap) is None or (earlier := listing.before(gap)) is None:
                 continue
             listing, gap = earlier, None
         first_version, first_listed = listing.entries[0]

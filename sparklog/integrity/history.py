@@ -407,9 +407,7 @@ class TopicHistory:
 
     def _apply_transactions(self, entry: Entry, after: TopicHead | None, added: Sequence[Segment]) -> Published | None:
         published = None
-        for action in entry.actions:
-            if not isinstance(action, SetTransaction):
-                continue
+        for action in (action for action in entry.actions if isinstance(action, SetTransaction)):
             if action.last_updated_ms == FAR_FUTURE_MS:
                 self.lasting[action.app_id] = action.version
             else:

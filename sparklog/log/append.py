@@ -50,10 +50,9 @@ _REFRESH_AHEAD = 8
 
 class TopicWriter:
     """Appends to one topic under one producer id. While one thread appends, another one may stage uploads, and several
-    may put what is staged; no more than that.
-
-    Opening costs a fixed number of store calls at any age of the topic; an append costs one PUT per file and one
-    create. A race that it loses costs a create and a GET more; one that loses twice in a row reads ahead to the tail.
+    may put what is staged; no more than that. Opening costs a fixed number of store calls at any age of the topic; an
+    append costs one PUT per file and one create. A race that it loses costs a create and a GET more; one that loses
+    twice in a row reads ahead to the tail.
     """
 
     def __init__(
@@ -400,8 +399,7 @@ class TopicWriter:
         self._state = done.state
         if self._state.whole is not None or self._state.knows_more_writers_than(_MAX_PRODUCERS_KNOWN):
             self._state.forget_others(self.producer_id)
-        ticks_ms = self._log.clock.ticks_ms()
-        self._pause_until_ticks_ms = ticks_ms + done.round_trip_ms if done.lost_races else 0.0
+        self._pause_until_ticks_ms = self._log.clock.ticks_ms() + done.round_trip_ms if done.lost_races else 0.0
         self._checkpoints.after_commit(self._state, created=done.commit is not None)
         if self._gaps is not None:
             self._gaps.after_commit(self._state)

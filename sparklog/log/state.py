@@ -15,7 +15,7 @@ from sparklog.delta.actions import Action, AddFile, Entry, Metadata, Protocol, S
 from sparklog.delta.features import WriteDemands, check_protocol
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path
-from sparklog.delta.snapshot import open_newest
+from sparklog.delta.snapshot import Snapshot, open_newest
 from sparklog.errors import (
     IllegalStateError,
     InvalidArgumentError,
@@ -40,6 +40,7 @@ from sparklog.log.judged_checkpoint import load_judgeable
 from sparklog.log.live_totals import totals_of
 from sparklog.log.loaded_files import added_segments, apply_files, file_statistics, live_files
 from sparklog.log.other_topic import (
+    TopicIds,
     greatest_ends,
     may_be_of_another_topic,
     other_topic_id,
@@ -351,12 +352,7 @@ def load_state(
     snapshot = load_judgeable(log, is_once=is_once, version=version, mends_shape=mends_shape)
     if snapshot is None:
         raise unknown_topic(log) if version is None else _unknown_version(log, version)
-    if tuple(snapshot.metadata.partition_columns) != ("partition", "base_offset"):
-        raise NotATopicError(
-            f"{log.table} is no sparklog topic: partitioned by {list(snapshot.metadata.partition_columns)}, "
-            "expected ['partition', 'base_offset']"
-        )
-    ids = topic_ids(snapshot)
+    ids = _topic_ids(log, snapshot)
     if version is None:
         ids.check(log.table)
     index = live_files(log, snapshot)
@@ -395,6 +391,15 @@ def load_state(
         stands_on_other_topic=ids.is_accepted,
         unrecorded_facts=unrecorded(index.rewrites, snapshot.transactions),
     )
+
+
+def _topic_ids(log: DeltaLog, snapshot: Snapshot) -> TopicIds:
+    partitioned_by = [*snapshot.metadata.partition_columns]
+    if partitioned_by != ["partition", "base_offset"]:
+        raise NotATopicError(
+            f"{log.table} is no sparklog topic: partitioned by {partitioned_by}, expected ['partition', 'base_offset']"
+        )
+    return topic_ids(snapshot)
 
 
 def _unknown_version(log: DeltaLog, version: int) -> SparklogError:

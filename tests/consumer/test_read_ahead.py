@@ -245,15 +245,18 @@ def _walk(chance: random.Random) -> None:
     rounds = Rounds(
         cluster, max_partition_fetch_bytes=chance.choice((1, 300)), fetch_max_bytes=chance.choice((9_000, 10**6))
     )
-    assigned: set[TopicPartition] = set()
+    assigned: list[TopicPartition] = []
     next_offsets = dict.fromkeys(map(tp, range(3)), 0)
     for _ in range(60):
         step = chance.choice(("take", "take", "take", "assign", "seek", "pause", "begin_again", "fail", "hold"))
         store.fails_ahead = step == "fail"
-        (store.may_go_on.clear if step == "hold" else store.may_go_on.set)()
+        store.may_go_on.set()
+        if step == "hold":  # for a while: the round may need what is held
+            store.may_go_on.clear()
+            threading.Timer(0.05, store.may_go_on.set).start()
         if step == "assign":
-            wanted = {tp(number) for number in range(3) if chance.random() < 0.7}
-            next_offsets.update(dict.fromkeys(wanted - assigned, 0))
+            wanted = [tp(number) for number in range(3) if chance.random() < 0.7]
+            next_offsets.update({partition: 0 for partition in wanted if partition not in assigned})
             rounds.assign(*(assigned := wanted))
         rounds.run() if step != "hold" else rounds.fetcher.round()
         for partition in assigned:

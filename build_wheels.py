@@ -20,7 +20,7 @@ from pathlib import Path
 __all__ = ["VERSIONS", "Interpreter", "build", "found", "tag_of"]
 
 ROOT = Path(__file__).resolve().parent
-VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 """Those that a release has wheels for."""
 TEST = ROOT / "tests" / "test_native_core.py"
 TIMEOUT_S = 900

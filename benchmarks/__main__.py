@@ -127,7 +127,7 @@ def print_summary(report: Report) -> None:
 
 def environment(extent: Extent) -> dict[str, str]:
     """What a figure depends on beside the code."""
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = datetime.datetime.now(datetime.UTC)
     return {
         "sparklog": f"{__version__} ({DESCRIPTION})",
         "Python": platform.python_version(),

@@ -43,7 +43,7 @@ __all__ = ["typed", "typed_queries", "typed_sending"]
 BATCH = 100_000
 SLOW_S = 4.0
 """An answer that took longer isn't asked for again."""
-UTC = datetime.timezone.utc
+UTC = datetime.UTC
 BEGIN = datetime.datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema(
     [

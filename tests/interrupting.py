@@ -106,7 +106,7 @@ def _of_with(code: CodeType) -> frozenset[int]:
     for instruction in dis.get_instructions(code):
         line = instruction.starts_line if isinstance(instruction.starts_line, int) else line
         at = line
-        if sys.version_info >= (3, 11) and instruction.positions and instruction.positions.lineno:
+        if instruction.positions and instruction.positions.lineno:
             at = instruction.positions.lineno
         if at in begins and instruction.offset > begins[at]:
             found |= {instruction.offset, before}

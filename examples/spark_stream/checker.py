@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from examples.exactly_once.checker import read_all
 from examples.spark_stream.job import ALERTS, CLOSING, COUNTS, FLIGHTS, LATE_MIN, VERY_LATE_MIN, WORSE
@@ -73,7 +73,7 @@ def _counted(flights: Sequence[ConsumerRecord]) -> list[tuple[str, int, int]]:
 
 def _count(record: ConsumerRecord) -> tuple[str, int, int]:
     told = _parsed(record)
-    hour = datetime.fromisoformat(told["hour"].replace("Z", "+00:00")).astimezone(timezone.utc)
+    hour = datetime.fromisoformat(told["hour"].replace("Z", "+00:00")).astimezone(UTC)
     return told["carrier"], int(hour.timestamp() * 1_000) // HOUR_MS, told["count"]
 
 

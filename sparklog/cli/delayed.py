@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import click
 
@@ -85,7 +85,7 @@ def list_(ctx: click.Context, topics: tuple[str, ...], json_: bool) -> None:
     rows = []
     for topic in topics or delayed_topics(cluster):
         for place, record in read_schedule(cluster, topic):
-            moment = datetime.fromtimestamp(min(place.deliver_at_ms, _FAR_MS) / 1_000, timezone.utc)
+            moment = datetime.fromtimestamp(min(place.deliver_at_ms, _FAR_MS) / 1_000, UTC)
             size = len(record.value or b"")
             rows.append((topic, moment.isoformat(timespec="milliseconds"), record.key, place.id.decode(), size))
     names = ["topic", "deliver at", "key", "id", "bytes"]

@@ -10,7 +10,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
@@ -123,7 +123,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _time_of(record: logging.LogRecord) -> str:
-    time = datetime.fromtimestamp(record.created, timezone.utc)
+    time = datetime.fromtimestamp(record.created, UTC)
     return f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03}Z"
 
 

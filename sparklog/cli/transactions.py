@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -165,6 +165,4 @@ def _name(state: TransactionState | None) -> str:
 
 
 def _time(timestamp_ms: int) -> str:
-    return (
-        datetime.fromtimestamp(timestamp_ms / 1_000, timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
-    )
+    return datetime.fromtimestamp(timestamp_ms / 1_000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -58,7 +58,7 @@ def _time(time_ms: int | None) -> str:
     if time_ms is None or time_ms < 0:
         return NOTHING
     try:
-        moment = datetime.fromtimestamp(time_ms / 1_000, timezone.utc)
+        moment = datetime.fromtimestamp(time_ms / 1_000, UTC)
     except (OverflowError, ValueError, OSError):
         return f"{time_ms} ms"
     return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{time_ms % 1_000:03d}Z"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -132,7 +132,7 @@ def parse_time_ms(text: str, name: str) -> int | None:
         if _DIGITS.fullmatch(text) and len(text) > 4 and abs(int(text)) <= MAX_TIMESTAMP_MS:
             return int(text)
         moment = datetime.fromisoformat(text[:-1] + "+00:00" if text[-1] in "zZ" else text)
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         return round(moment.timestamp() * 1_000)
     except (ValueError, OverflowError):
         raise InvalidArgumentError(f"{name}: got {text!r}, expected a time, such as 2026-01-31T12:00Z") from None

@@ -296,7 +296,7 @@ async def _settled(stay: GroupStay, changed: asyncio.Event, timeout_s: float) ->
             return standing
         try:
             await asyncio.wait_for(changed.wait(), left_s)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             continue
 
 

@@ -100,7 +100,7 @@ class Neighbours:
         while not self._ending.is_set():
             try:
                 await asyncio.wait_for(self._ending.wait(), interval_s)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 await self._beat()
 
     async def _beat(self) -> None:

@@ -57,7 +57,7 @@ class Silence:
         why = None if self._waits_since is None else self._why_ended(self._waits_since, now)
         if why is not None:
             self._timer = None
-            self._reader.set_exception(asyncio.TimeoutError(why))
+            self._reader.set_exception(TimeoutError(why))
         else:
             self._timer = self._loop.call_at(self._next_look(now), self._look)
 

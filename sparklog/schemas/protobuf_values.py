@@ -27,7 +27,7 @@ from sparklog.schemas.undecodable import UndecodableError, shown
 
 __all__ = ["message_indexes", "protobuf_to_struct", "protobuf_writer", "without_indexes"]
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _SECONDS_OF_YEARS = (-62_135_596_800, 253_402_300_799)
 """The years 1 to 9999. Source: Protobuf, timestamp.proto."""

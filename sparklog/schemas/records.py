@@ -292,16 +292,16 @@ def _is_float32(value: Any) -> bool:
     """Rounding is what a float of 32 bits does; becoming infinite isn't."""
     if type(value) is int:
         return -_EXACT_FLOATS <= value <= _EXACT_FLOATS
-    return isinstance(value, float | np.floating) and not _MOST_OF_FLOATS <= abs(value) < math.inf
+    return isinstance(value, float | np.floating) and not _MOST_OF_FLOATS <= abs(float(value)) < math.inf
 
 
 def _is_moment(value: Any) -> bool:
     if not isinstance(value, datetime.datetime):
         return False
-    if value.tzinfo is datetime.timezone.utc:
+    if value.tzinfo is datetime.UTC:
         return True
     try:
-        return value.utcoffset() is not None and bool(value.astimezone(datetime.timezone.utc))
+        return value.utcoffset() is not None and bool(value.astimezone(datetime.UTC))
     except OverflowError:  # before year 1 or after year 9999 in UTC, where no datetime could be read back
         return False
 

@@ -13,7 +13,7 @@ from sparklog.errors import InvalidRecordError
 
 __all__ = ["struct_to_python"]
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def struct_to_python(array: pa.StructArray) -> list[dict[str, Any] | None]:

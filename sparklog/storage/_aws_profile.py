@@ -5,7 +5,7 @@ from __future__ import annotations
 import configparser
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +136,7 @@ def _credential(keys: AwsKeys, *, expires_at: datetime | None) -> dict[str, Any]
 
 
 def _soon() -> datetime:
-    return datetime.now(timezone.utc) + timedelta(seconds=_SECONDS)
+    return datetime.now(UTC) + timedelta(seconds=_SECONDS)
 
 
 def _refreshed(provide: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -199,7 +199,7 @@ def _modified(path: str, row: Mapping[str, Any]) -> datetime:
         if isinstance(value, datetime):
             return value
         if isinstance(value, int | float):
-            return datetime.fromtimestamp(value, timezone.utc)
+            return datetime.fromtimestamp(value, UTC)
         if isinstance(value, str):
             return datetime.fromisoformat(value.replace("Z", "+00:00"))
     raise StoreError(f"list {path}: the file system doesn't say when it was written")

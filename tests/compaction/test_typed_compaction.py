@@ -1,6 +1,6 @@
 """Maintenance of a typed topic: a tombstone has no value and no columns, and no job loses a column."""
 
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -152,7 +152,7 @@ def test_files_that_other_engines_wrote_anew_are_merged_with_those_of_producers(
         ("stops", pa.list_(pa.struct([("x", pa.date32())]))),
     ]
     create_topic(log, "t", value_schema=value_schema(pa.schema(fields)))
-    at = datetime(2024, 5, 1, tzinfo=timezone.utc)
+    at = datetime(2024, 5, 1, tzinfo=UTC)
     row = {"at": at, "note": "n", "stops": [{"x": date(2024, 5, 1)}, None]}
     send(cluster, *((b"k", row) for _ in range(6)))
     before = contents(log)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import random
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -70,7 +70,7 @@ def test_a_file_is_read_as_arrow_reads_it(
 
 def test_columns_that_are_never_null_are_read() -> None:
     schema = pa.schema([pa.field(name, kind, nullable=False) for name, kind in TYPES.items()])
-    moment = datetime(2020, 1, 1, tzinfo=timezone.utc)
+    moment = datetime(2020, 1, 1, tzinfo=UTC)
     table = pa.Table.from_pylist([{"text": "a", "small": -1, "large": 2, "time": moment}] * 3, schema)
     sink = io.BytesIO()
     pq.write_table(table, sink)

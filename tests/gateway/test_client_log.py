@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from sparklog.errors import StoreUnavailableError
@@ -82,7 +81,7 @@ def test_a_disconnect_has_its_reason(caplog):
     reasons = {
         "unavailable": UnavailableError("the store is away"),
         "invalid": WireError("half a frame"),
-        "idle": asyncio.TimeoutError(),
+        "idle": TimeoutError(),
         "error": ZeroDivisionError("a defect"),
     }
     assert [log.disconnected(error) for error in reasons.values()] == [*reasons]

@@ -201,7 +201,7 @@ def test_a_frame_that_isnt_here_as_a_whole_isnt_taken():
         assert not reader.at_eof()
         assert reader.take_frame(20) == sent[0]
         reader.feed_data(joined(sent))
-        reader.set_exception(asyncio.TimeoutError())
+        reader.set_exception(TimeoutError())
         assert reader.head() is None  # whoever reads is to hear of the error
 
     asyncio.run(play())
@@ -227,7 +227,7 @@ def test_an_error_within_a_frame_ends_the_wait(is_lost):
         if is_lost:
             client.protocol.connection_lost(ConnectionResetError("reset"))
         else:
-            client.reader.set_exception(asyncio.TimeoutError())
+            client.reader.set_exception(TimeoutError())
         with pytest.raises(ConnectionResetError if is_lost else asyncio.TimeoutError):
             await asyncio.wait_for(reading, 60)
         client.reader.feed_eof()  # and nobody waits any more

@@ -8,7 +8,7 @@ import hmac
 import random
 import struct
 import uuid
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -316,7 +316,7 @@ def certificate(tmp_path_factory):
 
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     made = (
         x509.CertificateBuilder()
         .subject_name(name)

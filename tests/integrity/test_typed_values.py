@@ -1,6 +1,6 @@
 """The check of a typed topic: what the log says of values, by which engines skip files, is what the files hold."""
 
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from sparklog.schemas import value_schema
 from tests.integrity.support import codes, edit_entry, found, set_stats
 from tests.producer.support import a_cluster
 
-NOW = datetime(2024, 5, 1, 12, 0, 0, 123_456, tzinfo=timezone.utc)
+NOW = datetime(2024, 5, 1, 12, 0, 0, 123_456, tzinfo=UTC)
 FIELDS = [
     ("id", pa.int64()),
     ("price", pa.decimal128(10, 2)),

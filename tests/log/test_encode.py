@@ -1,6 +1,6 @@
 """Records to the bytes of a data file and back."""
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -182,7 +182,7 @@ def test_the_sequences_of_a_batch_wrap_to_zero(base, expected):
     ids=str,
 )
 def test_timestamps_of_any_unit_and_zone_are_the_same_moment(kind):
-    moment = datetime(2023, 11, 14, 22, 13, 20, tzinfo=timezone.utc)
+    moment = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
     given_times = pa.array([1_700_000_000], pa.timestamp("s", "UTC")).cast(pa.timestamp(kind.unit, "UTC"))
     given_times = given_times.cast(pa.int64()).cast(kind)  # for a naive column: its wall time is UTC
     batch = encode_batch(a_batch(count=1, timestamp=given_times), STAMP)
@@ -325,7 +325,7 @@ def test_a_truncated_file_is_refused_by_name(cut):
 
 
 def test_a_time_after_2262_that_spark_wrote_as_int96_is_that_time():
-    moments = pa.array([datetime(2500, 1, 1, tzinfo=timezone.utc)], TIMESTAMP)
+    moments = pa.array([datetime(2500, 1, 1, tzinfo=UTC)], TIMESTAMP)
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"timestamp": moments}), sink, use_deprecated_int96_timestamps=True)
     found = decode_file("f.parquet", sink.getvalue().to_pybytes())

@@ -1,7 +1,7 @@
 """The live files of a topic as segments, and finding records among them."""
 
 import json
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
@@ -107,7 +107,7 @@ def test_what_only_looks_like_a_timestamp_is_refused(text):
 def test_every_iso_timestamp_is_read_and_rounded_down(moment, zone_minutes, separator, unit):
     moment = moment.replace(tzinfo=timezone(timedelta(minutes=zone_minutes)))
     written = datetime.fromisoformat(moment.isoformat(timespec=unit))
-    expected = (written - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(milliseconds=1)
+    expected = (written - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
     assert parse_timestamp(moment.isoformat(separator, timespec=unit)) == expected
 
 

@@ -41,7 +41,7 @@ TYPES = [
     pa.binary(),
 ]
 FLOATS = [0.0, -0.0, 1.5, -2.25, float("inf"), float("-inf"), float("nan"), 1e300]
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 TEXTS = ["", "a", "é", "\x00", "\U0010ffff", "x" * 33, "日本" * 20, "y" * 4_096, "z" * 4_097]
 
 

@@ -1,6 +1,6 @@
 """What other engines write to a typed topic: structs and bytes get their offsets, and what would be lost is refused."""
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
@@ -13,7 +13,7 @@ from sparklog.log.data.value_columns import DATA
 from sparklog.log.state import load_state
 from tests.producer.test_typed_sending import ROW, SCHEMA
 
-NOW = datetime(2024, 5, 1, tzinfo=timezone.utc)
+NOW = datetime(2024, 5, 1, tzinfo=UTC)
 
 
 @pytest.fixture

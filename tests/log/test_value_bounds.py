@@ -21,7 +21,7 @@ from sparklog.schemas import python_rows_to_struct, value_schema
 from tests.depth import by_depth
 from tests.schemas.test_values import schemas_and_rows
 
-UTC = datetime.timezone.utc
+UTC = datetime.UTC
 KIND = value_schema(
     "id INT, total DOUBLE, price DECIMAL(9,2), note STRING, at TIMESTAMP, day DATE, place STRUCT<zip: BIGINT>"
 ).struct_type

@@ -3,7 +3,7 @@ from __future__ import annotations
 import enum
 import json
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -40,7 +40,7 @@ FULL = Order(
     total=2.5,
     lines=[Line("pen", 3)],
     kind=Kind.BOOK,
-    at=datetime(2026, 1, 31, tzinfo=timezone.utc),
+    at=datetime(2026, 1, 31, tzinfo=UTC),
     state="paid",
     pair=(1, "a"),
     tags={"x": 1},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -76,7 +76,7 @@ def test_one_of_key_and_value_may_be_missing(name: str) -> None:
     assert found == ([(b"x", None), (b"y", None)] if name == "key" else [(None, b"x"), (None, b"y")])
 
 
-NOON = datetime(2024, 5, 6, 12, tzinfo=timezone.utc)
+NOON = datetime(2024, 5, 6, 12, tzinfo=UTC)
 NOON_MS = 1_714_996_800_000
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import pytest
 
@@ -30,7 +30,7 @@ def test_a_record_waits_in_a_topic_of_its_own_with_all_that_it_was_sent_with():
     cluster = a_delay_cluster()
     with a_producer(cluster) as producer:
         sent = producer.send("t", b"v", b"k", [("a", b"1"), ("b", None)], 1, 7, deliver_at=DUE_MS).get()
-        producer.send("t", None, b"k", deliver_at=datetime(2100, 1, 1, tzinfo=timezone.utc))
+        producer.send("t", None, b"k", deliver_at=datetime(2100, 1, 1, tzinfo=UTC))
         producer.send("t", b"", deliver_at=0)
     assert sent.topic == "delayed.t"
     assert records(cluster, "t") == []

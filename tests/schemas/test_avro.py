@@ -48,7 +48,7 @@ RECORD: dict[str, Any] = {
     ],
 }  # fmt: skip
 SCHEMA = value_schema(RECORD)
-NOON = datetime.datetime(2026, 1, 2, 12, 0, 0, 123_000, tzinfo=datetime.timezone.utc)
+NOON = datetime.datetime(2026, 1, 2, 12, 0, 0, 123_000, tzinfo=datetime.UTC)
 ROW: dict[str, Any] = {
     "id": 0, "total": -0.0, "note": "a\0", "color": "GREEN", "hash": b"ab", "at": NOON, "key": "k", "of_day": 5,
     "tags": [], "inner": {"n": 1}, "again": None, "counts": {"x": 2**63 - 1}, "pairs": [{"key": "a", "value": 1}],

@@ -32,7 +32,7 @@ pytest.importorskip("google.protobuf")
 
 Order: Any = message_of(orders(), "shop.Order")
 SCHEMA = value_schema(Order)
-NOON = datetime.datetime(2026, 1, 2, 12, 0, 0, 123_456, tzinfo=datetime.timezone.utc)
+NOON = datetime.datetime(2026, 1, 2, 12, 0, 0, 123_456, tzinfo=datetime.UTC)
 
 
 def an_order(**fields):

@@ -32,7 +32,7 @@ from sparklog.schemas import (
 )
 from tests.depth import by_depth
 
-UTC = datetime.timezone.utc
+UTC = datetime.UTC
 UTC_TIMES = pa.timestamp("us", "UTC")
 NOON = datetime.datetime(2026, 1, 2, 12, tzinfo=UTC)
 SCHEMA = value_schema(

@@ -14,7 +14,7 @@ from tests.spark.spark_support import consumed
 
 pytestmark = pytest.mark.spark
 
-UTC = datetime.timezone.utc
+UTC = datetime.UTC
 DDL = (
     "id BIGINT, total DOUBLE, price DECIMAL(8,2), at TIMESTAMP, day DATE, note STRING, raw BINARY, paid BOOLEAN, "
     "small SMALLINT, place STRUCT<city: STRING, zip: INT>, tags ARRAY<STRING>, counts MAP<STRING, INT>, "

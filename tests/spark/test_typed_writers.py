@@ -16,7 +16,7 @@ from tests.spark.spark_support import consumed
 pytestmark = pytest.mark.spark
 
 DDL = "id BIGINT, total DOUBLE, at TIMESTAMP, place STRUCT<city: STRING, zip: INT>, tags ARRAY<STRING>"
-AT = datetime.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=datetime.timezone.utc)
+AT = datetime.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=datetime.UTC)
 ROW = {"id": 7, "total": 12.5, "at": AT, "place": {"city": "x", "zip": None}, "tags": ["a"]}
 NONE = dict.fromkeys(ROW)
 WHOLE = (

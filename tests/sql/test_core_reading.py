@@ -1,7 +1,7 @@
 """Columns of small files, which the compiled core reads many files at a time, beside what Arrow reads of them."""
 
 import os
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from tests.depth import by_depth
 pytestmark = pytest.mark.skipif(CORE is None, reason="the native core isn't compiled")
 
 core: Any = CORE
-DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)
+DAY = datetime(2026, 1, 1, tzinfo=UTC)
 FIELDS = pa.struct(
     [
         ("id", pa.int64()),

@@ -2,7 +2,7 @@
 
 import random
 import sys
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -35,7 +35,7 @@ from tests.support import (
     within,
 )
 
-T0 = datetime(2100, 1, 1, tzinfo=timezone.utc)
+T0 = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(params=["memory", "folder"])

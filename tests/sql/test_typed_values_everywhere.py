@@ -4,7 +4,7 @@ Spark has a test of its own: ``tests/spark/test_typed_values_in_spark.py``."""
 from __future__ import annotations
 
 import math
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
@@ -35,7 +35,7 @@ EXTREME_SCHEMA = value_schema(
     "i BIGINT, b TINYINT, d DOUBLE, f FLOAT, p DECIMAL(38,9), s STRING, r BINARY, at TIMESTAMP, day DATE, ok BOOLEAN, "
     "place STRUCT<city: STRING, inner: STRUCT<x: INT>>, l ARRAY<ARRAY<DOUBLE>>, m MAP<BIGINT, STRUCT<x: DATE>>"
 )
-UTC = timezone.utc
+UTC = UTC
 EXTREMES: list[Any] = [
     {
         "i": -(2**63),

@@ -1,5 +1,5 @@
 import types
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 from unittest import mock
 
@@ -171,7 +171,7 @@ def test_profiles_are_read_from_the_files_of_the_aws_tools(connected, tmp_path):
     (tmp_path / "credentials").write_text(PROFILES.replace("= d", "= renewed"))
     renewed = made["credential_provider"]()
     assert renewed["access_key_id"] == "renewed"
-    assert renewed["expires_at"] > datetime.now(timezone.utc)
+    assert renewed["expires_at"] > datetime.now(UTC)
 
 
 def test_a_profile_may_be_named_by_an_option_or_the_environment(connected):

@@ -1,6 +1,6 @@
 """Which files are read, in how many tasks, and where a micro-batch ends; without Spark."""
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import pytest
 
@@ -118,7 +118,7 @@ def test_times_in_statistics_are_rounded_down_and_may_lie_up_to_a_millisecond_la
     one = a_range(a_segment(0, 9, low_ms=1_000, high_ms=2_000))
 
     def is_read(operator, microseconds):
-        moment = datetime.fromtimestamp(0, timezone.utc).replace(
+        moment = datetime.fromtimestamp(0, UTC).replace(
             second=microseconds // 1_000_000, microsecond=microseconds % 1_000_000
         )
         return bool(narrow_ranges([one], Narrowing().with_filter("timestamp", operator, moment)))

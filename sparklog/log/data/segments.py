@@ -10,7 +10,7 @@ import re
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -30,7 +30,7 @@ __all__ = [
     "segment_of_row",
 ]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH = datetime(1970, 1, 1)
 _DAY_MS = 86_400_000
 _OUR_LENGTH = len("1970-01-01T00:00:00.000Z")
@@ -111,7 +111,7 @@ def parse_timestamp(text: str) -> int:
     padded = _FRACTION.sub(lambda match: "." + match[1][:6].ljust(6, "0"), text.strip().replace(" ", "T", 1))
     moment = datetime.fromisoformat(padded.removesuffix("Z") + "+00:00" if padded.endswith("Z") else padded)
     if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
+        moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from sparklog.errors import InvalidArgumentError
 from sparklog.log.data.value_columns import view_columns
@@ -158,4 +158,4 @@ def bounds(given: int | Mapping[int, int], partition_count: int, name: str) -> d
 def _literal(moment: datetime) -> str:
     if moment.tzinfo is None:
         raise InvalidArgumentError(f"{moment!r} has no time zone: which moment it is would depend on the machine")
-    return f"TIMESTAMP '{moment.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S.%f}Z'"
+    return f"TIMESTAMP '{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z'"

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -66,7 +66,7 @@ from tests.groups.offsets.support import (
 from tests.support import T0_MS, OvertakenStore, foreign_entry, versions_of
 
 NEW_OFFSETS = itertools.count()
-T0 = datetime(2100, 1, 1, tzinfo=timezone.utc)
+T0 = datetime(2100, 1, 1, tzinfo=UTC)
 PENDING_COLUMNS = [
     f"pending_{name}" for name in ("transactional_id", "producer_epoch", "entry", "offset", "metadata", "leader_epoch")
 ]

@@ -4,7 +4,7 @@ import os
 import re
 import threading
 from contextlib import nullcontext
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -24,7 +24,7 @@ from tests.txn.test_consistent_read import decide_and_publish_in
 
 pytestmark = pytest.mark.spark
 
-T0 = datetime(2100, 1, 1, tzinfo=timezone.utc)
+T0 = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 def test_a_topic_is_a_view_with_the_columns_of_kafkas_source(spark, tmp_path):

@@ -1,27 +1,33 @@
 """Carrying out in one topic what a transaction decided: one commit, once, whoever does it and however often.
 
 The commit carries a marker, a ``txn`` action whose version is the number of the entry that decided the transaction
-(rule L7, producer state). Whoever finds a marker that is not smaller knows that the topic has the transaction's
-records.
+(rule L7, producer state). Whoever finds a marker that is not smaller, and one of the files, live or removed, knows that
+the topic has the transaction's records.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from urllib.parse import unquote
 
 from sparklog.clock import Deadline
 from sparklog.delta.actions import FAR_FUTURE_MS, SetTransaction
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import CorruptLogError, ObjectNotFoundError, SparklogError
+from sparklog.delta.removed import removed_files
+from sparklog.errors import CorruptLogError, KafkaTimeoutError, ObjectNotFoundError
 from sparklog.log.commit import Commit, TopicCommitResult, commit
 from sparklog.log.data.data_files import UploadedFile
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
 from sparklog.log.offset_assignment import assign_offsets
-from sparklog.log.state import TopicState, load_state
-from sparklog.log.uploads import Vacuum, missing_files
+from sparklog.log.reloading import reload_state
+from sparklog.log.state import TopicState
+from sparklog.log.uploads import Vacuum, is_removal_remembered, missing_files
+from sparklog.logs import about
+from sparklog.storage.retrying import retry
 
 __all__ = [
     "Marker",
@@ -33,6 +39,7 @@ __all__ = [
     "transactional_id_of",
 ]
 
+_LOGGER = logging.getLogger("sparklog.txn")
 UNKNOWN_OFFSET = -1
 _MARKER_PREFIX = "txn:"
 
@@ -51,7 +58,8 @@ class Marker:
         return marker_app_id(self.transactional_id)
 
     def is_in(self, state: TopicState) -> bool:
-        """Does the topic have this transaction's records?"""
+        """Does the topic have a marker that isn't smaller? Then it has this transaction's records, unless numbers were
+        used twice."""
         found = state.transactions.get(self.app_id)
         return found is not None and found.version >= self.number
 
@@ -86,13 +94,14 @@ def transactional_id_of(app_id: str) -> str | None:
 
 
 def plan_publish(
-    head: TopicHead, files: Sequence[UploadedFile], marker: Marker, *, table: str
+    head: TopicHead, files: Sequence[UploadedFile], marker: Marker, *, table: str, above: int = 0
 ) -> tuple[Commit, tuple[int, ...]]:
     """Decide how a transaction is published; its files get their offsets by
     :func:`~sparklog.log.offset_assignment.assign_offsets`.
 
     Args:
         head: of a topic that doesn't have the transaction yet.
+        above: the number of the marker that the topic has; it never decreases.
     Raises:
         CorruptLogError: a file is of a partition that the topic doesn't have; partitions only grow.
     """
@@ -105,7 +114,8 @@ def plan_publish(
 
     assigned = assign_offsets(head, files, no_partition=no_partition)
     # It doesn't expire as long as the id is in use; ``sparklog.txn.markers`` lets it go.
-    marked = SetTransaction(app_id=marker.app_id, version=marker.number, last_updated_ms=FAR_FUTURE_MS)
+    number = max(marker.number, above)
+    marked = SetTransaction(app_id=marker.app_id, version=number, last_updated_ms=FAR_FUTURE_MS)
     plan = Commit(actions=[*assigned.adds, marked], head=assigned.head, operation="WRITE", blind_append=True)
     return plan, assigned.base_offsets
 
@@ -122,43 +132,120 @@ def publish_transaction(
 ) -> tuple[PublishResult, TopicCommitResult]:
     """Publish the files of a decided transaction in one topic, unless the topic has them.
 
+    A marker that isn't smaller shows that it has them only if it knows the files, too. Else it is of a number that the
+    id had used before others deleted its entries (rule L7, producer state): then they are published all the same. To
+    find that out costs a load of the table where the marker was met in a light state, which tells the offsets, too.
+
     Args:
         state: whole, or opened before the transaction was decided (rule L5, opening).
         topic_id: of the topic that the records were meant for.
         gaps: as for :func:`~sparklog.log.commit.commit`.
     Raises:
         ObjectNotFoundError: a file is gone; names it. Nothing is published in this topic.
+        KafkaTimeoutError: the deadline passed; what is decided isn't published yet.
         CorruptLogError, and as :func:`~sparklog.log.commit.commit`. Safe to repeat.
     """
-    base_offsets: tuple[int, ...] = ()
-    is_gone = False
-    decided_on = state
-    looked_at: tuple[Vacuum, ...] | None = None
+    publication = _Publication(state, topic_id, files, marker)
+    while True:
+        done = commit(
+            state, publication.decide, deadline=deadline, sync=sync, prepare=publication.look_at_files, gaps=gaps
+        )
+        if done.commit is not None or publication.is_gone or not files:
+            break
+        whole = done.state if done.state.whole is not None else _loaded(done.state, deadline)
+        done = replace(done, state=whole)
+        if publication.is_known(whole, deadline):
+            break
+        if deadline.has_passed:
+            raise KafkaTimeoutError(
+                f"{whole.log.table}: entry {marker.number} of transactional id {marker.transactional_id!r} wasn't "
+                "published in time: whoever finishes the transaction does it"
+            )
+        state = whole
+    published = PublishResult(
+        base_offsets=publication.base_offsets,
+        is_skipped=publication.is_gone,
+        delta_version=done.state.position.version,
+    )
+    return published, done
 
-    def plan_unless_published(now: TopicState) -> Commit | None:
-        nonlocal base_offsets, is_gone, decided_on
-        decided_on = now
-        is_gone = now.head.deleted or now.head.topic_id != topic_id
-        if is_gone or marker.is_in(now):
+
+class _Publication:
+    """One call of :func:`publish_transaction`."""
+
+    def __init__(self, state: TopicState, topic_id: str, files: Sequence[UploadedFile], marker: Marker) -> None:
+        self.base_offsets: tuple[int, ...] = ()
+        self.is_gone = False
+        """The topic of that id was deleted."""
+        self._topic_id = topic_id
+        self._files = files
+        self._marker = marker
+        self._decided_on = state
+        self._looked_at: tuple[Vacuum, ...] | None = None
+        self._others: SetTransaction | None = None
+        """A marker that is of another transaction, though its number isn't smaller: this very action, since one that
+        is written later may have the same number."""
+
+    def decide(self, now: TopicState) -> Commit | None:
+        """Publish, unless the topic is gone or has a marker that may be the transaction's."""
+        self._decided_on = now
+        self.is_gone = now.head.deleted or now.head.topic_id != self._topic_id
+        if self.is_gone:
+            self.base_offsets = (UNKNOWN_OFFSET,) * len(self._files)
             return None
-        plan, base_offsets = plan_publish(now.head, files, marker, table=now.log.table)
+        found = now.transactions.get(self._marker.app_id)
+        if self._marker.is_in(now) and found is not self._others:
+            return None
+        above = 0 if found is None else found.version
+        plan, self.base_offsets = plan_publish(now.head, self._files, self._marker, table=now.log.table, above=above)
         return plan
 
-    def look_at_files() -> bool:
+    def look_at_files(self) -> bool:
         """Once, and again after each vacuum: nobody has the files' bytes any more."""
-        nonlocal looked_at
-        if looked_at != decided_on.vacuums:
-            _check_present(decided_on, files, marker)
-            looked_at = decided_on.vacuums
+        if self._looked_at != self._decided_on.vacuums:
+            _check_present(self._decided_on, self._files, self._marker)
+            self._looked_at = self._decided_on.vacuums
         return False
 
-    done = commit(state, plan_unless_published, deadline=deadline, sync=sync, prepare=look_at_files, gaps=gaps)
-    if is_gone:
-        base_offsets = (UNKNOWN_OFFSET,) * len(files)
-    elif done.commit is None:
-        base_offsets = _find(done.state.log, files)
-    published = PublishResult(base_offsets=base_offsets, is_skipped=is_gone, delta_version=done.state.position.version)
-    return published, done
+    def is_known(self, whole: TopicState, deadline: Deadline) -> bool:
+        """Does the topic, which has a marker that isn't smaller, have the records, or did it? False: the marker is
+        another transaction's.
+
+        A transaction adds all of its files at once, and what is removed later, the log remembers for as long as
+        :func:`~sparklog.log.uploads.is_removal_remembered` says. Beyond that the marker alone counts, and a warning
+        says so.
+        """
+        live = whole.require_whole().index.by_path
+        found = [live.get(file.path) for file in self._files]
+        self.base_offsets = tuple(
+            UNKNOWN_OFFSET if one is None or one.base_offset is None else one.base_offset for one in found
+        )
+        if any(one is not None for one in found):
+            return True
+        removed = retry(lambda: removed_files(whole.log), deadline=deadline).removed_ms
+        paths = {unquote(file.path) for file in self._files}
+        if any(unquote(path) in paths for path in removed):
+            return True
+        self._others = whole.transactions.get(self._marker.app_id)
+        newest_ms, retention_ms = max(file.uploaded_ms for file in self._files), whole.head.deleted_file_retention_ms
+        is_certain = is_removal_remembered(newest_ms, now_ms=whole.log.clock.now_ms(), retention_ms=retention_ms)
+        _LOGGER.warning(
+            "%s has a marker of transactional id %r that isn't smaller than %d, and knows none of the %d files of that "
+            "transaction: %s",
+            whole.log.table,
+            self._marker.transactional_id,
+            self._marker.number,
+            len(self._files),
+            "the numbers of its log began anew, and they are published now"
+            if is_certain
+            else "they are so old that their removal may be forgotten, so they count as published",
+            extra=about(transactional_id=self._marker.transactional_id),
+        )
+        return not is_certain
+
+
+def _loaded(state: TopicState, deadline: Deadline) -> TopicState:
+    return retry(lambda: reload_state(state), deadline=deadline)
 
 
 def _check_present(state: TopicState, files: Sequence[UploadedFile], marker: Marker) -> None:
@@ -170,13 +257,3 @@ def _check_present(state: TopicState, files: Sequence[UploadedFile], marker: Mar
             "may have deleted it before they were published; put the file back, say from an older version of the "
             "object, and finish the transaction"
         )
-
-
-def _find(log: DeltaLog, files: Sequence[UploadedFile]) -> tuple[int, ...]:
-    """The base offsets that somebody else has given to the files; they may be compacted by now."""
-    try:
-        live = load_state(log).require_whole().index.by_path
-    except SparklogError:  # they are stored; only the futures need to know at which offsets
-        return (UNKNOWN_OFFSET,) * len(files)
-    found = [live.get(file.path) for file in files]
-    return tuple(UNKNOWN_OFFSET if one is None or one.base_offset is None else one.base_offset for one in found)

@@ -29,6 +29,7 @@ __all__ = [
     "check_uploads",
     "fresh_ms",
     "is_at_risk",
+    "is_removal_remembered",
     "longest_age_ms",
     "may_be_gone",
     "missing_files",
@@ -111,6 +112,19 @@ def is_at_risk(vacuums: Sequence[Vacuum], *, topic_version: int, uploaded_ms: in
     return any(
         vacuum.version > topic_version and uploaded_ms < vacuum.horizon_ms + _LARGEST_SKEW_MS for vacuum in vacuums
     )
+
+
+def is_removal_remembered(uploaded_ms: int, *, now_ms: int, retention_ms: int) -> bool:
+    """Does a table's log still say that a file was removed, if it was, whenever after its upload?
+
+    A checkpoint forgets a removal after the table's retention. Three clocks take part: those of whoever uploaded,
+    removed, and wrote the checkpoint, two of which may each be wrong by a day.
+
+    Args:
+        uploaded_ms: wall time, of the uploader.
+        retention_ms: the table's ``delta.deletedFileRetentionDuration``.
+    """
+    return now_ms - uploaded_ms <= retention_ms - 2 * _LARGEST_SKEW_MS
 
 
 def may_be_gone(file: StagedFile, vacuums: Sequence[Vacuum], *, now_ticks_ms: float, retention_ms: int) -> bool:

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
 from sparklog import Consumer, Producer
-from sparklog.errors import TransactionAbortableError
+from sparklog.compaction.optimize import optimize_topic
+from sparklog.compaction.plan_optimize import OptimizePolicy
+from sparklog.delta.checkpoint import write_checkpoint
+from sparklog.delta.cleanup import clean_log
+from sparklog.errors import KafkaTimeoutError, SparklogError, StoreUnavailableError, TransactionAbortableError
 from sparklog.integrity import check_cluster
-from sparklog.log import Cluster, create_topic, open_cluster
+from sparklog.log import Cluster, TopicWriter, create_topic, open_cluster
+from sparklog.log.publishing import newest_marker
+from sparklog.log.reloading import reload_state
+from sparklog.log.state import load_state
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.paths import transaction_log
 from sparklog.storage import MemoryStore
-from sparklog.txn.entries import open_transaction_log
+from sparklog.testing import ManualClock
+from sparklog.txn.entries import TopicFiles, TransactionEntry, open_transaction_log
+from sparklog.txn.forward import publish_topics
+from sparklog.txn.recovery import recover_transactions
+from sparklog.txn.states import TransactionState
+from tests.support import DAY_MS, append, no_checkpoints
+from tests.txn.support import Driver, Overtaken, a_cluster
+from tests.txn.support import values as read_back
 
 AT = TopicPartition("t", 0)
 
@@ -111,3 +127,172 @@ def test_an_id_whose_numbers_are_right_passes_none() -> None:
         commit(producer, "next")
     numbers = [int(found.path[-25:-5]) for found in memory.list(transaction_log("tx"))]
     assert max(numbers) == 10
+
+
+def a_used_topic(count: int = 3) -> tuple[MemoryStore, ManualClock, Cluster]:
+    """A topic that has transactions of an id, the newest of number ``2 * count``, then plain records: its newest entry
+    says nothing of the id, whose entries are all lost."""
+    clock = ManualClock()
+    memory = MemoryStore(clock=clock)
+    cluster = a_cluster(memory, clock)
+    create_topic(cluster.topic_log("t"), "t")
+    driver = Driver(cluster, topics=["t"]).init()
+    for number in range(count):
+        driver.begin()
+        driver.send("t", f"old {number}")
+        driver.commit()
+        driver.complete()
+    append(TopicWriter(cluster.topic_log("t"), "t", checkpoints=no_checkpoints()), "plain")
+    assert marker(cluster) == 2 * count
+    lose(memory)
+    return memory, clock, cluster
+
+
+def marker(cluster: Cluster) -> int:
+    return newest_marker(load_state(cluster.topic_log("t")), "tx")
+
+
+def decide_and_die(cluster: Cluster) -> Driver:
+    """The decision has number 2, since the topic's newest entry is all that its producer knows."""
+    driver = Driver(cluster, topics=["t"]).init()
+    assert newest_marker(driver.writers["t"].state, "tx") == 0
+    driver.begin()
+    driver.send("t", "new")
+    named = TopicFiles(topic_id=driver.writers["t"].topic_id, files=tuple(driver.files["t"]))
+    assert driver.session.commit({"t": named}, deadline=driver.deadline).number == 2
+    return driver
+
+
+def newest_entry(cluster: Cluster) -> TransactionEntry:
+    newest, _ = open_transaction_log(cluster, "tx").open_newest()
+    assert newest is not None
+    return newest
+
+
+def merge(cluster: Cluster) -> None:
+    """Merge every file that is there."""
+    append(TopicWriter(cluster.topic_log("t"), "t", checkpoints=no_checkpoints()), "p", "q", "r")
+    while optimize_topic(cluster.topic_log("t"), "t", policy=OptimizePolicy(min_files=2, growth=1.01)).ranges:
+        pass
+
+
+def commit_another(cluster: Cluster) -> None:
+    driver = Driver(cluster, topics=["t"]).init()
+    driver.begin()
+    driver.send("t", "another")
+    driver.commit()
+    driver.complete()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_whoever_finishes_a_transaction_publishes_it_beside_a_marker_of_before(count: int) -> None:
+    """The topic has marker 2, which is the number of the new one, too, or marker 6."""
+    _, _, cluster = a_used_topic(count)
+    decide_and_die(cluster)
+    for _ in range(2):
+        recover_transactions(cluster)
+        assert newest_entry(cluster).state is TransactionState.COMPLETE_COMMIT
+        assert read_back(cluster, "t")[count:] == ["plain", "new"]
+        assert marker(cluster) == 2 * count, "a marker never decreases"
+    commit_another(cluster)
+    assert read_back(cluster, "t")[count:] == ["plain", "new", "another"]
+
+
+def test_a_producer_that_loads_the_topic_after_its_decision_publishes_as_well() -> None:
+    """commit_transaction returned, and the records were nowhere."""
+    _, _, cluster = a_used_topic()
+    driver = decide_and_die(cluster)
+    writer = driver.writers["t"]
+    writer._state = reload_state(writer.state)  # as after a lost position
+    driver.commit()
+    assert read_back(cluster, "t")[3:] == ["plain", "new"]
+    driver.complete()
+    driver.begin()
+    driver.send("t", "next")
+    driver.commit()
+    assert read_back(cluster, "t")[3:] == ["plain", "new", "next"]
+
+
+def test_a_producer_of_the_client_that_dies_right_after_its_decision() -> None:
+    _, _, cluster = a_used_topic()
+    with Producer(cluster, transactional_id="tx", max_block_ms=10_000) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", value=b"new")
+        dead = StoreUnavailableError("dead")
+        with patch.object(TopicWriter, "publish", side_effect=dead), pytest.raises(KafkaTimeoutError, match="dead"):
+            producer.commit_transaction()
+        recover_transactions(cluster)
+        assert read_back(cluster, "t")[3:] == ["plain", "new"]
+        producer.commit_transaction()  # it lives, and says so now
+    assert read_back(cluster, "t")[3:] == ["plain", "new"]
+
+
+@pytest.mark.parametrize("skip", [0, 1])
+def test_helpers_that_finish_at_once_publish_once(skip: int) -> None:
+    """One of them decides, then sleeps while another one publishes, the producer goes on, and all is compacted."""
+    _, _, cluster = a_used_topic()
+    decide_and_die(cluster)
+    log, entry = open_transaction_log(cluster, "tx"), newest_entry(cluster)
+    acts = 0
+
+    def others_act() -> None:
+        nonlocal acts
+        acts += 1
+        recover_transactions(cluster)
+        if skip:
+            commit_another(cluster)
+            merge(cluster)
+
+    late = replace(cluster, store=Overtaken(cluster.store, "topics/t/_delta_log/", others_act))
+    publish_topics(late, log, entry, timeout_ms=10_000)
+    assert acts == 1
+    assert read_back(cluster, "t")[3:] == (["plain", "new", "another", "p", "q", "r"] if skip else ["plain", "new"])
+
+
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_what_was_published_and_compacted_since_is_not_published_again(is_checkpointed: bool) -> None:
+    _, clock, cluster = a_used_topic()
+    decide_and_die(cluster)
+    log, entry = open_transaction_log(cluster, "tx"), newest_entry(cluster)
+    publish_topics(cluster, log, entry, timeout_ms=10_000)
+    merge(cluster)
+    [file] = entry.contents.topics["t"].files
+    assert file.path not in load_state(cluster.topic_log("t")).require_whole().index.by_path
+    if is_checkpointed:
+        clock.advance(2 * DAY_MS)
+        append(TopicWriter(cluster.topic_log("t"), "t", checkpoints=no_checkpoints()), "later")
+        write_checkpoint(cluster.topic_log("t"))
+        assert clean_log(cluster.topic_log("t"), retention_ms=DAY_MS)
+    before = read_back(cluster, "t")
+    recover_transactions(cluster)
+    assert newest_entry(cluster).state is TransactionState.COMPLETE_COMMIT
+    assert read_back(cluster, "t") == before
+
+
+@pytest.mark.parametrize(("age_days", "is_published"), [(4, True), (6, False)])
+def test_once_a_removal_may_be_forgotten_the_marker_alone_counts_and_a_warning_says_so(
+    age_days: int, is_published: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, clock, cluster = a_used_topic()
+    decide_and_die(cluster)
+    clock.advance(age_days * DAY_MS)
+    recover_transactions(cluster)
+    assert ("new" in read_back(cluster, "t")) is is_published
+    [warning] = [record.getMessage() for record in caplog.records if "knows none of the 1 files" in record.getMessage()]
+    assert ("they count as published" in warning) is not is_published
+
+
+def test_while_the_topic_can_not_be_loaded_nothing_counts_as_published() -> None:
+    """The topic has a marker that isn't smaller, and whether it is of this transaction only the table tells."""
+    memory, _, cluster = a_used_topic()
+    driver = decide_and_die(cluster)
+    recover_transactions(cluster)  # by another: the producer meets the marker as it follows the log
+    first = next(found.path for found in memory.list("topics/t/_delta_log/"))
+    data = memory.read(first)
+    memory.delete([first])
+    with pytest.raises(SparklogError):
+        driver.commit()
+    memory.put(first, data)
+    driver.commit()
+    assert read_back(cluster, "t")[3:] == ["plain", "new"]

@@ -271,7 +271,7 @@ def test_what_was_published_and_compacted_since_is_not_published_again(is_checkp
 
 
 @pytest.mark.parametrize(("age_days", "is_published"), [(4, True), (6, False)])
-def test_once_a_removal_may_be_forgotten_the_marker_alone_counts_and_a_warning_says_so(
+def test_once_a_removal_may_be_forgotten_the_marker_alone_counts(
     age_days: int, is_published: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, clock, cluster = a_used_topic()

@@ -31,12 +31,14 @@ if TYPE_CHECKING:
     from proof.simulation.cluster.life import Life
 
 __all__ = [
+    "BUSY_SEEDS",
     "GROUP",
     "GROUP_SEEDS",
     "TROUBLED_MS",
     "cheap_rows",
     "draw_group_world",
     "fill_topics",
+    "has_busy_members",
     "is_group_world",
     "member",
     "plan_trouble",
@@ -44,11 +46,15 @@ __all__ = [
 
 GROUP_SEEDS = 10**12
 """The first seed of these worlds; all from there to the worlds of :mod:`~proof.simulation.cluster.sharing` are."""
+BUSY_SEEDS = GROUP_SEEDS + 10**11
+"""The first seed of group worlds whose members are busy mostly: they commit again and again between two polls, for so
+long that one that slept loses its partitions and takes them again without its application's knowledge."""
 GROUP = "members"
 TROUBLED_MS = 45_000.0
 _TOPICS = {"t": 4, "u": 2}
 """How many partitions each has to begin with."""
 _MAX_POLL_MS = 30_000
+_MAX_BUSY_MS = 120_000
 _CALM_REST_MS = 2_500.0
 """The longest rest of an application between two polls in a calm: a group settles only where its members poll."""
 _OFFSETS = f"groups/{GROUP}/offsets"
@@ -61,14 +67,25 @@ def is_group_world(seed: int) -> bool:
     return GROUP_SEEDS <= seed < SHARING_SEEDS
 
 
+def has_busy_members(seed: int) -> bool:
+    """Is this seed's group world one whose members are busy mostly?"""
+    return BUSY_SEEDS <= seed < SHARING_SEEDS
+
+
 def draw_group_world(seed: int, shape: Shape, expected: Forecast) -> tuple[Shape, Forecast]:
     """Two to five members, of which some have an instance id, perhaps one id for two of them."""
     draw = random.Random(f"group {seed}")
     configs: dict[str, object] = {"retention.ms": -1, "log.retention.ms": LOG_RETENTION_MS}
     topics = tuple(TopicPlan(name=name, partitions=count, configs=configs) for name, count in _TOPICS.items())
     instances = [None, "i0", "i1"] if draw.random() < 0.4 else [None]
+    is_busy = has_busy_members(seed)
     jobs = [
-        JobPlan(name=f"member{number}", role="member", steps=10_000, settings={"instance": draw.choice(instances)})
+        JobPlan(
+            name=f"member{number}",
+            role="member",
+            steps=10_000,
+            settings={"instance": draw.choice(instances), "is_busy": is_busy},
+        )
         for number in range(draw.randint(2, 5))
     ]
     if draw.random() < 0.3:
@@ -174,7 +191,7 @@ def _consumer(life: Life) -> Consumer:
         enable_auto_commit=False,
         session_timeout_ms=session_ms,
         heartbeat_interval_ms=session_ms // 3,
-        max_poll_interval_ms=_MAX_POLL_MS,
+        max_poll_interval_ms=_MAX_BUSY_MS if life.settings["is_busy"] else _MAX_POLL_MS,
         default_api_timeout_ms=life.draw.choice([5_000, 60_000, 60_000]),
         partition_assignment_strategy=life.play.strategy,
         retry_backoff_ms=100,
@@ -196,9 +213,10 @@ def _poll_and_commit(life: Life, consumer: Consumer) -> None:
     try:
         consumer.poll(0)
         luck = life.draw.random()
-        if luck < 0.2:
+        processes, moves = (0.4, 0.8) if life.settings["is_busy"] else (0.2, 0.5)
+        if luck < processes:
             _process(life, consumer)
-        elif luck < 0.5:  # takes and commits that wait at the same time are one version
+        elif luck < moves:  # takes and commits that wait at the same time are one version
             _move(life, consumer)
             consumer.commit_async()
     except FencedInstanceIdError:
@@ -210,8 +228,9 @@ def _poll_and_commit(life: Life, consumer: Consumer) -> None:
 def _process(life: Life, consumer: Consumer) -> None:
     """Move the positions and commit them; now and then again and again without a poll, as who is busy does."""
     draw, weather = life.draw, life.play.weather
-    is_busy = not weather.is_calm and draw.random() < 0.1
-    for _ in range(8 if is_busy else 1):
+    is_often_busy = life.settings["is_busy"]
+    is_busy = not weather.is_calm and draw.random() < (0.8 if is_often_busy else 0.1)
+    for _ in range((16 if is_often_busy else 8) if is_busy else 1):
         if is_busy and weather.is_calm:
             break
         _move(life, consumer)
@@ -229,4 +248,5 @@ def _move(life: Life, consumer: Consumer) -> None:
     """As if records had been read."""
     for partition in sorted(consumer.assignment()):
         if partition.partition < _TOPICS[partition.topic]:  # those that came later hold nothing
-            consumer.seek(partition, consumer.position(partition) + life.draw.randint(0, 2))
+            steps = life.draw.choice([0, 1, 50]) if life.settings["is_busy"] else life.draw.randint(0, 2)
+            consumer.seek(partition, consumer.position(partition) + steps)

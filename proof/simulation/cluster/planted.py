@@ -17,6 +17,7 @@ from proof.simulation.cluster.operators import (
     foreign_rewrites_are_not_judged,
     opening_accepts_a_shrunk_topic,
 )
+from proof.simulation.cluster.power import is_dark
 from proof.simulation.cluster.sharing import a_shared_look_skips_an_entry
 from proof.simulation.cluster.totals import TOTALS, whoever_lost_a_race_counts_its_files_twice
 from proof.simulation.cluster.unsynced import LOST_COMMIT, offsets_before_are_not_flushed
@@ -380,6 +381,8 @@ class Fault:
     plant: Plant
     shows: tuple[AnomalyKind | str, ...]
     """One of these at least: an anomaly of the history, or else a word of what a world tells of at once."""
+    may_show: Callable[[int], bool]
+    """Of a seed: may its world show it? To play others would be in vain."""
 
     def is_found(self, violations: Sequence[str]) -> bool:
         """Does a world show what it must?"""
@@ -391,7 +394,18 @@ def _shows(text: str, what: AnomalyKind | str) -> bool:
 
 
 def _faults(plants: Mapping[Plant, tuple[AnomalyKind | str, ...]]) -> Mapping[str, Fault]:
-    return {plant.__name__: Fault(plant, shows) for plant, shows in plants.items()}
+    return {
+        plant.__name__: Fault(plant, shows, is_dark if plant in _OF_POWER_LOSS else _any_world)
+        for plant, shows in plants.items()
+    }
+
+
+def _any_world(seed: int) -> bool:
+    return True
+
+
+_OF_POWER_LOSS = (decisions_are_not_flushed, nobody_flushes_what_others_left, offsets_before_are_not_flushed)
+"""What isn't fsynced is missed by nobody before the power fails, and it does in few worlds."""
 
 
 FORKS = " forks: "

@@ -14,7 +14,6 @@ from urllib.parse import unquote
 
 from sparklog.clock import Deadline
 from sparklog.delta.actions import FAR_FUTURE_MS, SetTransaction
-from sparklog.delta.log import DeltaLog
 from sparklog.delta.removed import removed_files
 from sparklog.errors import CorruptLogError, KafkaTimeoutError, ObjectNotFoundError
 from sparklog.log.commit import Commit, TopicCommitResult, commit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
@@ -231,7 +230,7 @@ def test_a_producer_of_the_client_that_dies_right_after_its_decision() -> None:
 @pytest.mark.parametrize("skip", [0, 1])
 def test_helpers_that_finish_at_once_publish_once(skip: int) -> None:
     """One of them decides, then sleeps while another one publishes, the producer goes on, and all is compacted."""
-    _, _, cluster = a_used_topic()
+    memory, clock, cluster = a_used_topic()
     decide_and_die(cluster)
     log, entry = open_transaction_log(cluster, "tx"), newest_entry(cluster)
     acts = 0
@@ -244,7 +243,7 @@ def test_helpers_that_finish_at_once_publish_once(skip: int) -> None:
             commit_another(cluster)
             merge(cluster)
 
-    late = replace(cluster, store=Overtaken(cluster.store, "topics/t/_delta_log/", others_act))
+    late = a_cluster(Overtaken(memory, "topics/t/_delta_log/", others_act), clock)
     publish_topics(late, log, entry, timeout_ms=10_000)
     assert acts == 1
     assert read_back(cluster, "t")[3:] == (["plain", "new", "another", "p", "q", "r"] if skip else ["plain", "new"])

@@ -248,5 +248,6 @@ def _move(life: Life, consumer: Consumer) -> None:
     """As if records had been read."""
     for partition in sorted(consumer.assignment()):
         if partition.partition < _TOPICS[partition.topic]:  # those that came later hold nothing
+            position = consumer.position(partition)  # others may draw meanwhile
             steps = life.draw.choice([0, 1, 50]) if life.settings["is_busy"] else life.draw.randint(0, 2)
-            consumer.seek(partition, consumer.position(partition) + steps)
+            consumer.seek(partition, position + steps)

@@ -156,6 +156,8 @@ class StoreError(SparklogError):
 
     was_repeated = False
     """Was the call made before, and failed in a way that leaves open whether it was carried out?"""
+    is_of_no_bucket = False
+    """Did the store say that there is no such bucket or container? It may have been deleted, and be made anew."""
 
     @property
     def is_refusal(self) -> bool:

@@ -105,7 +105,8 @@ def commit_replacement(state: TopicState, wanted: Replacement, *, timeout_ms: fl
             )
         return planned
 
-    done = commit_job(state, decide, timeout_ms=timeout_ms)
+    began = wanted.rewritten.began_ticks_ms
+    done = commit_job(state, decide, timeout_ms=timeout_ms, uploaded_since_ticks_ms=began)
     live = done.state.require_whole().index.by_path
     # What is there although this call wrote nothing: its create was carried out, and the answer was lost.
     is_done = done.commit is not None or _is_there(wanted, live.keys())

@@ -21,7 +21,7 @@ from sparklog.errors import (
     SparklogError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.log.commit import Decide, TopicCommitResult, commit
+from sparklog.log.commit import Decide, TopicCommitResult, UploadedSince, commit
 from sparklog.log.data.table_schema import SCHEMA_STRING, columns_of
 from sparklog.log.state import TopicState
 
@@ -76,16 +76,22 @@ def check_columns(table: str, metadata: Metadata) -> None:
         )
 
 
-def commit_job(state: TopicState, decide: Decide, *, timeout_ms: float) -> TopicCommitResult:
+def commit_job(
+    state: TopicState, decide: Decide, *, timeout_ms: float, uploaded_since_ticks_ms: float | None = None
+) -> TopicCommitResult:
     """Commit what a job decided; see :func:`~sparklog.log.commit.commit` for what it raises.
 
     It isn't made durable before it is visible, as an append with ``acks=all`` is (rule L9, fsync): to flush what all
     producers wrote before takes longer than they need for the next commit, so a job that did would lose every race on a
     disk. A job makes durable what it has done at its end, by :func:`made_durable`; the files that it names are so
     before.
+
+    Args:
+        uploaded_since_ticks_ms: before the first upload of a file that it adds began; None: it adds none.
     """
     deadline = state.log.clock.deadline_in(timeout_ms)
-    return commit(state, decide, deadline=deadline, sync=False)
+    uploads = None if uploaded_since_ticks_ms is None else UploadedSince(uploaded_since_ticks_ms)
+    return commit(state, decide, deadline=deadline, sync=False, uploads=uploads)
 
 
 @contextmanager

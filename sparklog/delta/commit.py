@@ -24,6 +24,7 @@ from sparklog.delta.log import DeltaLog
 from sparklog.errors import (
     CommitStateUnknownError,
     KafkaTimeoutError,
+    ObjectNotFoundError,
     SparklogError,
     StoreError,
     UnsupportedVersionError,
@@ -37,6 +38,7 @@ __all__ = [
     "CommitTarget",
     "Draft",
     "TableState",
+    "UploadsGoneError",
     "run_commit_loop",
     "sync_committed",
     "sync_unsynced",
@@ -79,6 +81,18 @@ class CommitResult(Generic[S, D]):
     """How long the newest attempt took whose answer came; 0 where nothing was written."""
 
 
+class UploadsGoneError(ObjectNotFoundError):
+    """Files that an entry was to name aren't there. It wasn't created."""
+
+    def __init__(self, table: str, paths: Sequence[str]) -> None:
+        super().__init__(
+            f"{table}: {len(paths)} files that were to be committed are gone ({paths[0]}, …): they were uploaded while "
+            "another storage was in the place of this one, or were deleted; nothing was committed"
+        )
+        self.paths = frozenset(paths)
+        """Relative to the table's folder."""
+
+
 class Draft(ABC, Generic[S]):
     """One attempt at the next version: an entry that waits for its token."""
 
@@ -90,6 +104,15 @@ class Draft(ABC, Generic[S]):
     @abstractmethod
     def encode(self, token: str) -> bytes:
         """The entry's bytes with ``token``."""
+
+    def confirm(self, checked_ticks_ms: float) -> None:
+        """Make sure that the files which the entry adds lie where its log is: those that were uploaded before a check
+        of the ground which began then (rule L17, ground). No request where there are none.
+
+        Raises:
+            UploadsGoneError: some don't.
+            StoreError.
+        """
 
     @abstractmethod
     def apply_to(self, state: S, position: Position) -> S:
@@ -136,6 +159,11 @@ class CommitTarget(ABC, Generic[S, D]):
         Raises:
             CommitStateUnknownError: that can't be found out.
         """
+
+    def replace_uploads(self, gone: UploadsGoneError) -> None:
+        """Files that the entry was to name aren't there; it wasn't tried. What is decided and prepared next names
+        others. Raises ``gone`` where it can't."""
+        raise gone
 
     @abstractmethod
     def apply_winner(self, state: S, winner: Entry, *, catches_up: bool) -> S:
@@ -268,7 +296,12 @@ class _CommitLoop(Generic[S, D]):
                 tokens=self._tokens,
                 deadline=target.deadline,
                 sync=draft.sync,
+                confirm=draft.confirm,
             )
+        except UploadsGoneError as gone:
+            self._lost_races += 1  # nobody goes on so behind the deadline
+            target.replace_uploads(gone)
+            return state, False
         except PositionLost as lost:
             self._lost_races += 1
             if lost.nothing_tried:

@@ -24,6 +24,7 @@ from sparklog.log.announced.writing import FlushState
 from sparklog.log.appending import Append, Appender, AppendResult
 from sparklog.log.catch_up import catch_up
 from sparklog.log.commit import TopicCommitResult, commit
+from sparklog.log.confirming import Confirmation
 from sparklog.log.data.data_files import StagedFile, StagedUpload, UploadedFile
 from sparklog.log.data.encode import Records, encode_batches
 from sparklog.log.data.producer_batch import PlacedBatch
@@ -33,12 +34,11 @@ from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Checkpoints, Sequencing
 from sparklog.log.producer_batches import ProducerBatches, load_batches, search_older_batches
 from sparklog.log.producer_state import ProducerEntry, new_producer_id
-from sparklog.log.publishing import Marker, PublishResult, publish_transaction
+from sparklog.log.publishing import Marker, PublishResult, check_published, publish_transaction
 from sparklog.log.reloading import reload_state
 from sparklog.log.staged_files import check_appendable, put_staged, stage_encoded
 from sparklog.log.state import TopicState, open_state
 from sparklog.log.state_observers import StateObservers
-from sparklog.log.uploads import check_uploads
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.retrying import retry
 
@@ -96,6 +96,7 @@ class TopicWriter:
         self._group = GroupCommit(log, self._state.position.version, is_enabled=group_commit)
         self._batches = ProducerBatches(self._topic_id)
         self._state.observer = StateObservers((self._group, self._batches))
+        self._confirmation = Confirmation(log)
         self._pause_until_ticks_ms = 0.0
         self._sequences = ProducerSequences(new_producer_id())
         self._counter = 0
@@ -331,6 +332,7 @@ class TopicWriter:
             gaps=self._gaps,
             turns=turns if self._group.is_enabled else None,
             reads_on=append.has_numbered_batches,  # else a batch might be refused that follows one in the log
+            uploads=append,
         )
         self._state = done.state
         if done.commit is not None:
@@ -353,15 +355,10 @@ class TopicWriter:
                 self._group.writing.forget(flush)
 
     def check_uploads(self, files: Sequence[UploadedFile]) -> None:
-        """Before it is decided that uploaded files are published: may they be (rule L10, orphans)? One small GET for
-        each that somebody may have deleted.
-
-        Raises:
-            TransactionTimedOutError: one is too old, or is gone; names it.
-            StoreError.
-        """
-        retention_ms = self.head.deleted_file_retention_ms
-        check_uploads(self._log, files, self._state.vacuums, retention_ms=retention_ms)
+        """Before it is decided that uploaded files are published: may they be (rules L10, orphans; L17, ground)? One
+        small GET for each that may be gone. Raises as :func:`~sparklog.log.publishing.check_published`."""
+        self._confirmation = Confirmation(self._log)
+        self._state = check_published(self._state, files, self._confirmation)
 
     def publish(
         self, files: Sequence[UploadedFile], marker: Marker, *, known_version: int, deadline: Deadline
@@ -390,6 +387,7 @@ class TopicWriter:
             deadline=deadline,
             sync=self._sync,
             gaps=self._gaps,
+            confirmation=self._confirmation,
         )
         self.forget(files)
         self._after_commit(done)

@@ -3,12 +3,13 @@ answer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 from sparklog.delta.actions import AddFile, Entry
+from sparklog.delta.commit import UploadsGoneError
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CommitStateUnknownError, CorruptRecordError, StoreError
 from sparklog.log.announced.group import GroupCommit, Participation
@@ -101,6 +102,8 @@ class Append:
         self._ends_before = state.head.log_end_offsets
         self._base_offsets: tuple[int, ...] = ()
         self._first_decided_at: float | None = None
+        self._staged_at: dict[str, float] | None = None
+        """Of the files of the newest decision, once somebody asks."""
         self._state = state
 
     @property
@@ -126,7 +129,7 @@ class Append:
     def decide(self, state: TopicState) -> Commit | None:
         """Decide what to commit; None: the log holds it already. Raises as :func:`plan_append`, and
         ``CommitStateUnknownError`` after a stall of days."""
-        self._state = state
+        self._state, self._staged_at = state, None
         by = self._by
         must_settle = bool(self._flushes) and any(not flush.is_settled for flush in self._flushes.values())
         if self._flushes and not must_settle and not self._ordinary:
@@ -240,27 +243,52 @@ class Append:
         """Files that somebody may have deleted, or may be about to, get new names (rule L10, orphans)."""
         state = self._state
         now, retention_ms = state.log.clock.ticks_ms(), state.head.deleted_file_retention_ms
+        gone = [
+            (file, use)
+            for file, use in self._newest().values()
+            if may_be_gone(file, state.vacuums, now_ticks_ms=now, retention_ms=retention_ms)
+        ]
+        self._upload_again(gone)
+        return bool(gone)
+
+    def _newest(self) -> dict[str, tuple[StagedFile, Callable[[StagedFile], object]]]:
+        """The files that are to be published, by path, each with what takes another in its place."""
         writing = self._group.writing
-        newest = {slot.newest.path: (slot.newest, slot.files.append) for slot in self._filled}
+        newest: dict[str, tuple[StagedFile, Callable[[StagedFile], object]]] = {
+            slot.newest.path: (slot.newest, slot.files.append) for slot in self._filled
+        }
         for flush in self._unsettled():
             if flush.state is not FlushState.GIVEN_UP:
                 for part, file in enumerate(flush.newest_files):
                     newest[file.path] = file, partial(writing.replace, flush, part)
-        gone = [
-            (file, use)
-            for file, use in newest.values()
-            if may_be_gone(file, state.vacuums, now_ticks_ms=now, retention_ms=retention_ms)
-        ]
-        if gone:
-            again = upload_encoded(
-                state.log,
-                [(file.partition, file.batch) for file, _ in gone],
-                topic_version=state.position.version,
-                sync=self._by.sync,
-            )
-            for file, (_, use) in zip(again, gone, strict=True):
-                use(file)
-        return bool(gone)
+        return newest
+
+    def _upload_again(self, gone: Sequence[tuple[StagedFile, Callable[[StagedFile], object]]]) -> None:
+        if not gone:
+            return
+        again = upload_encoded(
+            self._state.log,
+            [(file.partition, file.batch) for file, _ in gone],
+            topic_version=self._version,
+            sync=self._by.sync,
+        )
+        for file, (_, use) in zip(again, gone, strict=True):
+            use(file)
+
+    def uploaded_at(self, path: str) -> float:
+        """A tick before the upload of a file that the newest decision adds began; of others' files, before the listing
+        that showed them (rule L17, ground)."""
+        if self._staged_at is None:
+            newest = self._newest()
+            self._staged_at = {path: file.facts.staged_ticks_ms for path, (file, _) in newest.items()}
+        return self._staged_at.get(path, self._turns.listed_ticks_ms)
+
+    def replace(self, gone: UploadsGoneError) -> None:
+        """Files that aren't there get new names; others' are left to them. Raises ``StoreError``."""
+        newest = self._newest()
+        if not gone.paths <= newest.keys():
+            self._turns.forget_listing()
+        self._upload_again([one for path, one in newest.items() if path in gone.paths])
 
     def put_again_if_late(self, state: TopicState) -> None:
         """The same files under the same names, as far as the log names them now (rule L10, orphans)."""

@@ -19,6 +19,7 @@ from sparklog.delta.commit import (
     CommitResult,
     CommitTarget,
     Draft,
+    UploadsGoneError,
     run_commit_loop,
     sync_committed,
     sync_unsynced,
@@ -27,6 +28,7 @@ from sparklog.delta.listing import list_log
 from sparklog.delta.log import DeltaLog
 from sparklog.log.announced.turns import LEAST_ROUND_TRIP_MS
 from sparklog.log.catch_up import catch_up_to_tail
+from sparklog.log.confirming import Confirmation
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.foreign_rewrites import record_actions
 from sparklog.log.gaps import ForeignGaps, wait_for_gap
@@ -45,6 +47,8 @@ __all__ = [
     "Decide",
     "GroupTurns",
     "TopicCommitResult",
+    "UploadedSince",
+    "Uploads",
     "commit",
     "create_first",
 ]
@@ -113,6 +117,7 @@ def commit(
     gaps: ForeignGaps | None = None,
     turns: GroupTurns | None = None,
     reads_on: bool = False,
+    uploads: Uploads | None = None,
 ) -> TopicCommitResult:
     """Commit what ``decide`` wants, at whichever version is free. Never gives up because others were faster.
 
@@ -125,6 +130,7 @@ def commit(
         turns: group commit; None: this commit takes no part in it.
         reads_on: after each lost race, decide as of the log's tail: an entry between the winner and the tail may change
             what ``decide`` says for good.
+        uploads: of the files that the entry adds (rule L17, ground); None: none was uploaded before this call.
     Raises:
         KafkaTimeoutError: the deadline passed; nothing was and nothing will be committed.
         CommitStateUnknownError: the deadline passed while an attempt may still be carried out.
@@ -133,7 +139,15 @@ def commit(
         StoreError: the store refuses for good; and whatever ``decide`` raises.
     """
     target = _TopicTarget(
-        state, decide, deadline=deadline, sync=sync, prepare=prepare, gaps=gaps, turns=turns, reads_on=reads_on
+        state,
+        decide,
+        deadline=deadline,
+        sync=sync,
+        prepare=prepare,
+        gaps=gaps,
+        turns=turns,
+        reads_on=reads_on,
+        uploads=uploads or UploadedSince(state.log.clock.ticks_ms()),
     )
     if state.unreadable is not None or state.unwritable is not None:  # does that last?
         try:
@@ -180,6 +194,32 @@ class GroupTurns(Protocol):
         """How long the commit's listing and the writer's create before took, for others to know; 0: there was none."""
 
 
+class Uploads(Protocol):
+    """What the commit loop asks about the files that an entry adds (rule L17, ground)."""
+
+    def uploaded_at(self, path: str) -> float:
+        """A tick of the log's clock before the upload of a file began; -inf: not known."""
+
+    def replace(self, gone: UploadsGoneError) -> None:
+        """Let the next decision name others in place of files that aren't there. Raises ``gone`` where it can't, and
+        ``StoreError``."""
+
+
+class UploadedSince:
+    """Files that were all uploaded by a job, from a tick on. It begins anew where they are gone."""
+
+    def __init__(self, began_ticks_ms: float) -> None:
+        self._began_ticks_ms = began_ticks_ms
+
+    def uploaded_at(self, path: str) -> float:
+        """The tick."""
+        return self._began_ticks_ms
+
+    def replace(self, gone: UploadsGoneError) -> None:
+        """Raises ``gone``."""
+        raise gone
+
+
 class _TopicTarget(CommitTarget[TopicState, Commit]):
     """One call of :func:`commit`. Its states are one mutable object until the topic is loaded anew."""
 
@@ -194,8 +234,11 @@ class _TopicTarget(CommitTarget[TopicState, Commit]):
         gaps: ForeignGaps | None,
         turns: GroupTurns | None,
         reads_on: bool,
+        uploads: Uploads,
     ) -> None:
         super().__init__(state.log, deadline=deadline)
+        self._uploads = uploads
+        self._confirmation = Confirmation(state.log)
         self._reads_on = reads_on
         self._first_state = state
         self._turns = turns
@@ -247,7 +290,15 @@ class _TopicTarget(CommitTarget[TopicState, Commit]):
             sync=self._sync and not syncs_late,
             syncs_late=syncs_late,
             group_commit=self._group_commit_info(decision, lost_races),
+            confirm=self._confirm,
         )
+
+    def _confirm(self, actions: Sequence[Action], checked_ticks_ms: float) -> None:
+        added = [action.path for action in actions if isinstance(action, AddFile)]
+        self._confirmation.confirm(added, self._uploads.uploaded_at, checked_ticks_ms=checked_ticks_ms)
+
+    def replace_uploads(self, gone: UploadsGoneError) -> None:
+        self.retry_until_deadline(partial(self._uploads.replace, gone))
 
     def _group_commit_info(self, decision: Commit, lost_races: int) -> Mapping[str, Any]:
         """The part of the entry that lets others take turns, too; empty where that isn't worth while."""
@@ -311,7 +362,9 @@ class _TopicDraft(Draft[TopicState]):
         gap_ms: int = 0,
         syncs_late: bool = False,
         group_commit: Mapping[str, Any] | None = None,
+        confirm: Callable[[Sequence[Action], float], None] = lambda actions, checked_ticks_ms: None,
     ) -> None:
+        self._confirm = confirm
         self.sync = sync
         self._syncs_late = syncs_late
         self._wanted = wanted
@@ -324,6 +377,9 @@ class _TopicDraft(Draft[TopicState]):
         if unrecorded_facts:
             self._actions = (*self._actions, *record_actions(unrecorded_facts))
         self.began_ticks_ms = log.clock.ticks_ms()
+
+    def confirm(self, checked_ticks_ms: float) -> None:
+        self._confirm(self._wanted.actions, checked_ticks_ms)
 
     def encode(self, token: str) -> bytes:
         return encode_entry(

@@ -14,9 +14,12 @@ from urllib.parse import unquote
 
 from sparklog.clock import Deadline
 from sparklog.delta.actions import FAR_FUTURE_MS, SetTransaction
+from sparklog.delta.commit import UploadsGoneError
+from sparklog.delta.log import DeltaLog
 from sparklog.delta.removed import removed_files
-from sparklog.errors import CorruptLogError, KafkaTimeoutError, ObjectNotFoundError
+from sparklog.errors import CorruptLogError, KafkaTimeoutError, ObjectNotFoundError, TransactionTimedOutError
 from sparklog.log.commit import Commit, TopicCommitResult, commit
+from sparklog.log.confirming import Confirmation
 from sparklog.log.data.data_files import UploadedFile
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.gaps import ForeignGaps
@@ -24,13 +27,16 @@ from sparklog.log.head import TopicHead
 from sparklog.log.offset_assignment import assign_offsets
 from sparklog.log.reloading import reload_state
 from sparklog.log.state import TopicState
-from sparklog.log.uploads import Vacuum, is_removal_remembered, missing_files
+from sparklog.log.uploads import Vacuum, check_uploads, is_removal_remembered, missing_files
 from sparklog.logs import about
+from sparklog.storage.entry_log import PositionLost
+from sparklog.storage.position import last_check
 from sparklog.storage.retrying import retry
 
 __all__ = [
     "Marker",
     "PublishResult",
+    "check_published",
     "marker_app_id",
     "newest_marker",
     "plan_publish",
@@ -128,6 +134,7 @@ def publish_transaction(
     deadline: Deadline,
     sync: bool,
     gaps: ForeignGaps | None = None,
+    confirmation: Confirmation | None = None,
 ) -> tuple[PublishResult, TopicCommitResult]:
     """Publish the files of a decided transaction in one topic, unless the topic has them.
 
@@ -139,15 +146,23 @@ def publish_transaction(
         state: whole, or opened before the transaction was decided (rule L5, opening).
         topic_id: of the topic that the records were meant for.
         gaps: as for :func:`~sparklog.log.commit.commit`.
+        confirmation: of :func:`check_published`.
     Raises:
         ObjectNotFoundError: a file is gone; names it. Nothing is published in this topic.
         KafkaTimeoutError: the deadline passed; what is decided isn't published yet.
         CorruptLogError, and as :func:`~sparklog.log.commit.commit`. Safe to repeat.
     """
     publication = _Publication(state, topic_id, files, marker)
+    uploads = _Published(state.log, files, marker, confirmation or Confirmation(state.log))
     while True:
         done = commit(
-            state, publication.decide, deadline=deadline, sync=sync, prepare=publication.look_at_files, gaps=gaps
+            state,
+            publication.decide,
+            deadline=deadline,
+            sync=sync,
+            prepare=publication.look_at_files,
+            gaps=gaps,
+            uploads=uploads,
         )
         if done.commit is not None or publication.is_gone or not files:
             break
@@ -247,12 +262,59 @@ def _loaded(state: TopicState, deadline: Deadline) -> TopicState:
     return retry(lambda: reload_state(state), deadline=deadline)
 
 
+class _Published:
+    """The files of a decided transaction (rule L17, ground): nobody has their bytes any more."""
+
+    def __init__(
+        self, log: DeltaLog, files: Sequence[UploadedFile], marker: Marker, confirmation: Confirmation
+    ) -> None:
+        self._log = log
+        self._confirmation = confirmation
+        self._marker = marker
+        self._files = {file.path: file for file in files}
+
+    def uploaded_at(self, path: str) -> float:
+        """A tick before its upload, or a look that found it, began; -inf: of neither."""
+        return max(self._files[path].staged_ticks_ms, self._confirmation.found_at(path))
+
+    def replace(self, gone: UploadsGoneError) -> None:
+        """Raises ``ObjectNotFoundError``."""
+        raise _gone(self._log, self._files[min(gone.paths)], self._marker) from gone
+
+
+def check_published(state: TopicState, files: Sequence[UploadedFile], confirmation: Confirmation) -> TopicState:
+    """Before it is decided that files are published: may they be? Checks the topic's ground where that is due (rule
+    L17, ground), and looks for the files that were uploaded before the newest check. Returns the state to go on with.
+
+    Raises:
+        TransactionTimedOutError: one is too old, or is gone; names it.
+        StoreReplacedError: the topic's log isn't the one that was known.
+        StoreError.
+    """
+    try:
+        state.position = state.log.grounded(state.position)
+    except PositionLost:
+        state = reload_state(state)
+    check_uploads(state.log, files, state.vacuums, retention_ms=state.head.deleted_file_retention_ms)
+    staged = {file.path: file.staged_ticks_ms for file in files}
+    checked = last_check(state.position).ticks_ms
+    try:
+        confirmation.confirm(staged, staged.__getitem__, checked_ticks_ms=checked)
+    except UploadsGoneError as error:
+        raise TransactionTimedOutError(f"{error}: write the records again") from error
+    return state
+
+
 def _check_present(state: TopicState, files: Sequence[UploadedFile], marker: Marker) -> None:
     retention_ms = state.head.deleted_file_retention_ms
     for gone in missing_files(state.log, files, state.vacuums, retention_ms=retention_ms):
-        raise ObjectNotFoundError(
-            f"{object_path(state.log.table, gone.path)} is gone: entry {marker.number} of transactional id "
-            f"{marker.transactional_id!r} has committed its {gone.record_count} records, and another engine's VACUUM "
-            "may have deleted it before they were published; put the file back, say from an older version of the "
-            "object, and finish the transaction"
-        )
+        raise _gone(state.log, gone, marker)
+
+
+def _gone(log: DeltaLog, file: UploadedFile, marker: Marker) -> ObjectNotFoundError:
+    return ObjectNotFoundError(
+        f"{object_path(log.table, file.path)} is gone: entry {marker.number} of transactional id "
+        f"{marker.transactional_id!r} has committed its {file.record_count} records, and another engine's VACUUM may "
+        "have deleted it before they were published, or it was uploaded while another storage was in the place of this "
+        "one; put the file back, say from an older version of the object, and finish the transaction"
+    )

@@ -20,7 +20,7 @@ from sparklog.delta.actions import FAR_FUTURE_MS, Action, AddFile, Entry, Remove
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.properties import check_removal
 from sparklog.errors import InvalidArgumentError, KafkaTimeoutError, ObjectNotFoundError, UnknownTopicOrPartitionError
-from sparklog.log.commit import Commit, commit
+from sparklog.log.commit import Commit, UploadedSince, commit
 from sparklog.log.data.encode import decode_file
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.partitioned_writer import PartitionedWriter, discard_files
@@ -308,7 +308,8 @@ def _commit(state: TopicState, prepared: _Prepared, *, began_ticks_ms: float, de
             raise _Void(reason)
         return False
 
-    return commit(state, decide, deadline=deadline, sync=True, prepare=check_files).state
+    uploads = UploadedSince(began_ticks_ms)
+    return commit(state, decide, deadline=deadline, sync=True, prepare=check_files, uploads=uploads).state
 
 
 def plan_restore(now: TopicState, prepared: _Prepared) -> Commit | None:

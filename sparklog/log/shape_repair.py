@@ -14,7 +14,7 @@ from sparklog.delta.actions import Action, AddFile, Metadata, RemoveFile
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.snapshot import Snapshot
 from sparklog.errors import KafkaTimeoutError, NotATopicError
-from sparklog.log.commit import Commit, commit
+from sparklog.log.commit import Commit, UploadedSince, commit
 from sparklog.log.data.segments import Segment
 from sparklog.log.head import end_app_id
 from sparklog.log.judged_checkpoint import load_judgeable
@@ -93,7 +93,13 @@ def repair_shape(log: DeltaLog, *, timeout_ms: float = DEFAULT_TIMEOUT_MS) -> Sh
         return False
 
     done = commit(
-        state, decide, deadline=log.clock.deadline_in(timeout_ms), sync=True, prepare=check_files, reads_on=True
+        state,
+        decide,
+        deadline=log.clock.deadline_in(timeout_ms),
+        sync=True,
+        prepare=check_files,
+        reads_on=True,
+        uploads=UploadedSince(began),
     )
     wrote = done.commit
     return ShapeRepair(

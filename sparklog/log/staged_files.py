@@ -23,7 +23,12 @@ def stage_encoded(
     return [
         StagedFile(
             facts=UploadedFile.of(
-                new_data_file(partition), partition, batch, uploaded_ms=now_ms, topic_version=topic_version
+                new_data_file(partition),
+                partition,
+                batch,
+                uploaded_ms=now_ms,
+                topic_version=topic_version,
+                staged_ticks_ms=began,
             ),
             batch=batch,
             uploaded_ticks_ms=began,

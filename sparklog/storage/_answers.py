@@ -89,7 +89,9 @@ def error_of_code(code: str, status: int, said: str, op: str, name: str) -> Stor
     """
     message = f"{op} {name}: {status or ''} {code}: {said}".replace(":  ", ": ")
     if code in _NO_BUCKET_CODES:
-        return StoreError(f"{message}; the bucket is not there, sparklog doesn't make one")
+        error = StoreError(f"{message}; the bucket is not there, sparklog doesn't make one")
+        error.is_of_no_bucket = True
+        return error
     if code in _FULL_CODES or status == 507:
         return StoreFullError(message)
     if code in _UNAVAILABLE_CODES or status in {409, 429, 503}:

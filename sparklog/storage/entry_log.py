@@ -15,17 +15,24 @@ from functools import partial
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from sparklog.clock import Clock, Deadline
-from sparklog.errors import CommitStateUnknownError, StoreError, StoreUnavailableError
+from sparklog.errors import StoreError, StoreUnavailableError
 from sparklog.storage.base import CreateResult, ObjectStore
 from sparklog.storage.cleanup_marks import mark_name, parse_mark
 from sparklog.storage.foothold import Foothold
-from sparklog.storage.log_ground import check_follows, check_ground, check_place, verify_created
+from sparklog.storage.log_ground import (
+    check_follows,
+    check_ground,
+    check_place,
+    is_check_due,
+    unknown_outcome,
+    verify_created,
+)
 from sparklog.storage.position import (
     DEFAULT_TAIL_TRUST_MS,
     Position,
     PositionLost,
     advance,
-    ground_is_due,
+    last_check,
     needs_verification,
 )
 from sparklog.storage.retrying import Backoff
@@ -171,7 +178,7 @@ class EntryLog(ABC, Generic[E]):
             PositionLost: what was found isn't to be trusted (rule L1, trust).
             StoreReplacedError: the cluster is gone, or another one is there.
         """
-        checked = self._grounded(position)
+        checked = self.grounded(position)
         if self._needs_verification(checked):
             self.verify(checked, is_read=checked is not position)
         position = checked
@@ -203,6 +210,7 @@ class EntryLog(ABC, Generic[E]):
         tokens: set[str],
         deadline: Deadline,
         sync: bool,
+        confirm: Callable[[float], None] = lambda checked_ticks_ms: None,
     ) -> Created | Taken[E]:
         """Create the entry after ``position``, and find out who holds that name, whatever the store answers.
 
@@ -216,13 +224,16 @@ class EntryLog(ABC, Generic[E]):
             encode: the entry's bytes for a token.
             tokens: of all attempts at this commit, at whichever version; each attempt adds its own.
             sync: fsync the entry (rule L9, fsync).
+            confirm: called before a create, and again after a check of the ground between attempts, with the ticks of
+                the newest check: files that the entry names, and that were uploaded before it, are to be there. Raises.
         Raises:
             PositionLost: rule L1, trust; whether the entry is in the log, the reloaded state decides.
             CommitStateUnknownError: the deadline passed, or the store refuses for good after a failed attempt; one
                 may have been carried out, or may be yet.
-            StoreError: the store refused the first attempt for good, or the check before it: nothing will be created.
+            StoreError: the store refused the first attempt for good, or what came before it: nothing will be created.
         """
         version, position = position.version + 1, self._grounded_first(position)
+        confirm(last_check(position).ticks_ms)
         if sync:
             self._flush_before(position)
         unknown = False
@@ -231,7 +242,9 @@ class EntryLog(ABC, Generic[E]):
             began, token = self.clock.ticks_ms(), new_token()
             tokens.add(token)
             try:
-                position = self._grounded(position) if unknown else position  # attempts, and waits, take long
+                if unknown:  # attempts, and waits, take long
+                    position = self.grounded(position)
+                    confirm(last_check(position).ticks_ms)
                 result = self._create(position, token, encode(token), sync=sync)
                 unknown = True  # it is ours now, or may be ("exists" after a failure): only reading back settles it
                 if result is CreateResult.CREATED:
@@ -240,13 +253,14 @@ class EntryLog(ABC, Generic[E]):
                 found = self.read_raw_entries([version])[0]
                 if sync and found and found[0].token in tokens:  # the attempt that made it may have failed after
                     self.store.sync([self.path_of(version)])  # the link (rule L9, fsync)
-                self._verify_if_due(position)
+                if self._needs_verification(position):
+                    self.verify(position)
             except StoreError as error:
                 if not (error.retriable or unknown):
                     raise
                 unknown = True
                 if not error.retriable or deadline.has_passed:
-                    raise _unknown_outcome(self.path_of(version), error) from error
+                    raise unknown_outcome(self.path_of(version), error) from error
                 (backoff := backoff or Backoff(self.clock)).wait()
                 continue
             if found is None:  # taken a moment ago and gone now: somebody cleans below us
@@ -331,30 +345,24 @@ class EntryLog(ABC, Generic[E]):
         """
         self.store.put(f"{self.cleanup_marks}{mark_name(below)}", b"", sync=True)
 
-    def _verify_if_due(self, position: Position) -> None:
-        if self._needs_verification(position):
-            self.verify(position)
-
     def _needs_verification(self, position: Position) -> bool:
         now = self.clock.ticks_ms()
         return needs_verification(position, learned_ticks_ms=now, tail_trust_ms=self.tail_trust_ms)
 
-    def _grounded(self, position: Position) -> Position:
-        """The position, and its ground checked where that is due. Raises as
+    def grounded(self, position: Position) -> Position:
+        """The position, its ground checked where that is due. Raises as
         :func:`~sparklog.storage.log_ground.check_ground`."""
         return check_ground(self, position) if self._ground_is_due(position, self.clock.ticks_ms()) else position
 
     def _grounded_first(self, position: Position) -> Position:
         """Do :meth:`_grounded` before anything is tried."""
         try:
-            return self._grounded(position)
+            return self.grounded(position)
         except PositionLost as lost:
             raise PositionLost(self.path_of(position.version + 1), nothing_tried=True) from lost
 
     def _ground_is_due(self, position: Position, now_ticks_ms: float) -> bool:
-        return self.checks_ground and ground_is_due(
-            position, now_ticks_ms=now_ticks_ms, tail_trust_ms=self.tail_trust_ms
-        )
+        return self.checks_ground and is_check_due(self, position, now_ticks_ms)
 
     def check_cluster(self, *, is_doubtful: bool = False) -> None:
         """Is the cluster in the store still the one that was opened? One GET, at most once in ``tail_trust_ms`` for all
@@ -441,9 +449,3 @@ class NumberedLog(EntryLog[E]):
         newest, position = self.open_newest()
         check_follows(self, lost, position)
         return newest, position
-
-
-def _unknown_outcome(path: str, error: StoreError) -> CommitStateUnknownError:
-    return CommitStateUnknownError(
-        f"timed out: whether {path} was or will be created is unknown; read the log back before anything else: {error}"
-    )

@@ -41,6 +41,8 @@ class NewestCheck:
     def __init__(self) -> None:
         self.ticks_ms = -math.inf
         """A tick of the process's clock at which the newest comparison began that found no difference."""
+        self.doubted_ticks_ms = -math.inf
+        """When the store last said that there is no such bucket."""
 
 
 class Ground:
@@ -58,8 +60,19 @@ class Ground:
         self.cluster_id = cluster_id
 
     def is_due(self, now_ticks_ms: float, *, tail_trust_ms: float) -> bool:
-        """Was ``cluster.json`` last compared longer than ``tail_trust_ms`` ago? No request."""
-        return now_ticks_ms - self._newest.ticks_ms > tail_trust_ms
+        """Was ``cluster.json`` last compared longer than ``tail_trust_ms`` ago, or before :meth:`doubt`? No request."""
+        newest = self._newest
+        return newest.doubted_ticks_ms >= newest.ticks_ms or now_ticks_ms - newest.ticks_ms > tail_trust_ms
+
+    def doubt(self, now_ticks_ms: float) -> None:
+        """The store says that there is no such bucket: it may be another one afterwards, without the logs of this one.
+        So ``cluster.json`` and each log are checked before anything is created in it. No request."""
+        self._newest.doubted_ticks_ms = now_ticks_ms
+
+    @property
+    def doubted_ticks_ms(self) -> float:
+        """When a client of this process was last told that there is no such bucket; -inf: never."""
+        return self._newest.doubted_ticks_ms
 
     def check_if_due(self, clock: Clock, *, tail_trust_ms: float) -> None:
         """Do :meth:`check` unless it was done within ``tail_trust_ms`` (rule L17, ground). Raises as that."""

@@ -10,13 +10,21 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from sparklog.errors import StoreReplacedError
-from sparklog.storage.position import Checked, Position, PositionLost, last_check
+from sparklog.errors import CommitStateUnknownError, StoreError, StoreReplacedError
+from sparklog.storage.position import Checked, Position, PositionLost, ground_is_due, last_check
 
 if TYPE_CHECKING:
     from sparklog.storage.entry_log import EntryLog
 
-__all__ = ["check_follows", "check_ground", "check_place", "no_log", "verify_created"]
+__all__ = [
+    "check_follows",
+    "check_ground",
+    "check_place",
+    "is_check_due",
+    "no_log",
+    "unknown_outcome",
+    "verify_created",
+]
 
 _SUFFIX = ".json"
 _ENTRY = re.compile(r"([0-9]{20})\.json")
@@ -56,6 +64,15 @@ def check_ground(log: EntryLog[Any], position: Position) -> Position:
         is_durable=position.is_durable,
         checked=Checked(position.version, position.token, began),
     )
+
+
+def is_check_due(log: EntryLog[Any], position: Position, now_ticks_ms: float) -> bool:
+    """Was the ground last checked so long ago, or did the store say since then that there is no such bucket, so that
+    there may be another by now? No request."""
+    if ground_is_due(position, now_ticks_ms=now_ticks_ms, tail_trust_ms=log.tail_trust_ms):
+        return True
+    ground = log.store.ground
+    return ground is not None and ground.doubted_ticks_ms >= last_check(position).ticks_ms
 
 
 def _known(log: EntryLog[Any], position: Position) -> dict[int, str]:
@@ -187,4 +204,11 @@ def _check_known(log: EntryLog[Any], number: int, token: str, *, is_own: bool) -
     raise StoreReplacedError(
         f"another log is at {log.store.uri}/{log.folder.rstrip('/')} now: expected the entry {number} that this client "
         f"knows, {seen}"
+    )
+
+
+def unknown_outcome(path: str, error: StoreError) -> CommitStateUnknownError:
+    """The error where attempts at an entry may be carried out yet (rule L2, unknown)."""
+    return CommitStateUnknownError(
+        f"timed out: whether {path} was or will be created is unknown; read the log back before anything else: {error}"
     )

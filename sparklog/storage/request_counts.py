@@ -175,9 +175,16 @@ class CountedStore(DelegatingStore):
     :meth:`arrow_filesystem`.
     """
 
-    def __init__(self, store: ObjectStore, *, clock: Clock) -> None:
+    def __init__(
+        self, store: ObjectStore, *, clock: Clock, note_no_bucket: Callable[[float], None] = lambda now_ticks_ms: None
+    ) -> None:
+        """
+        Args:
+            note_no_bucket: called with the clock's ticks where the store says that there is no such bucket.
+        """
         super().__init__(store)
         self._clock = clock
+        self._note_no_bucket = note_no_bucket
         self.counts = RequestCounts()
 
     def read(self, path: str) -> bytes:
@@ -247,8 +254,10 @@ class CountedStore(DelegatingStore):
                 for found in islice(listed, _PAGE - 1):
                     taken += 1
                     yield found
-            except StoreError:
+            except StoreError as error:
                 self.counts.add("list", 0, errors=1)
+                if error.is_of_no_bucket:
+                    self._note_no_bucket(self._clock.ticks_ms())
                 raise
             if taken < _PAGE:
                 return
@@ -293,6 +302,8 @@ class CountedStore(DelegatingStore):
         except StoreError as error:
             now = self._clock.ticks_ms()
             (counts.failed if error.retriable else counts.answered)(now)
+            if error.is_of_no_bucket:
+                self._note_no_bucket(now)
             is_answer = isinstance(error, ObjectNotFoundError)
             counts.add(kind, requests, errors=not is_answer, seconds=(now - began) / 1_000)
             raise

@@ -111,7 +111,7 @@ class RetryingStore(DelegatingStore):
     ``create`` and ``sync`` aren't."""
 
     def __init__(self, store: ObjectStore, *, clock: Clock, retry_ms: float = DEFAULT_RETRY_MS) -> None:
-        counted = CountedStore(store, clock=clock)
+        counted = CountedStore(store, clock=clock, note_no_bucket=self._doubt_ground)
         super().__init__(counted)
         self._clock = clock
         self._retry_ms = retry_ms
@@ -132,6 +132,10 @@ class RetryingStore(DelegatingStore):
     def take_over(self, opened: RetryingStore) -> None:
         """Go on as another one of the same store that a cluster was opened by."""
         self.ground, self._unproved = opened.ground, opened._unproved
+
+    def _doubt_ground(self, now_ticks_ms: float) -> None:
+        if self.ground is not None:
+            self.ground.doubt(now_ticks_ms)
 
     def _prove(self, unproved: PathProof) -> None:
         if unproved.prove():

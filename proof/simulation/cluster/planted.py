@@ -42,7 +42,7 @@ from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.publishing import Marker
 from sparklog.model import TopicPartition
 from sparklog.producer.ordered_results import OrderedResults
-from sparklog.storage import entry_log
+from sparklog.storage import entry_log, log_ground
 from sparklog.testing.history import AnomalyKind
 from sparklog.txn import deciding, epoch_log, forward
 from sparklog.txn.entries import Header, TransactionEntry, append_entry
@@ -57,14 +57,14 @@ Plant = Callable[[], AbstractContextManager[object]]
 def trust_never_ends() -> AbstractContextManager[object]:
     """Rules L1 and L17: who slept believes what it finds behind its position, and doesn't look beneath it."""
     stack = ExitStack()
-    for check in ("needs_verification", "ground_is_due"):
+    for check in ("needs_verification", "is_check_due"):
         stack.enter_context(mock.patch.object(entry_log, check, return_value=False))
     return stack
 
 
 def unknown_is_told_as_failed() -> AbstractContextManager[object]:
     """Rule L2: what may have been carried out counts as not carried out."""
-    return mock.patch.object(entry_log, "CommitStateUnknownError", KafkaTimeoutError)
+    return mock.patch.object(log_ground, "CommitStateUnknownError", KafkaTimeoutError)
 
 
 def refusals_are_believed() -> AbstractContextManager[object]:

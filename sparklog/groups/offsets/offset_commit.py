@@ -14,7 +14,7 @@ from functools import partial
 from sparklog._version import __version__
 from sparklog.clock import Deadline
 from sparklog.delta.actions import Action, AddFile, Entry, Metadata, Protocol, RemoveFile, SetTransaction, encode_entry
-from sparklog.delta.commit import CommitTarget, Draft, sync_committed, sync_unsynced
+from sparklog.delta.commit import CommitTarget, Draft, UploadsGoneError, sync_committed, sync_unsynced
 from sparklog.delta.features import READER_VERSION, WRITER_VERSION
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CommitStateUnknownError, SparklogError
@@ -40,6 +40,7 @@ from sparklog.groups.offsets.offset_state import (
     load_whole,
 )
 from sparklog.groups.offsets.rows import Rows
+from sparklog.log.confirming import Confirmation
 from sparklog.log.data.object_paths import object_path
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.log_ground import check_follows
@@ -100,6 +101,7 @@ class OffsetTarget(CommitTarget[OffsetState, Changed]):
         self._began = log.clock.ticks_ms()
         self._is_current = False
         """Was the newest state read after the call began, and nothing attempted since?"""
+        self._confirmation = Confirmation(log)
         self._known: Position | None = None
         """The newest state's."""
         self._winner: Entry | None = None
@@ -136,6 +138,7 @@ class OffsetTarget(CommitTarget[OffsetState, Changed]):
         began = clock.ticks_ms()
         data = encode_rows(decision.rows)
         file = LiveFile(path=new_offset_file(state.position.version + 1), size_bytes=len(data))
+        uploaded = clock.ticks_ms()
         self.retry_until_deadline(lambda: log.store.put(object_path(log.table, file.path), data, sync=sync))
         waits_since = clock.ticks_ms()
         self._before_commit()
@@ -150,7 +153,11 @@ class OffsetTarget(CommitTarget[OffsetState, Changed]):
             began_ticks_ms=began,
             sync=sync,
             syncs_late=syncs_late,
+            confirm=partial(self._confirmation.confirm, [file.path], lambda _: uploaded),
         )
+
+    def replace_uploads(self, gone: UploadsGoneError) -> None:
+        """Each attempt uploads a file of its own."""
 
     def settle(self, lost: PositionLost) -> tuple[OffsetState, bool]:
         """Rows don't name their writer: the number of this writer's ``txn`` action does."""
@@ -199,7 +206,9 @@ class _OffsetDraft(Draft[OffsetState]):
         began_ticks_ms: float,
         sync: bool,
         syncs_late: bool,
+        confirm: Callable[..., None],
     ) -> None:
+        self._confirm = confirm
         self.began_ticks_ms = began_ticks_ms
         self.sync = sync
         self._log = log
@@ -224,6 +233,9 @@ class _OffsetDraft(Draft[OffsetState]):
                 stats={"numRecords": len(rows)},
             ),
         ]
+
+    def confirm(self, checked_ticks_ms: float) -> None:
+        self._confirm(checked_ticks_ms=checked_ticks_ms)
 
     def encode(self, token: str) -> bytes:
         committed_count = sum(row.committed is not None for row in self._rows.values())

@@ -131,7 +131,11 @@ class GroupCommit:
         if facts is None:
             return None
         files = [
-            StagedFile(facts=replace(one, value_stats=batch.value_stats), batch=batch, uploaded_ticks_ms=began)
+            StagedFile(
+                facts=replace(one, value_stats=batch.value_stats, staged_ticks_ms=began),
+                batch=batch,
+                uploaded_ticks_ms=began,
+            )
             for one, (_, batch) in zip(facts, batches, strict=True)
         ]
         is_begun = self.writing.begin(claim, files, ends_before=ends_before, began_ticks_ms=began)
@@ -182,6 +186,8 @@ class Participation:
         self._drawn_version = -1
         """The version as of which the turn was drawn."""
         self._listing: Listing | None = None
+        self.listed_ticks_ms = -math.inf
+        """Before the newest listing began."""
         self._listed_version = -1
         self._listings = 0
         self._waited_for_version = -1
@@ -243,6 +249,10 @@ class Participation:
             now_ticks_ms=self._clock.ticks_ms(),
             room=max(0, min(room, MOST_FILES)),
         )
+
+    def forget_listing(self) -> None:
+        """Include nobody who was listed: some of what was listed is gone."""
+        self._listing = None
 
     def _draw(self, state: TopicState) -> float:
         """The tick of the turn. A turn isn't put off, but for a while where versions come at a pace."""
@@ -362,7 +372,7 @@ class Participation:
         elif isinstance(listing, Exception):
             raise listing
         elif isinstance(listing, Listing):
-            self._listing = listing
+            self._listing, self.listed_ticks_ms = listing, now
         if self._listing is not None:
             group.trusted.check(state.log, self._listing.files)
             self._read_stats(state)

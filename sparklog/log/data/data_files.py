@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,10 +38,19 @@ class UploadedFile:
     """A version of the topic that was known before the upload; -1: none is known."""
     value_stats: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
     """The statistics of a typed topic's values, of the indexed leaves, as Delta has them; empty: not known."""
+    staged_ticks_ms: float = field(default=-math.inf, compare=False)
+    """A tick of this process's clock before the upload began; -inf: another process has uploaded it."""
 
     @classmethod
     def of(
-        cls, path: str, partition: int, batch: EncodedBatch, *, uploaded_ms: int, topic_version: int = -1
+        cls,
+        path: str,
+        partition: int,
+        batch: EncodedBatch,
+        *,
+        uploaded_ms: int,
+        topic_version: int = -1,
+        staged_ticks_ms: float = -math.inf,
     ) -> UploadedFile:
         """Make the description of a batch that is uploaded under ``path``."""
         return cls(
@@ -54,6 +64,7 @@ class UploadedFile:
             uploaded_ms=uploaded_ms,
             topic_version=topic_version,
             value_stats=batch.value_stats,
+            staged_ticks_ms=staged_ticks_ms,
         )
 
     def to_add(self, base_offset: int) -> AddFile:

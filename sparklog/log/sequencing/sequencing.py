@@ -28,7 +28,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.catch_up import catch_up
-from sparklog.log.commit import Commit, commit
+from sparklog.log.commit import Commit, UploadedSince, commit
 from sparklog.log.data.partitioned_writer import discard_files
 from sparklog.log.data.segments import Segment
 from sparklog.log.head import TopicHead
@@ -331,7 +331,14 @@ class _Run:
             return False
 
         deadline = log.clock.deadline_in(self._timeout_ms)
-        self._state = commit(self._state, decide, deadline=deadline, sync=self._sync, prepare=check_copies).state
+        self._state = commit(
+            self._state,
+            decide,
+            deadline=deadline,
+            sync=self._sync,
+            prepare=check_copies,
+            uploads=UploadedSince(self._copying_since_ticks_ms),
+        ).state
 
     def result(self) -> SequencingResult:
         return SequencingResult(

@@ -23,7 +23,7 @@ from sparklog.delta.features import READER_VERSION, WRITER_VERSION
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path, log_folder
 from sparklog.errors import CorruptLogError, StoreError, UnknownTopicOrPartitionError
-from sparklog.log.commit import Commit, commit
+from sparklog.log.commit import Commit, UploadedSince, commit
 from sparklog.log.data.object_paths import is_absolute
 from sparklog.log.data.table_schema import STAGE_COLUMN
 from sparklog.log.maintenance import Checkpoints
@@ -207,7 +207,7 @@ def publish(
             return None
         return plan_ingest(now, files, name=name, txn_version=txn_version)
 
-    done = commit(state, decide, deadline=deadline, sync=True)
+    done = commit(state, decide, deadline=deadline, sync=True, uploads=UploadedSince(written_ticks_ms))
     checkpoints = Checkpoints()  # a topic that nobody else writes to needs them, too
     checkpoints.after_commit(done.state)
     checkpoints.close()

@@ -8,6 +8,7 @@ application has numbered is one transaction, carried out once.
 from __future__ import annotations
 
 import logging
+import math
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from sparklog.log.announced.plan import OwnFlush
 from sparklog.log.append import TopicWriter
 from sparklog.log.append_plan import plan_append
 from sparklog.log.cluster import Cluster
-from sparklog.log.commit import Commit, commit
+from sparklog.log.commit import Commit, UploadedSince, commit
 from sparklog.log.data.data_files import UploadedFile
 from sparklog.log.maintenance import Checkpoints
 from sparklog.log.producer_state import ProducerEntry, new_producer_id
@@ -224,6 +225,14 @@ def _append(cluster: Cluster, topic: str, named: TopicFiles) -> None:
     with cluster.store.patience(Patience(deadline=deadline)):
         checkpoints = Checkpoints()
         decided_on = TopicWriter(cluster.topic_log(topic), topic, sync=True, checkpoints=checkpoints).state
-        done = commit(decided_on, decide, tokens=tokens, deadline=deadline, sync=True, prepare=check)
+        done = commit(
+            decided_on,
+            decide,
+            tokens=tokens,
+            deadline=deadline,
+            sync=True,
+            prepare=check,
+            uploads=UploadedSince(-math.inf),  # by executors
+        )
     checkpoints.after_commit(done.state)
     checkpoints.close()

@@ -6,8 +6,9 @@ columns. A task that fails deletes what it has uploaded, as far as it still can;
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -138,7 +139,7 @@ class TaskWriter:
         _, parts = sort_by_partition(table.drop_columns(["partition"]), partitions)
         codec = str(config["compression.type"])
         staged = writer.upload(parts, compression=self._options.compression if codec == "producer" else codec)
-        facts = [one.facts for one in staged]
+        facts = [replace(one.facts, staged_ticks_ms=-math.inf) for one in staged]  # the driver has other ticks
         self._files.setdefault(topic, []).extend(facts)
         writer.forget(facts)
 

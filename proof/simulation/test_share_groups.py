@@ -127,7 +127,7 @@ def whoever_is_refused_is_told_accepted() -> AbstractContextManager[object]:
 def trust_never_ends() -> AbstractContextManager[object]:
     """Rule L1: who slept believes what it finds behind its position. The check of the ground (rule L17) would find the
     same a moment later, so it is left out, too."""
-    return mock.patch.multiple(entry_log, needs_verification=_never, ground_is_due=_never)
+    return mock.patch.multiple(entry_log, needs_verification=_never, is_check_due=_never)
 
 
 def _never(*_: object, **__: object) -> bool:

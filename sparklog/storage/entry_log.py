@@ -23,6 +23,7 @@ from sparklog.storage.log_ground import (
     check_follows,
     check_ground,
     check_place,
+    confirm_again,
     is_check_due,
     unknown_outcome,
     verify_created,
@@ -224,8 +225,7 @@ class EntryLog(ABC, Generic[E]):
             encode: the entry's bytes for a token.
             tokens: of all attempts at this commit, at whichever version; each attempt adds its own.
             sync: fsync the entry (rule L9, fsync).
-            confirm: called before a create, and again after a check of the ground between attempts, with the ticks of
-                the newest check: files that the entry names, and that were uploaded before it, are to be there. Raises.
+            confirm: called with the ticks of the newest check: files uploaded before it are to be there. Raises.
         Raises:
             PositionLost: rule L1, trust; whether the entry is in the log, the reloaded state decides.
             CommitStateUnknownError: the deadline passed, or the store refuses for good after a failed attempt; one
@@ -242,9 +242,9 @@ class EntryLog(ABC, Generic[E]):
             began, token = self.clock.ticks_ms(), new_token()
             tokens.add(token)
             try:
-                if unknown:  # attempts, and waits, take long
-                    position = self.grounded(position)
-                    confirm(last_check(position).ticks_ms)
+                if unknown:
+                    position = self.grounded(position)  # attempts, and waits, take long
+                    confirm_again(self, position, confirm)
                 result = self._create(position, token, encode(token), sync=sync)
                 unknown = True  # it is ours now, or may be ("exists" after a failure): only reading back settles it
                 if result is CreateResult.CREATED:
@@ -350,8 +350,7 @@ class EntryLog(ABC, Generic[E]):
         return needs_verification(position, learned_ticks_ms=now, tail_trust_ms=self.tail_trust_ms)
 
     def grounded(self, position: Position) -> Position:
-        """The position, its ground checked where that is due. Raises as
-        :func:`~sparklog.storage.log_ground.check_ground`."""
+        """The position, its ground checked where that is due. Raises as :func:`check_ground`."""
         return check_ground(self, position) if self._ground_is_due(position, self.clock.ticks_ms()) else position
 
     def _grounded_first(self, position: Position) -> Position:

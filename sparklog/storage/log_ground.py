@@ -8,6 +8,7 @@ is, and before the first create after a silence.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sparklog.errors import CommitStateUnknownError, StoreError, StoreReplacedError
@@ -122,6 +123,18 @@ def verify_created(log: EntryLog[Any], position: Position, token: str) -> None:
     created = log.read_entry(position.version + 1)
     if created is None or created.token != token:
         raise PositionLost(log.path_of(position.version + 1))
+
+
+def confirm_again(log: EntryLog[Any], position: Position, confirm: Callable[[float], None]) -> None:
+    """Do what confirms that an entry may be created after ``position``, between attempts at it. Where it says no, but
+    the entry's name is taken, nothing will be created: whose entry that is, and what becomes of it, is to be found out.
+
+    Raises as ``confirm``."""
+    try:
+        confirm(last_check(position).ticks_ms)
+    except StoreError as error:
+        if error.retriable or not log.store.exists(log.path_of(position.version + 1)):
+            raise
 
 
 def check_follows(log: EntryLog[Any], lost: Position, found: Position) -> None:

@@ -252,7 +252,7 @@ def test_topics_are_carried_out_side_by_side(count: int) -> None:
         assert entry is not None
         began = clock.now
         roll_forward(slow, a_log(slow), entry, timeout_ms=TIMEOUT_MS)
-        assert clock.now - began <= 7 * 20
+        assert clock.now - began <= 8 * 20  # of which one is for the file, which another process has uploaded
         assert all(values(cluster, topic) == ["a"] for topic in topics)
 
 

@@ -10,6 +10,7 @@ from unittest import mock
 
 from sparklog.groups.membership import generation_numbers
 from sparklog.log import commit, loaded_files, shape_evidence, state
+from sparklog.log.confirming import Confirmation
 from sparklog.storage.entry_log import EntryLog
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "a_producer_checks_only_after_its_create",
     "an_emptied_generation_log_begins_at_1",
     "entries_of_another_topic_are_accepted",
+    "files_are_named_unseen",
     "foreign_rewrites_are_not_judged",
     "opening_accepts_a_shrunk_topic",
 ]
@@ -36,6 +38,11 @@ def _all(*patches: Any) -> AbstractContextManager[object]:
 def a_producer_checks_only_after_its_create() -> AbstractContextManager[object]:
     """Rule L17: who wakes up creates its entry, and looks beneath it afterwards."""
     return mock.patch.object(EntryLog, "_grounded_first", lambda self, position: position)
+
+
+def files_are_named_unseen() -> AbstractContextManager[object]:
+    """Rule L17: who wakes up looks beneath it, but not for what it has uploaded before."""
+    return mock.patch.object(Confirmation, "confirm", _nothing)
 
 
 def a_consumer_ignores_the_ground() -> AbstractContextManager[object]:

@@ -14,6 +14,7 @@ from proof.simulation.cluster.operators import (
     a_producer_checks_only_after_its_create,
     an_emptied_generation_log_begins_at_1,
     entries_of_another_topic_are_accepted,
+    files_are_named_unseen,
     foreign_rewrites_are_not_judged,
     opening_accepts_a_shrunk_topic,
 )
@@ -430,6 +431,8 @@ UNDECIDED = "transaction-not-committed"
 """Of a topic that has records whose commit isn't decided."""
 STRAY = "stray: "
 """Of an entry in a log that isn't its writer's."""
+GONE = "gone: "
+"""Of an entry that names a file which isn't there."""
 SILENT = "silent: "
 """Of a client that isn't told that its storage is another."""
 BEHIND_ANOTHERS = "went on behind another's entry: "
@@ -481,6 +484,7 @@ PLANTED: Mapping[str, Fault] = _faults(
         whoever_lost_a_race_counts_its_files_twice: (TOTALS,),
         a_consumer_ignores_the_ground: (SILENT,),
         a_producer_checks_only_after_its_create: (STRAY,),
+        files_are_named_unseen: (GONE,),
         an_emptied_generation_log_begins_at_1: (NOT_READ, BEGUN_ANEW),
         entries_of_another_topic_are_accepted: (BEHIND_ANOTHERS,),
         foreign_rewrites_are_not_judged: (_K.DUPLICATE, _K.INCONSISTENT_OFFSETS, _K.SKIPPED_POLL),

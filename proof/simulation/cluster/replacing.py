@@ -151,7 +151,7 @@ class Replacing:
         self.lasts_ms = 0.0
         self.has_begun = False
         self._taken_out: set[bytes] = set()
-        """The names of what clients had stored before something was put there."""
+        """The names of data files that clients had uploaded to what was there before something was put there."""
         self.is_spoilt = False
         """Did clients store entries in another's log, or in one that was taken from its cluster, within the bound? Then
         nothing is expected of what is there: what others have decided by such an entry is lost with it."""
@@ -247,10 +247,14 @@ class Replacing:
         self._change(NOTHING, "")
 
     def _put(self, what: str) -> None:
-        self._taken_out |= {path.rpartition("/")[2].encode() for path in self._take("").content}
+        self._take_out("")
         for path, data in self._kept.pop(what).content.items():
             self._memory.put(path, data)
         self._change(what, "")
+
+    def _take_out(self, prefix: str) -> None:
+        names = (path.rpartition("/")[2] for path in self._take(prefix).content)
+        self._taken_out |= {name.encode() for name in names if name.endswith(".parquet")}
 
     def _take_part(self, prefix: str) -> None:
         self._kept["part"] = self._take(prefix)
@@ -258,7 +262,7 @@ class Replacing:
 
     def _put_part(self) -> None:
         part = self._kept.pop("part")
-        self._taken_out |= {path.rpartition("/")[2].encode() for path in self._take(part.prefix).content}
+        self._take_out(part.prefix)
         for path, data in part.content.items():
             self._memory.put(path, data)
         self._change(self.there, "")
@@ -314,9 +318,6 @@ class Replacing:
 
     def see_created(self, who: str, path: str, data: bytes) -> None:
         """A process has created an entry of a log."""
-        if self._taken_out and any(name in data for name in self._taken_out if name.endswith(b".parquet")):
-            self.is_spoilt = True  # it was uploaded while its storage was away, and is committed now
-            self._play.world.counts["files taken out under a commit"] += 1
         folder, _, name = path.rpartition("/")
         if not path.startswith(_LOG_FOLDERS) or not name.endswith(".json") or not name[:20].isdigit():
             return
@@ -325,6 +326,8 @@ class Replacing:
         is_away = bool(self._away) and path.startswith(self._away)
         self.is_spoilt |= is_away and not path.startswith("groups/")
         if not (is_behind_a_gap or self._is_foreign(who, path)):
+            if not is_away and any(name in data for name in self._taken_out):
+                self._play.violate(f"gone: {who} created {path}, and it names a file that was taken out before")
             return
         self.is_spoilt |= self.there != NOTHING
         if self._late_ms <= _BOUND_MS:

@@ -103,7 +103,7 @@ class Append:
         self._base_offsets: tuple[int, ...] = ()
         self._first_decided_at: float | None = None
         self._staged_at: dict[str, float] | None = None
-        """Of the files of the newest decision, once somebody asks."""
+        """Ticks before the uploads of what the newest decision adds; None until somebody asks."""
         self._state = state
 
     @property

@@ -20,7 +20,7 @@ __all__ = ["Confirmation"]
 
 
 class Confirmation:
-    """What one commit knows of the files that its entries name, over all of its attempts."""
+    """Memory of one commit, over all of its attempts: which of the files that its entries name are there."""
 
     def __init__(self, log: DeltaLog) -> None:
         self._log = log

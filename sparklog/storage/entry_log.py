@@ -23,7 +23,7 @@ from sparklog.storage.log_ground import (
     check_follows,
     check_ground,
     check_place,
-    confirm_again,
+    grounded_again,
     is_check_due,
     unknown_outcome,
     verify_created,
@@ -215,11 +215,10 @@ class EntryLog(ABC, Generic[E]):
     ) -> Created | Taken[E]:
         """Create the entry after ``position``, and find out who holds that name, whatever the store answers.
 
-        A create that failed is settled only by who holds the name: it is repeated until it says created or exists,
-        each time with another token, and an entry that carries any of ``tokens`` is ours (rule L2, unknown). Also one
-        that was refused for now: a client library or a proxy may have sent it twice, and reported the second's refusal.
-        Another token each time, because the name may have been cleaned between two attempts: bytes that come back under
-        a name whose entry others stood on must not look like that entry (rule L1, trust).
+        A create that failed is settled only by who holds the name: it is repeated until it says created or exists, and
+        an entry that carries any of ``tokens`` is ours (rule L2, unknown). Also one that was refused for now: it may
+        have been sent twice on its way. Another token each time, because the name may have been cleaned meanwhile:
+        bytes under a name whose entry others stood on must not look like that entry (rule L1, trust).
 
         Args:
             encode: the entry's bytes for a token.
@@ -228,12 +227,10 @@ class EntryLog(ABC, Generic[E]):
             confirm: called with the ticks of the newest check: files uploaded before it are to be there. Raises.
         Raises:
             PositionLost: rule L1, trust; whether the entry is in the log, the reloaded state decides.
-            CommitStateUnknownError: the deadline passed, or the store refuses for good after a failed attempt; one
-                may have been carried out, or may be yet.
+            CommitStateUnknownError: out of time, or refused for good after an attempt that may be carried out yet.
             StoreError: the store refused the first attempt for good, or what came before it: nothing will be created.
         """
-        version, position = position.version + 1, self._grounded_first(position)
-        confirm(last_check(position).ticks_ms)
+        version, position = position.version + 1, self._grounded_first(position, confirm)
         if sync:
             self._flush_before(position)
         unknown = False
@@ -242,9 +239,7 @@ class EntryLog(ABC, Generic[E]):
             began, token = self.clock.ticks_ms(), new_token()
             tokens.add(token)
             try:
-                if unknown:
-                    position = self.grounded(position)  # attempts, and waits, take long
-                    confirm_again(self, position, confirm)
+                position = grounded_again(self, position, confirm) if unknown else position  # waits take long
                 result = self._create(position, token, encode(token), sync=sync)
                 unknown = True  # it is ours now, or may be ("exists" after a failure): only reading back settles it
                 if result is CreateResult.CREATED:
@@ -253,8 +248,7 @@ class EntryLog(ABC, Generic[E]):
                 found = self.read_raw_entries([version])[0]
                 if sync and found and found[0].token in tokens:  # the attempt that made it may have failed after
                     self.store.sync([self.path_of(version)])  # the link (rule L9, fsync)
-                if self._needs_verification(position):
-                    self.verify(position)
+                self._verify_if_due(position)
             except StoreError as error:
                 if not (error.retriable or unknown):
                     raise
@@ -344,6 +338,10 @@ class EntryLog(ABC, Generic[E]):
         Raises ``StoreError``: then nothing may be deleted.
         """
         self.store.put(f"{self.cleanup_marks}{mark_name(below)}", b"", sync=True)
+
+    def _verify_if_due(self, position: Position) -> None:
+        if self._needs_verification(position):
+            self.verify(position)
 
     def _needs_verification(self, position: Position) -> bool:
         now = self.clock.ticks_ms()

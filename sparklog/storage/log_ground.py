@@ -125,16 +125,17 @@ def verify_created(log: EntryLog[Any], position: Position, token: str) -> None:
         raise PositionLost(log.path_of(position.version + 1))
 
 
-def confirm_again(log: EntryLog[Any], position: Position, confirm: Callable[[float], None]) -> None:
-    """Do what confirms that an entry may be created after ``position``, between attempts at it. Where it says no, but
-    the entry's name is taken, nothing will be created: whose entry that is, and what becomes of it, is to be found out.
-
-    Raises as ``confirm``."""
+def grounded_again(log: EntryLog[Any], position: Position, confirm: Callable[[float], None]) -> Position:
+    """The position, between attempts at the next entry: its ground, and what confirms that the entry may be created,
+    checked where that is due. Where it may not, but its name is taken, nothing will be created: whose entry that is,
+    the next attempt finds out. Raises as :func:`check_ground` and ``confirm``."""
+    position = log.grounded(position)
     try:
         confirm(last_check(position).ticks_ms)
     except StoreError as error:
         if error.retriable or not log.store.exists(log.path_of(position.version + 1)):
             raise
+    return position
 
 
 def check_follows(log: EntryLog[Any], lost: Position, found: Position) -> None:

@@ -63,7 +63,7 @@ class Place:
         return self.clock.deadline_in(5 * TRUST_MS)
 
 
-def test_a_file_that_was_uploaded_into_an_emptied_prefix_is_uploaded_again_once_that_is_back() -> None:
+def test_a_file_that_went_into_an_emptied_prefix_is_uploaded_again() -> None:
     """✗ The ground is fine again at the create: the log names a file that isn't there, and nobody reads past it."""
     place = Place()
     place.away(lambda: place.upload("mine"))

@@ -195,7 +195,7 @@ class GroupTurns(Protocol):
 
 
 class Uploads(Protocol):
-    """What the commit loop asks about the files that an entry adds (rule L17, ground)."""
+    """The files that an entry adds, as far as the commit loop asks about them (rule L17, ground)."""
 
     def uploaded_at(self, path: str) -> float:
         """A tick of the log's clock before the upload of a file began; -inf: not known."""

@@ -351,12 +351,14 @@ class EntryLog(ABC, Generic[E]):
         """The position, its ground checked where that is due. Raises as :func:`check_ground`."""
         return check_ground(self, position) if self._ground_is_due(position, self.clock.ticks_ms()) else position
 
-    def _grounded_first(self, position: Position) -> Position:
-        """Do :meth:`_grounded` before anything is tried."""
+    def _grounded_first(self, position: Position, confirm: Callable[[float], None]) -> Position:
+        """Do :meth:`grounded`, and ``confirm``, before anything is tried."""
         try:
-            return self.grounded(position)
+            position = self.grounded(position)
         except PositionLost as lost:
             raise PositionLost(self.path_of(position.version + 1), nothing_tried=True) from lost
+        confirm(last_check(position).ticks_ms)
+        return position
 
     def _ground_is_due(self, position: Position, now_ticks_ms: float) -> bool:
         return self.checks_ground and is_check_due(self, position, now_ticks_ms)

@@ -213,7 +213,7 @@ def test_a_transaction_whose_file_is_gone_is_not_decided() -> None:
         place.writer.check_uploads([file.facts for file in place.files])
 
 
-def test_before_a_decision_only_what_was_uploaded_before_the_newest_check_is_looked_for() -> None:
+def test_before_a_decision_what_was_uploaded_before_the_newest_check_is_looked_for() -> None:
     place = Place()
     place.upload("mine")
     place.clock.advance(TRUST_MS)

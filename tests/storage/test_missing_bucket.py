@@ -53,7 +53,7 @@ def test_who_was_told_that_there_is_no_bucket_writes_nothing_into_the_next_one(c
     assert not [path for path in kept(world.memory) if "_delta_log" in path]
 
 
-def test_all_logs_of_a_process_are_checked_where_one_was_told_and_go_on_where_it_is_back() -> None:
+def test_all_logs_are_checked_where_one_was_told_and_go_on_where_it_is_back() -> None:
     world = World()
     world.opened()
     for topic in "tu":

@@ -37,7 +37,7 @@ def _all(*patches: Any) -> AbstractContextManager[object]:
 
 def a_producer_checks_only_after_its_create() -> AbstractContextManager[object]:
     """Rule L17: who wakes up creates its entry, and looks beneath it afterwards."""
-    return mock.patch.object(EntryLog, "_grounded_first", lambda self, position: position)
+    return mock.patch.object(EntryLog, "_grounded_first", lambda self, position, confirm: position)
 
 
 def files_are_named_unseen() -> AbstractContextManager[object]:

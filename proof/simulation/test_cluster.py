@@ -28,6 +28,7 @@ FIRST_FOUND = {
     "a_producer_checks_only_after_its_create": REPLACING_SEEDS + 1,
     "an_emptied_generation_log_begins_at_1": REPLACING_SEEDS + 2,
     "entries_of_another_topic_are_accepted": OPERATING_SEEDS + 1,
+    "files_are_named_unseen": REPLACING_SEEDS + 18,
     "foreign_rewrites_are_not_judged": OPERATING_SEEDS,
     "opening_accepts_a_shrunk_topic": OPERATING_SEEDS + 10,
     "a_commit_is_told_before_it_is_made": 6,

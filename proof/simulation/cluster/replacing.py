@@ -148,9 +148,8 @@ class Replacing:
         """From when to when what was there was away, and the prefix of it: by the wall."""
         self._kept: dict[str, _Objects] = {}
         self._steps: list[tuple[float, Callable[[], None], bool]] = []
-        """What will happen, when, and whether it puts back what was there."""
-        self._waits_for_upload = seed % 5 == 4
-        """Is it put back right behind an upload, once it was away for longer than the bound?"""
+        """What will happen, when, and whether it comes sooner: right behind an upload, once the bound is over."""
+        self._is_even = seed % 2 == 0
         self.lasts_ms = 0.0
         self.has_begun = False
         self._taken_out: set[bytes] = set()
@@ -178,16 +177,16 @@ class Replacing:
                 at_ms += draw.uniform(15_000, 30_000)
                 self._at(at_ms, self._empty)
                 at_ms += away_ms
-                self._at(at_ms, lambda: self._put(OLD), puts_back=True)
+                self._at(at_ms, lambda: self._put(OLD))
         elif kind == "older":
             self._at(now + draw.uniform(4_000, at_ms - now), self._back_up)
             self._at(at_ms, self._empty)
             at_ms += away_ms
-            self._at(at_ms, lambda: self._put(OLDER), puts_back=True)
+            self._at(at_ms, lambda: self._put(OLDER))
         elif kind == "emptied":
             self._at(at_ms, self._empty)
             at_ms += away_ms
-            self._at(at_ms, lambda: self._put(OLD), puts_back=True)
+            self._at(at_ms, lambda: self._put(OLD), waits_for_upload=self._is_even)
         elif kind == "part":
             self._at(at_ms, lambda: self._take_part(draw.choice(_PARTS)))
             at_ms += away_ms
@@ -196,8 +195,8 @@ class Replacing:
             self._at(at_ms, lambda: self._delete("groups/manual/generations/"))
         self.lasts_ms = at_ms - now + _BOUND_MS + _SILENT_MS + 5_000
 
-    def _at(self, at_ms: float, act: Callable[[], None], *, puts_back: bool = False) -> None:
-        self._steps.append((at_ms, act, puts_back))
+    def _at(self, at_ms: float, act: Callable[[], None], *, waits_for_upload: bool = False) -> None:
+        self._steps.append((at_ms, act, waits_for_upload))
 
     def _make_another(self, cluster: Cluster) -> _Objects:
         """Another cluster with the same topics, and some records."""
@@ -317,8 +316,8 @@ class Replacing:
 
     def see_uploaded(self, path: str) -> None:
         """A process has uploaded a data file."""
-        is_long_away = self.there == NOTHING and self._late_ms > _BOUND_MS
-        if self._waits_for_upload and is_long_away and path.endswith(".parquet") and self._steps and self._steps[0][2]:
+        is_awaited = bool(self._steps) and self._steps[0][2] and self.there == NOTHING and self._late_ms > _BOUND_MS
+        if is_awaited and path.endswith(".parquet"):
             self._play.world.counts["put back behind an upload"] += 1
             self._steps.pop(0)[1]()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from sparklog.log.publishing import publish_transaction
 from sparklog.log.state import TopicState, load_state
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.storage import CreateResult, MemoryStore, ObjectStore
+from sparklog.storage.retrying import RetryingStore
 from sparklog.testing import CountingStore, ManualClock, WrappedStore
 from tests.log.test_group_commit import ask_for_group_commit
 from tests.replacing import emptied, kept, put_back
@@ -187,7 +189,7 @@ def test_what_another_announced_where_it_is_gone_now_is_left_to_its_owner(monkey
     entry_log = type(includer.state.log)
     tried: list[int] = []
 
-    def create_next(self: object, *given: object, **kwargs: object) -> object:
+    def create_next(self: Any, *given: Any, **kwargs: Any) -> Any:
         if not tried:  # it has listed; now it sleeps, and what was listed isn't there any more
             tried.append(1)
             place.memory.delete([f"topics/t/{file.path}" for file in theirs])
@@ -283,8 +285,7 @@ def test_offsets_whose_file_is_gone_are_uploaded_again() -> None:
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
     store = Sleeps(memory)
-    log = a_log(store, clock)
-    cluster = Cluster(cluster_id="c", store=log.store, clock=clock)
+    cluster = Cluster(cluster_id="c", store=RetryingStore(store, clock=clock), clock=clock)
     table, at = OffsetTable(cluster, "g"), TopicPartition("t", 0)
 
     def change(offset: int) -> None:

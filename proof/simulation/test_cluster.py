@@ -24,7 +24,7 @@ from tests.depth import by_depth
 from tests.support import SUMMARY_LINE
 
 FIRST_FOUND = {
-    "a_consumer_ignores_the_ground": REPLACING_SEEDS + 31,
+    "a_consumer_ignores_the_ground": REPLACING_SEEDS + 33,
     "a_producer_checks_only_after_its_create": REPLACING_SEEDS + 1,
     "an_emptied_generation_log_begins_at_1": REPLACING_SEEDS + 2,
     "entries_of_another_topic_are_accepted": OPERATING_SEEDS + 1,

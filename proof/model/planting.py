@@ -62,6 +62,10 @@ Planted = AbstractContextManager[object]
 Plant = Callable[[], Planted]
 
 
+def _nothing() -> None:
+    """Neither is anything else to be done before a deletion, nor is the folder looked at."""
+
+
 def _all(*plants: Planted) -> Planted:
     stack = ExitStack()
     for plant in plants:
@@ -189,7 +193,7 @@ def cleanup_needs_no_checkpoint() -> Planted:
 
     def clean(log: DeltaLog, *, retention_ms: int) -> CleanupResult | None:
         listing = list_log(log)
-        return None if listing is None else cleanup._delete_below(log, listing, retention_ms, 0, lambda: None)
+        return None if listing is None else cleanup._delete_below(log, listing, retention_ms, 0, _nothing, _nothing)
 
     def plan(objects: Any, *, checkpoint_version: int, **known: Any) -> Iterator[CleanupBatch]:
         return _plan(objects, checkpoint_version=10**9, **known)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sparklog.arrow import pa, pq
@@ -81,8 +82,10 @@ def write_next_checkpoint(log: DeltaLog, *, sync: bool = True) -> CheckpointHint
 
     Raises:
         CorruptLogError: the log can't be read.
+        StoreReplacedError: another log is in its folder by now; nothing was written there.
         StoreError: the store refuses.
     """
+    place = log.hold()
     found = _next(log)
     if found is None:
         return None
@@ -91,9 +94,12 @@ def write_next_checkpoint(log: DeltaLog, *, sync: bool = True) -> CheckpointHint
     if sync:  # a checkpoint whose own entry is lost opens nothing, and hides what lies below it (rule L9, fsync)
         log.store.sync([entry_path(log.table, version)])
     deadline = log.clock.deadline_in(DEFAULT_RETRY_MS)
-    retry(lambda: log.store.create(path, encoded.data, sync=sync), deadline=deadline)
+    check = partial(log.check_held, place)
+    create = partial(log.store.create_next, path, encoded.data, foothold=place, check=check, sync=sync)
+    retry(create, deadline=deadline)
     known = read_hint(log)
     if known < version or not log.store.exists(checkpoint_path(log.table, known)):  # or it names what isn't there
+        check()
         log.store.put(last_checkpoint_path(log.table), _hint(version, encoded), sync=sync)
     log.recent.forget_until(version)
     return CheckpointHint(version=version, row_count=encoded.row_count)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from sparklog.delta.checkpoint import check_checkpoint
 from sparklog.delta.listing import Listing, list_log
@@ -204,8 +205,10 @@ def clean_log(
     Raises:
         CorruptLogError: the newest checkpoint can't be read back; nothing was deleted.
         StoreUnavailableError: others cleaned again and again before it was; nothing was deleted.
+        StoreReplacedError: another log is in its folder by now; nothing was deleted there.
         StoreError.
     """
+    check_folder = partial(log.check_held, log.hold())
     for _ in range(_ATTEMPTS):
         listing = list_log(log)
         if listing is None:
@@ -217,7 +220,7 @@ def clean_log(
         except ObjectNotFoundError:  # while we slept somebody else cleaned, and took the checkpoint with it
             continue
         kept_ms = max(retention_ms, math.ceil(_RETENTION_PER_TRUST * log.tail_trust_ms))
-        return _delete_below(log, listing, kept_ms, protected_below, before_delete)
+        return _delete_below(log, listing, kept_ms, protected_below, before_delete, check_folder)
     raise StoreUnavailableError(f"log of {log.table} was cleaned under {_ATTEMPTS} looks; try again")
 
 
@@ -230,9 +233,14 @@ def _secure_checkpoint(log: DeltaLog, listing: Listing) -> None:
 
 
 def _delete_below(
-    log: DeltaLog, listing: Listing, retention_ms: int, protected_below: int, before_delete: Callable[[], object]
+    log: DeltaLog,
+    listing: Listing,
+    retention_ms: int,
+    protected_below: int,
+    before_delete: Callable[[], object],
+    check_folder: Callable[[], None],
 ) -> CleanupResult:
-    """Delete what a listing's checkpoint replaces."""
+    """Delete what a listing's checkpoint replaces. ``check_folder``: see :meth:`DeltaLog.check_held`."""
     folder = log_folder(log.table)
     newest_modified_ms = listing.entries[-1][1].modified_ms
     marks = list(log.store.list(log.cleanup_marks))
@@ -250,14 +258,17 @@ def _delete_below(
     ):
         if deleted == 0:
             before_delete()
+        check_folder()
         if batch.below > below:
             below = batch.below
             log.mark_cleaned(below)
         for paths in batch.steps():
             if paths:
+                check_folder()
                 log.store.delete(paths)
         deleted += len(batch)
     if superseded := superseded_marks(marks, latest_ms=newest_modified_ms - retention_ms):
+        check_folder()
         log.store.delete(superseded)
     return CleanupResult(deleted_count=deleted, cleaned_below=below)
 

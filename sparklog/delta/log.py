@@ -12,6 +12,7 @@ from sparklog.delta.names import cleanup_marks_folder, entry_path, log_folder
 from sparklog.delta.recent_entries import RecentEntries
 from sparklog.delta.shared_reads import SharedReads
 from sparklog.storage.entry_log import EntryLog, Look
+from sparklog.storage.foothold import Foothold
 from sparklog.storage.position import Position
 
 __all__ = ["DeltaLog"]
@@ -91,6 +92,15 @@ class DeltaLog(EntryLog[Entry]):
             return None
         since = self.clock.ticks_ms() - within_ms
         return self.shared.under_way_since(position.version + 1, since_ticks_ms=since)
+
+    def hold(self) -> Foothold:
+        """Hold the log's folder, before the log is read, for :meth:`check_held`. Raises ``StoreError``."""
+        return self.store.hold_folder(self.folder, self.foothold)
+
+    def check_held(self, place: Foothold) -> None:
+        """Before a file that isn't the next entry is written to the log's folder, or deleted there: is it the folder
+        that :meth:`hold` found? Raises ``StoreReplacedError`` (rule L17, ground)."""
+        self.store.check_held(self.folder, place)
 
     def known_lately(self) -> Mapping[int, bytes]:
         """Entries that were created or read through this object less than half of ``tail_trust_ms`` ago, by version: a

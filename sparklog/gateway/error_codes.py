@@ -117,8 +117,9 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (errors.GroupSubscribedToTopicError, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC),
     (errors.GroupIdNotFoundError, ErrorCode.GROUP_ID_NOT_FOUND),
     # StoreReplacedError among them. Kafka's answer where a log is offline: clients ask for metadata and try again. An
-    # idempotent producer repeats the same batch, which is stored once when the log is back.
+    # idempotent producer repeats the same batch, which is stored once when the log is back, or repaired.
     (errors.StoreError, ErrorCode.KAFKA_STORAGE_ERROR),
+    (errors.CorruptLogError, ErrorCode.KAFKA_STORAGE_ERROR),
     (errors.TopicShrunkError, ErrorCode.KAFKA_STORAGE_ERROR),
     (errors.InvalidArgumentError, ErrorCode.INVALID_REQUEST),
     (errors.InvalidTypeError, ErrorCode.INVALID_REQUEST),

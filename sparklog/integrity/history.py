@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sparklog.delta.actions import FAR_FUTURE_MS, AddFile, Entry, RemoveFile, SetTransaction
-from sparklog.errors import SparklogError
+from sparklog.errors import NotATopicError, SparklogError
 from sparklog.integrity.findings import Code, Finding, Subject
 from sparklog.integrity.producer_steps import follows, sequences_of
 from sparklog.integrity.ranges import RangeSet
@@ -135,6 +135,8 @@ class TopicHistory:
             if self.head is None:
                 return head_of_info(self.table, entry.version, entry.info or {})
             return head_after_entry(self.table, self.head, entry, refused=self.refused)
+        except NotATopicError:
+            return self.head  # put back since, or the topic can't be loaded, which is a finding of its own
         except SparklogError as error:
             self._tell(Code.ENTRY_CORRUPT, entry, str(error), "what a topic may be")
             return self.head
@@ -161,12 +163,8 @@ class TopicHistory:
         ):
             for partition, offset in enumerate(old):
                 if partition >= len(new):
-                    self._tell(
-                        Code.OFFSET_WENT_BACK,
-                        entry,
-                        f"{len(new)} partitions",
-                        f"{len(old)} or more: partitions only grow",
-                    )
+                    expected = f"{len(old)} or more: partitions only grow"
+                    self._tell(Code.OFFSET_WENT_BACK, entry, f"{len(new)} partitions", expected)
                     break
                 if new[partition] < offset:
                     self._tell(

@@ -4,6 +4,7 @@ ground)."""
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from sparklog.errors import StoreReplacedError
 from sparklog.paths import is_kept_folder
@@ -30,11 +31,22 @@ class KnownFolders:
         self._known: dict[str, None] = {}
         """Relative to the root, the oldest first."""
         self._root_is_known = os.path.isdir(root)
+        self._numbers = _numbers_of(root)
+        """Device and inode of the root when it was last known to be the right one."""
 
     def begin_anew(self, *, root_is_known: bool) -> None:
         """Forget all folders. ``root_is_known``: it is there, and isn't made again."""
         self._known = {}
         self._root_is_known = root_is_known
+        self._numbers = _numbers_of(self._root)
+
+    def check_root(self, check: Callable[[], None]) -> None:
+        """Do ``check``, and raise what it raises, if another folder has the root's name than when that was last known
+        to be the right one, or none has it."""
+        found = _numbers_of(self._root)
+        if found != self._numbers:
+            check()
+            self._numbers = found  # a network file system that is mounted again has others
 
     def note(self, folder: str) -> None:
         """Note that a folder is there. ``folder``: relative to the root, without a trailing slash."""
@@ -62,6 +74,15 @@ class KnownFolders:
             raise self.gone(folder)
         self.check_there(folder)
 
+    def exchanged(self, folder: str) -> StoreReplacedError:
+        """The error that says that another folder, or none, has a folder's name."""
+        if not os.path.isdir(f"{self._root}/{folder}"):
+            return self.gone(folder)
+        return StoreReplacedError(
+            f"another folder is at {self._shown}/{folder} now: it was exchanged, expected the one whose log was read; "
+            "nothing was written there"
+        )
+
     def gone(self, folder: str) -> StoreReplacedError:
         """The error that says that a folder is gone, perhaps with one that it is in."""
         outer = outermost = folder
@@ -75,3 +96,12 @@ class KnownFolders:
             f"the folder {place} is gone{within}: it was unmounted, moved or deleted, expected what was opened there; "
             "this client goes on once it is back"
         )
+
+
+def _numbers_of(folder: str) -> tuple[int, int] | None:
+    """Device and inode of a folder; None where there is none, or it can't be asked for."""
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

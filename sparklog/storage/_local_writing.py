@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from sparklog.errors import StoreError, StoreOutcomeUnknownError
@@ -13,10 +14,11 @@ from sparklog.storage._nameless import NOT_LINKED, NamelessFiles
 from sparklog.storage.base import CreateResult
 from sparklog.storage.foothold import HeldFolder
 
-__all__ = ["MAKINGS", "LocalWriting", "remove_temporary"]
+__all__ = ["MAKINGS", "LocalWriting", "remove_empty_folders", "remove_temporary"]
 
 MAKINGS = 10
 """Attempts to make a folder, while somebody else removes empty ones."""
+_NOT_EMPTY = {errno.ENOTEMPTY, errno.EEXIST}
 _LONGEST_KEPT = 48  # characters of a name that its temporary file repeats: 48 * 4 + 38 bytes fit a name of 255
 
 
@@ -116,6 +118,43 @@ class LocalWriting:
             raise
         return temporary
 
+    def delete(self, paths: Iterable[str], root: str, held: HeldFolder | None) -> None:
+        """Delete files, each folder's in the folder that has its name when the first of them is deleted: thousands take
+        a while, in which it may be exchanged.
+
+        Args:
+            paths: relative to ``root``.
+            held: the root, held open; None: it is found by its name.
+        """
+        folders: dict[str, list[str]] = {}
+        for path in paths:
+            folder, _, name = path.rpartition("/")
+            folders.setdefault(folder, []).append(name)
+        for folder, names in folders.items():
+            at = f"{root}/{folder}".rstrip("/") if held is None else folder or "."
+            within = {} if held is None else {"dir_fd": held.descriptor}
+            try:
+                descriptor = os.open(at, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, **within)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                raise failed.removing(error, self._shown(f"{root}/{folder}")) from error
+            try:
+                for name in names:
+                    self._delete(name, descriptor, f"{root}/{folder}/{name}" if folder else f"{root}/{name}")
+            finally:
+                os.close(descriptor)
+
+    def _delete(self, name: str, descriptor: int, target: str) -> None:
+        try:
+            os.unlink(name, dir_fd=descriptor)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if os.path.isdir(target):  # no object has the name of a folder
+                return
+            raise failed.removing(error, self._shown(target)) from error
+
     def _open_making_folders(self, folder: str, temporary: str) -> int:
         for _ in range(MAKINGS):
             try:
@@ -151,3 +190,18 @@ def remove_temporary(temporary: str, held: HeldFolder | None = None) -> None:
     within = {} if held is None else {"dir_fd": held.descriptor}
     with suppress(OSError):
         os.unlink(temporary, **within)
+
+
+def remove_empty_folders(root: str, *, changed_before_ms: int) -> None:
+    """Remove the folders below ``root``, and it, that have been empty since then. Raises ``OSError``."""
+    found: list[str] = []
+    for folder, _, files in os.walk(root):
+        with suppress(FileNotFoundError):
+            if not files and os.stat(folder).st_mtime_ns // 1_000_000 < changed_before_ms:
+                found.append(folder)
+    for folder in reversed(found):  # those within a folder come first
+        try:
+            os.rmdir(folder)
+        except OSError as error:
+            if error.errno not in _NOT_EMPTY and not isinstance(error, FileNotFoundError):
+                raise

@@ -175,6 +175,28 @@ class ObjectStore(ABC):
         """Raise ``StoreReplacedError`` if a log's folder was there once and is gone, as far as the store knows; without
         a request. ``folder``: without a trailing slash."""
 
+    def check_root(self) -> None:
+        """Do the check of :meth:`stand_on` if the store sees, without a request, that another folder is its root than
+        when that was last found to be the cluster's. Raises as that check."""
+
+    def hold_folder(self, folder: str, foothold: Foothold) -> Foothold:
+        """Hold a log's folder, before the log is read, for writes of other files to it than its next entry.
+
+        Args:
+            folder: may end with a slash.
+            foothold: of the log, as :meth:`create_next` has it.
+        Returns:
+            A foothold that keeps what ``foothold`` holds or, if that is nothing, what has the folder's name now. Of a
+            store without folders it holds nothing.
+        Raises:
+            StoreError: as a read.
+        """
+        return Foothold()
+
+    def check_held(self, folder: str, place: Foothold) -> None:
+        """Raise ``StoreReplacedError`` if another folder has the name than ``place`` of :meth:`hold_folder` holds, or
+        none has it. Without a request."""
+
     def stand_on(self, check: Callable[[], None] | None) -> None:
         """Be opened as a cluster: from now on its root is there, and isn't made again.
 

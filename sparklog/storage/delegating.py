@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sparklog.storage.base import ObjectStore
+from sparklog.storage.foothold import Foothold
 
 __all__ = ["DelegatingStore"]
 
@@ -36,6 +37,15 @@ class DelegatingStore(ObjectStore):
 
     def check_there(self, folder: str) -> None:
         self._store.check_there(folder)
+
+    def check_root(self) -> None:
+        self._store.check_root()
+
+    def hold_folder(self, folder: str, foothold: Foothold) -> Foothold:
+        return self._store.hold_folder(folder, foothold)
+
+    def check_held(self, folder: str, place: Foothold) -> None:
+        self._store.check_held(folder, place)
 
     def stand_on(self, check: Callable[[], None] | None) -> None:
         self._store.stand_on(check)

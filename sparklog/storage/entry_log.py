@@ -365,10 +365,9 @@ class EntryLog(ABC, Generic[E]):
 
     def check_cluster(self, *, is_doubtful: bool = False) -> None:
         """Is the cluster in the store still the one that was opened? One GET, at most once in ``tail_trust_ms`` for all
-        logs of a process (rule L17, ground).
+        logs of a process (rule L17, ground); on a folder also where another one has the root's name.
 
-        Args:
-            is_doubtful: look in any case, as a position was lost.
+        ``is_doubtful``: look in any case, as a position was lost.
         Raises:
             StoreReplacedError: it is gone, or another one is there.
             CorruptLogError, UnsupportedVersionError, StoreError: ``cluster.json`` can't be read.
@@ -377,6 +376,7 @@ class EntryLog(ABC, Generic[E]):
         if ground is not None and is_doubtful:
             ground.check()
         elif ground is not None:
+            self.store.check_root()
             ground.check_if_due(self.clock, tail_trust_ms=self.tail_trust_ms)
 
 

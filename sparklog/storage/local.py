@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import sys
@@ -19,7 +18,7 @@ from sparklog.storage._durable import Folders
 from sparklog.storage._folder_watch import WATCHES
 from sparklog.storage._known_folders import KnownFolders
 from sparklog.storage._local_reading import LEAST_BUFFER_BYTES, read_buffer, read_whole
-from sparklog.storage._local_writing import MAKINGS, LocalWriting, remove_temporary
+from sparklog.storage._local_writing import MAKINGS, LocalWriting, remove_empty_folders, remove_temporary
 from sparklog.storage._nameless import NamelessFiles
 from sparklog.storage._paths import check_path, check_prefix, check_range, is_path
 from sparklog.storage.base import CreateResult, FilesRead, ObjectInfo, ObjectStore
@@ -30,7 +29,6 @@ __all__ = ["LocalStore"]
 T = TypeVar("T")
 
 _TEMPORARY = re.compile(r"\..*\.[0-9a-f]{32}\.tmp", re.DOTALL)
-_NOT_EMPTY = {errno.ENOTEMPTY, errno.EEXIST}
 _MISPLACED = 2
 """The core's answer where a folder's name doesn't lead to the folder that is held."""
 _READ_TOGETHER = 16
@@ -239,14 +237,17 @@ class LocalStore(ObjectStore):
                 return held
         raise StoreReplacedError(f"the folder {self._shown(folder)} is exchanged again and again")
 
-    def _check_root(self, path: str = "") -> None:
-        """Before a write: is the root the one that was opened as a cluster? ``path``: of what is written."""
+    def _check_root(self, path: str = "") -> HeldFolder | None:
+        """Before a write: is the root the one that was opened as a cluster? Then it, held open; None: none was opened.
+        ``path``: of what is written."""
         if self._check is _nothing_to_check:
-            return
+            return None
         held = use(self._foothold)
         if held is None or not self._is_at(held, self._root):
             wanted = f"{self._root}/{path.rpartition('/')[0]}".rstrip("/")
-            hold(self._foothold, self._settle(self._root, self._check, wanted=wanted))
+            held = self._settle(self._root, self._check, wanted=wanted)
+            hold(self._foothold, held)
+        return held
 
     def _is_at(self, held: HeldFolder, folder: str) -> bool:
         try:
@@ -301,31 +302,15 @@ class LocalStore(ObjectStore):
 
     def delete(self, paths: Iterable[str]) -> None:
         targets = [self._target(path) for path in paths]
-        self._check_root()
-        for target in targets:
-            try:
-                os.unlink(target)
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            except OSError as error:
-                if os.path.isdir(target):  # no object has the name of a folder
-                    continue
-                raise failed.removing(error, self._shown(target)) from error
+        self._writing.delete([target[len(self._root) + 1 :] for target in targets], self._root, self._check_root())
 
     def remove_empty_folders(self, prefix: str, *, changed_before_ms: int) -> None:
         check_prefix(prefix)
         self._check_root(prefix)
-        found: list[str] = []
-        for folder, _, files in os.walk(f"{self._root}/{prefix}".rstrip("/")):
-            with suppress(FileNotFoundError):
-                if not files and os.stat(folder).st_mtime_ns // 1_000_000 < changed_before_ms:
-                    found.append(folder)
-        for folder in reversed(found):  # those within a folder come first
-            try:
-                os.rmdir(folder)
-            except OSError as error:
-                if error.errno not in _NOT_EMPTY and not isinstance(error, FileNotFoundError):
-                    raise failed.removing(error, self._shown(folder)) from error
+        try:
+            remove_empty_folders(f"{self._root}/{prefix}".rstrip("/"), changed_before_ms=changed_before_ms)
+        except OSError as error:
+            raise failed.removing(error, self._shown(error.filename)) from error
 
     def sync(self, paths: Iterable[str]) -> None:
         present = []
@@ -356,6 +341,22 @@ class LocalStore(ObjectStore):
     def stand_on(self, check: Callable[[], None] | None) -> None:
         self._known.begin_anew(root_is_known=check is not None)
         self._foothold, self._check = Foothold(), check or _nothing_to_check
+
+    def check_root(self) -> None:
+        self._known.check_root(self._check)
+
+    def hold_folder(self, folder: str, foothold: Foothold) -> Foothold:
+        place, target = Foothold(), f"{self._root}/{folder}".rstrip("/")
+        try:
+            place.held = use(foothold) or HeldFolder(target, self)
+        except OSError as error:
+            if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+                raise failed.reading(error, self._shown(target)) from error
+        return place
+
+    def check_held(self, folder: str, place: Foothold) -> None:
+        if place.held is not None and not self._is_at(place.held, f"{self._root}/{folder}".rstrip("/")):
+            raise self._known.exchanged(folder.rstrip("/"))
 
     def close(self) -> None:
         release(self)

@@ -158,12 +158,15 @@ class StoreError(SparklogError):
     """Was the call made before, and failed in a way that leaves open whether it was carried out?"""
     is_of_no_bucket = False
     """Did the store say that there is no such bucket or container? It may have been deleted, and be made anew."""
+    code: str | None = None
+    """The code with which a server refused the call, if it is one of those that stores alone give; empty: its answer
+    has none of these, so a proxy may have given it; None: no server refused it."""
 
     @property
     def is_refusal(self) -> bool:
         """Is it certain that nothing was written, nor will be (rule L2, unknown)? It was the only attempt, and was
-        refused for good: the store is full, read-only or another one."""
-        return not (self.retriable or self.was_repeated)
+        refused for good by the store itself: it is full, read-only or another one."""
+        return not (self.retriable or self.was_repeated or self.code == "")
 
 
 class ObjectNotFoundError(StoreError):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-__all__ = ["CallThread", "EventCount", "SafeEvent", "SafeQueue", "bounded_s", "uninterrupted"]
+__all__ = ["CallAbandonedError", "CallThread", "EventCount", "SafeEvent", "SafeQueue", "bounded_s", "uninterrupted"]
 
 T = TypeVar("T")
 
@@ -162,8 +162,9 @@ class CallThread:
     """Makes calls as :func:`uninterrupted` does, where they come often: a thread that is kept makes them, one after the
     other.
 
-    Who was interrupted while a call was under way may make the same call again, and learns how it ended. For one caller
-    at a time; what another thread than the main one calls, it does itself.
+    Who was interrupted while a call was under way, or has waited long enough, may make the same call again, and learns
+    how it ended. For one caller at a time; what another thread than the main one calls without a time-out, it does
+    itself.
     """
 
     def __init__(self, name: str) -> None:
@@ -179,13 +180,23 @@ class CallThread:
         """The key of the call whose caller was interrupted and hasn't come back; None without."""
         return None if self._pending is None else self._pending.key
 
-    def run(self, call: Callable[[], T], *, key: object = None) -> T:
+    @property
+    def is_held_up(self) -> bool:
+        """Is that call still under way?"""
+        pending = self._pending
+        return pending is not None and not pending.wait(0.0)
+
+    def run(self, call: Callable[[], T], *, key: object = None, timeout_s: float | None = None) -> T:
         """Make a call, after those before it. Returns and raises what it does.
 
         Args:
             key: equal for what is the same call; None: equal to no other.
+            timeout_s: how long its caller waits, who may be another thread than the main one, too; None: as long as it
+                takes.
+        Raises:
+            CallAbandonedError: it isn't over in time, and goes on; its caller may come back as after an interrupt.
         """
-        if threading.current_thread() is not threading.main_thread():
+        if timeout_s is None and threading.current_thread() is not threading.main_thread():
             return call()
         pending = self._pending
         if pending is None or key is None or pending.key != key:
@@ -195,9 +206,27 @@ class CallThread:
             self._start()
         except RuntimeError:  # no more threads, or the interpreter is shutting down
             pending.run()
-        pending.wait()
-        self._pending = None
+        if not pending.wait(timeout_s):
+            raise CallAbandonedError(f"no end within {timeout_s} s")
+        if self._pending is pending:
+            self._pending = None
         return pending.result()  # type: ignore[no-any-return]
+
+    def run_within(self, call: Callable[[], T], timeout_s: float) -> T:
+        """Make a call in the thread, whoever asks for it, and wait for it so long. Returns and raises what it does.
+
+        Raises:
+            CallAbandonedError: it isn't over in time; it goes on by itself, and nobody learns how it ended.
+        """
+        made = _Call(call, None)
+        self._calls.put(made)
+        try:
+            self._start()
+        except RuntimeError:  # no more threads, or the interpreter is shutting down
+            made.run()
+        if not made.wait(timeout_s):
+            raise CallAbandonedError(f"no end within {timeout_s:.1f} s")
+        return made.result()
 
     def stop(self) -> None:
         """Let the thread end once it has made the calls that were asked for."""
@@ -214,6 +243,10 @@ class CallThread:
                 call.run()
                 del call  # it may hold whoever has this thread
         self._calls.put(None)  # for a second thread
+
+
+class CallAbandonedError(Exception):
+    """A call wasn't over in time, and goes on by itself."""
 
 
 class _Call(Generic[T]):
@@ -239,9 +272,9 @@ class _Call(Generic[T]):
         self._is_done = True
         self._news.notify_all()
 
-    def wait(self) -> None:
-        """Wait until it is made."""
-        self._news.wait_for(lambda: self._is_done)
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it is made; False: not within the time."""
+        return self._news.wait_for(lambda: self._is_done, timeout_s)
 
     def result(self) -> T:
         """The call's result; raises the error that the call raised."""

@@ -3,6 +3,7 @@ id."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -45,6 +46,9 @@ from sparklog.txn.recovery import Recovered, abort_transaction, recover_transact
 from sparklog.txn.states import TransactionState
 
 __all__ = ["Admin"]
+
+_LEAST_MS = 1_000.0
+"""The time that a request to the store has at least."""
 
 
 class Admin(ForeignWriteCalls, ValueSchemaCalls, ShareGroupCalls):
@@ -120,7 +124,7 @@ class Admin(ForeignWriteCalls, ValueSchemaCalls, ShareGroupCalls):
 
         Raises ``UnknownTopicOrPartitionError``.
         """
-        cluster, bound_ms = self._cluster(), self._bound_ms(timeout_ms)
+        cluster, bound_ms = self._bounded(timeout_ms)
         topic_changes.delete_topics(cluster, checked_names(topics), timeout_ms=bound_ms)
 
     def create_partitions(
@@ -137,7 +141,7 @@ class Admin(ForeignWriteCalls, ValueSchemaCalls, ShareGroupCalls):
             UnknownTopicOrPartitionError.
         """
         counts = topic_changes.checked_partition_counts(topic_partitions)
-        cluster, bound_ms = self._cluster(), self._bound_ms(timeout_ms)
+        cluster, bound_ms = self._bounded(timeout_ms)
         if validate_only:
             topic_changes.check_growth(self.describe_topics(counts), counts)
             return {}
@@ -166,7 +170,7 @@ class Admin(ForeignWriteCalls, ValueSchemaCalls, ShareGroupCalls):
             described[name].config.with_changes(changes)
         if validate_only:
             return {}
-        cluster, bound_ms = self._cluster(), self._bound_ms(timeout_ms)
+        cluster, bound_ms = self._bounded(timeout_ms)
         return topic_changes.alter_settings(cluster, configs, timeout_ms=bound_ms)
 
     def delete_records(
@@ -180,7 +184,7 @@ class Admin(ForeignWriteCalls, ValueSchemaCalls, ShareGroupCalls):
             OffsetOutOfRangeError, UnknownTopicOrPartitionError.
             PolicyViolationError: the topic's ``cleanup.policy`` doesn't contain delete.
         """
-        cluster, bound_ms = self._cluster(), self._bound_ms(timeout_ms)
+        cluster, bound_ms = self._bounded(timeout_ms)
         return topic_changes.delete_records_before(cluster, records_to_delete, timeout_ms=bound_ms)
 
     def list_offsets(self, specs: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
@@ -320,7 +324,7 @@ class Admin(ForeignWriteCalls, ValueSchemaCalls, ShareGroupCalls):
             NonEmptyGroupError: a group has members.
             KafkaTimeoutError.
         """
-        cluster, bound_ms = self._cluster(), self._bound_ms(timeout_ms)
+        cluster, bound_ms = self._bounded(timeout_ms)
         names = dict.fromkeys(check_group(group) for group in listed(groups))
         deciding = self._deciding(bound_ms)
         each(names, lambda group, _: administration.delete_group(cluster, group, deciding, timeout_ms=bound_ms))
@@ -413,8 +417,15 @@ class Admin(ForeignWriteCalls, ValueSchemaCalls, ShareGroupCalls):
     def __reduce__(self) -> NoReturn:
         raise TypeError("an Admin can't be pickled: make one in each process")
 
-    def _cluster(self, *, create: bool = False) -> Cluster:
-        return self._connection.cluster(create=create)
+    def _cluster(self, *, create: bool = False, bound_ms: float = math.inf) -> Cluster:
+        """The cluster, whose store is waited for no longer than a request, or the call, may take."""
+        within_ms = min(bound_ms, self._config.request_timeout_ms, self._config.default_api_timeout_ms)
+        return self._connection.cluster(create=create, within_ms=max(within_ms, _LEAST_MS))
+
+    def _bounded(self, timeout_ms: float | None) -> tuple[Cluster, float]:
+        """The cluster and the bound for a call."""
+        bound_ms = self._bound_ms(timeout_ms)
+        return self._cluster(bound_ms=bound_ms), bound_ms
 
     def _offsets(self, partitions: Iterable[TopicPartition], spec: int) -> dict[TopicPartition, int]:
         return {at: looked_up.offset for at, looked_up in self.list_offsets(dict.fromkeys(partitions, spec)).items()}

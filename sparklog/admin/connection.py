@@ -10,6 +10,7 @@ from sparklog.clock import Clock
 from sparklog.errors import IllegalStateError
 from sparklog.log.cluster import Cluster, open_cluster
 from sparklog.storage import ObjectStore, open_store
+from sparklog.storage.retrying import DEFAULT_RETRY_MS
 
 __all__ = ["ClusterConnection"]
 
@@ -43,11 +44,12 @@ class ClusterConnection:
         elif not isinstance(cluster, Cluster):
             self._root = self._own = open_store(cluster, storage_options)
 
-    def cluster(self, *, create: bool = False) -> Cluster:
+    def cluster(self, *, create: bool = False, within_ms: float = DEFAULT_RETRY_MS) -> Cluster:
         """The cluster.
 
         Args:
             create: create it where there is none.
+            within_ms: the time of a call to the store; one that isn't over by then, whatever it waits for, is given up.
         Raises:
             IllegalStateError: the connection is closed.
             InvalidArgumentError: there is no cluster.
@@ -56,10 +58,10 @@ class ClusterConnection:
         if self._closed:
             raise IllegalStateError("the admin is closed")
         if self._opened is None and self._root is not None:
-            self._opened = open_cluster(self._root, clock=self._clock, create=create)
+            self._opened = open_cluster(self._root, clock=self._clock, create=create, timeout_ms=within_ms)
         if self._opened is None:
             raise IllegalStateError("the admin has no store")
-        return self._opened
+        return self._opened.abandoning(within_ms)
 
     def close(self) -> None:
         """Close the store if it was opened here; :meth:`cluster` is an error afterwards."""

@@ -89,14 +89,23 @@ def check_count(name: str, count: object) -> int:
 
 
 def opened_cluster(
-    cluster: str | Path | Cluster, storage_options: Mapping[str, Any] | None, clock: Clock | None
+    cluster: str | Path | Cluster,
+    storage_options: Mapping[str, Any] | None,
+    clock: Clock | None,
+    timeout_ms: float | None = None,
 ) -> tuple[Cluster, bool]:
     """The cluster that a consumer was given, and whether its store is the consumer's own.
+
+    Args:
+        timeout_ms: for opening it.
 
     Raises ``InvalidArgumentError``: there is none; options beside one that is open. ``StoreError``.
     """
     if not isinstance(cluster, Cluster):
-        return open_cluster(cluster, storage_options=storage_options, clock=clock, create=False), True
+        opened = open_cluster(
+            cluster, storage_options=storage_options, clock=clock, create=False, timeout_ms=timeout_ms
+        )
+        return opened, True
     if storage_options is not None:
         raise InvalidArgumentError("storage_options: expected none with an open cluster")
     return (cluster if clock is None else replace(cluster, clock=clock)), False

@@ -87,7 +87,7 @@ class Consumer:
         config = ConsumerConfig.parse(settings)
         for topic in topics:
             check_topic_name(topic)
-        opened, owns_store = opened_cluster(cluster, storage_options, clock)
+        opened, owns_store = opened_cluster(cluster, storage_options, clock, config.request_timeout_ms)
         self._runtime = ConsumerRuntime(opened, config, read_limits or ReadLimits(), owns_store=owns_store)
         self._guard = self._runtime.guard
         self._records: Iterator[ConsumerRecord] = iter(())
@@ -310,7 +310,7 @@ class Consumer:
     def topics(self) -> set[str]:
         """The names of all topics of the cluster. Costs one listing and one read per topic, 32 at a time."""
         with self._guard:
-            return set(topic_names(self._runtime.cluster))
+            return set(topic_names(self._runtime.cluster.abandoning(self._runtime.api_timeout_ms(None))))
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The log end offset that the fetcher read last; None: none yet. Raises ``IllegalStateError``: not assigned."""

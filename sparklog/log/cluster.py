@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,14 @@ from sparklog.paths import CLUSTER_FILE, TOPICS_FOLDER, topic_table
 from sparklog.storage import ObjectStore, open_store
 from sparklog.storage.ground import CLUSTER_FORMAT_VERSION, Ground, NewestCheck, newest_check_of, read_cluster_id
 from sparklog.storage.position import DEFAULT_TAIL_TRUST_MS
-from sparklog.storage.retrying import DEFAULT_RETRY_MS, RetryingStore
+from sparklog.storage.retrying import DEFAULT_RETRY_MS, Patience, RetryingStore
 
 __all__ = ["CLUSTER_FORMAT_VERSION", "Cluster", "open_cluster", "topic_names"]
 
 _CLOUD_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
 """Beginnings of environment variables that stores read where options are missing."""
+_LEAST_MS = 1_000.0
+"""The time that opening has at least: a client that is told to wait for nothing is still opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,11 @@ class Cluster:
         store = self.store if self.opened_by is None else self.opened_by
         return (self.cluster_id, store, self.clock)
 
+    def abandoning(self, within_ms: float) -> Cluster:
+        """The same for somebody who waits in store calls: one that isn't over in time is given up, whatever it waits
+        for."""
+        return replace(self, store=self.store.abandoning(within_ms))
+
     def topic_log(self, topic: str) -> DeltaLog:
         """The Delta log of a topic's table. Raises ``InvalidTopicError``; reads nothing."""
         return DeltaLog(store=self.store, table=topic_table(topic), clock=self.clock, tail_trust_ms=self.tail_trust_ms)
@@ -70,6 +77,7 @@ def open_cluster(
     create: bool = True,
     tail_trust_ms: float = DEFAULT_TAIL_TRUST_MS,
     retry_ms: float = DEFAULT_RETRY_MS,
+    timeout_ms: float | None = None,
 ) -> Cluster:
     """Open the cluster at ``root``; make one there if there is none and ``create`` is true.
 
@@ -78,6 +86,7 @@ def open_cluster(
 
     Args:
         retry_ms: how long a call is repeated while the store is away, here and by who uses the cluster.
+        timeout_ms: for opening it, whatever the store's calls wait for; None: ``retry_ms``.
     Raises:
         UnsafeStoreError: the store lets two racers win.
         UnsupportedVersionError: a newer sparklog made the cluster.
@@ -88,6 +97,21 @@ def open_cluster(
     clock = clock or SystemClock()
     bare = root if isinstance(root, ObjectStore) else open_store(root, storage_options)
     store = RetryingStore(bare, clock=clock, retry_ms=retry_ms)
+    bound_ms = retry_ms if timeout_ms is None else max(timeout_ms, _LEAST_MS)
+    with store.patience(Patience(deadline=clock.deadline_in(bound_ms), abandons=True)):
+        cluster_id, began = _identify(bare, store, clock, create=create, retry_ms=retry_ms)
+    opened_by = None if isinstance(root, ObjectStore) else _opened_by(store.uri, storage_options or {})
+    newest = NewestCheck() if opened_by is None else newest_check_of((cluster_id, opened_by, clock))
+    newest.ticks_ms = max(newest.ticks_ms, began)
+    store.ground = Ground(store, cluster_id, newest)
+    store.stand_on(store.ground.check)
+    return Cluster(cluster_id=cluster_id, store=store, clock=clock, tail_trust_ms=tail_trust_ms, opened_by=opened_by)
+
+
+def _identify(
+    bare: ObjectStore, store: RetryingStore, clock: Clock, *, create: bool, retry_ms: float
+) -> tuple[str, float]:
+    """The id of the cluster that is there, or is made, and when looking for it began."""
     began = clock.ticks_ms()
     cluster_id = read_cluster_id(store)
     is_new = cluster_id is None
@@ -99,12 +123,7 @@ def open_cluster(
         cluster_id = make_cluster(store, clock=clock, retry_ms=retry_ms)
     if bare.is_remote and not is_new:  # whoever makes a cluster has just proved it
         store.prove_before_writing()
-    opened_by = None if isinstance(root, ObjectStore) else _opened_by(store.uri, storage_options or {})
-    newest = NewestCheck() if opened_by is None else newest_check_of((cluster_id, opened_by, clock))
-    newest.ticks_ms = max(newest.ticks_ms, began)
-    store.ground = Ground(store, cluster_id, newest)
-    store.stand_on(store.ground.check)
-    return Cluster(cluster_id=cluster_id, store=store, clock=clock, tail_trust_ms=tail_trust_ms, opened_by=opened_by)
+    return cluster_id, began
 
 
 def _opened_by(uri: str, storage_options: Mapping[str, Any]) -> str | None:

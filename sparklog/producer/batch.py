@@ -62,6 +62,11 @@ class Batch(ABC):
         """Its records, where they are batches of other producers, one behind the other; empty: each is on its own."""
         self.is_finished = False
         """It is settled, its callbacks have run, and its room was given back."""
+        self.is_overdue = False
+        """It was given up, as its time is over, while a thread may still be at work for it, and hold its bytes. Guarded
+        by the buffer's lock."""
+        self.is_told = False
+        """Whoever waited for it while it was overdue has been told: it is settled, and its callbacks have run."""
         self.outcome: Outcome | None = None
         self._uploaded: Callable[[], Outcome] | None = None
         self.begin_flush: Callable[[], None] = _nothing_to_flush
@@ -109,9 +114,11 @@ class Batch(ABC):
 
     def settle(self, outcome: Outcome) -> None:
         """Wake everybody who waits for it. The callbacks are run by :meth:`run_callbacks`, so that a callback may wait
-        for another batch."""
+        for another batch. What it was settled with first counts."""
         self.drop_records()
         with self._lock:
+            if self.outcome is not None:
+                return
             self.outcome = outcome
             watching = self._take_watching()
         self._progress.notify_all()

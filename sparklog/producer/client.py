@@ -83,7 +83,13 @@ class Producer:
         self._cluster = (
             cluster
             if isinstance(cluster, Cluster)
-            else open_cluster(cluster, storage_options=storage_options, clock=clock, create=False)
+            else open_cluster(
+                cluster,
+                storage_options=storage_options,
+                clock=clock,
+                create=False,
+                timeout_ms=self._config.request_timeout_ms,
+            )
         )
         if self._cluster.store.is_remote:
             self._config = ProducerConfig.parse(settings, is_remote=True)

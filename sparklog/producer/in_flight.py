@@ -39,6 +39,11 @@ class UploadResult(NamedTuple):
         """The same batches, which aren't to be committed."""
         return UploadResult(batches=self.batches, error=self.error or error)
 
+    def if_overdue(self) -> UploadResult:
+        """The same; or what is left to be done of it where it was given up meanwhile: nothing of it is committed."""
+        given_up = next((batch.outcome for batch in self.batches if batch.is_overdue and batch.outcome), None)
+        return self if given_up is None else self._replace(error=self.error or given_up.error)
+
     def outcomes(self, base_offsets: Sequence[int], rows: Sequence[FileRows | None] = ()) -> Sequence[Outcome]:
         """How each batch ends once the files are in the log at these offsets.
 
@@ -57,6 +62,8 @@ class UploadUnderWay:
     batches: Sequence[Batch]
     is_discarded: bool = False
     """Was the transaction that they belong to aborted meanwhile?"""
+    taken_ticks_ms: float = 0.0
+    """When the sender took them, where they might wait for long before; else 0."""
     put_ticks_ms: float | None = None
     """When their files began to be sent; None: they weren't yet."""
 
@@ -77,9 +84,9 @@ class InFlightBatches:
         self.aborted: SparklogError | None = None
         """Why everything that isn't being appended has failed."""
 
-    def begin_upload(self, batches: Sequence[Batch]) -> None:
+    def begin_upload(self, batches: Sequence[Batch], *, taken_ticks_ms: float = 0.0) -> None:
         """Note that the sender has taken batches. The lock is held."""
-        self.uploads.append(UploadUnderWay(batches))
+        self.uploads.append(UploadUnderWay(batches, taken_ticks_ms=taken_ticks_ms))
         self.note_taken()
 
     def begin_put(self, batches: Sequence[Batch], *, now_ticks_ms: float) -> None:

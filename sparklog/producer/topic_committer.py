@@ -19,12 +19,13 @@ from sparklog.errors import (
 )
 from sparklog.log import AppendResult
 from sparklog.logs import about, without_content
-from sparklog.producer.batch import Batch
+from sparklog.producer.batch import Batch, settle_batches
 from sparklog.producer.in_flight import InFlightBatches, UploadResult
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.outcome import Outcome, Stored
+from sparklog.producer.overdue import overdue_errors
 from sparklog.producer.topic_queue import TopicQueue
-from sparklog.producer.writable_topic import WritableTopic, unexpected_error
+from sparklog.producer.writable_topic import WritableTopic, announces, unexpected_error
 
 __all__ = ["TopicCommitter"]
 
@@ -71,6 +72,8 @@ class TopicCommitter:
         self._more = threading.Condition(queue.lock)
         """Notified when there is more to commit, or other things to do. The committer alone waits for it."""
         self._uploaded: deque[UploadResult] = deque()
+        self._committing: Sequence[UploadResult] = ()
+        """What the committer has taken. Guarded by the lock."""
         self._calls: deque[Callable[[], None]] = deque()
 
     @property
@@ -96,7 +99,7 @@ class TopicCommitter:
         with self._queue.lock:
             if self._in_flight.end_upload(result.batches) is None:
                 return
-            self._uploaded.append(result)
+            self._uploaded.append(result.if_overdue())
             self._more.notify_all()
 
     def call_soon(self, call: Callable[[], None]) -> None:
@@ -154,6 +157,46 @@ class TopicCommitter:
         finally:
             self._callbacks.release()
 
+    def give_up_overdue(self, *, before_ticks_ms: float) -> list[tuple[Batch, SparklogError]]:
+        """Give up batches whose time was over at a moment, in their order, each with the error that it is to be settled
+        with, and that stays true whatever the threads that have them come to do. The lock is held."""
+        if self._in_flight.aborted is not None:
+            return []
+        overdue: list[tuple[Batch, SparklogError]] = []
+
+        def give_up(batches: Sequence[Batch], since: float, error: SparklogError) -> bool:
+            is_late = since <= before_ticks_ms and not any(batch.outcome is not None for batch in batches)
+            if is_late:
+                for batch in batches:
+                    batch.is_overdue = True
+                overdue.extend((batch, error) for batch in batches)
+            return is_late
+
+        late, unknown = overdue_errors(self._topic.name, self._config)
+        for result in self._committing:
+            give_up(result.batches, result.batches[0].created_ticks_ms, unknown)
+        for result in self._uploaded:
+            error = unknown if self._topic.is_announced(result.files) else late
+            give_up(result.batches, result.batches[0].created_ticks_ms, error)
+        for upload in self._in_flight.uploads:
+            is_named = upload.put_ticks_ms is not None and announces(self._config)
+            since = upload.taken_ticks_ms or upload.batches[0].created_ticks_ms
+            give_up(upload.batches, since, unknown if is_named else late)
+        for batch in self._queue.take_overdue(before_ticks_ms=before_ticks_ms):
+            give_up([batch], batch.created_ticks_ms, late)
+        return overdue
+
+    def tell_overdue(self, overdue: Sequence[tuple[Batch, SparklogError]]) -> None:
+        """Settle what :meth:`give_up_overdue` gave up. Room is given back for what no thread has."""
+        batches = [batch for batch, _ in overdue]
+        settle_batches([(batch, Outcome(error=error)) for batch, error in overdue], self._callbacks)
+        self._metrics.settled(self._topic.name, batches)
+        with self._queue.lock:
+            self._uploaded = deque(result.if_overdue() for result in self._uploaded)
+        self._queue.note_told(batches)
+        for batch in self._queue.not_taken(batches):
+            self._queue.finish_batch(batch)
+
     def work(self) -> None:
         """Be the committer until nothing is left to commit. For a thread that found that it :attr:`may_begin`, and has
         set :attr:`is_at_work` before it gave up the lock."""
@@ -175,6 +218,7 @@ class TopicCommitter:
             self._uploaded.clear()
             calls = list(self._calls)
             self._calls.clear()
+            self._committing = uploaded
             self.is_at_work = bool(uploaded or calls)
             if not self.is_at_work:
                 return False
@@ -329,7 +373,8 @@ class TopicCommitter:
             batch.settle(outcome)
         with self._queue.lock:
             self._in_flight.note_settled()
-        self._metrics.settled(self._topic.name, batches)  # first: who has flushed finds them counted
+        if not any(batch.is_overdue for batch in batches):
+            self._metrics.settled(self._topic.name, batches)  # first: who has flushed finds them counted
         for batch in batches:
             with self._callbacks:
                 batch.run_callbacks()

@@ -132,6 +132,28 @@ class TopicPipeline:
         batch.pieces = pieces
         return FutureBatchMetadata([batch]) if self.queue.try_add_tables([batch]) else None
 
+    def give_up_overdue(self, before_ticks_ms: float) -> float | None:
+        """Settle what was sent at or before a moment and has no end yet; returns when the oldest of the rest was sent.
+        For :class:`~sparklog.producer.overdue.OverdueWatch`."""
+        with self.queue.lock:
+            overdue = self._committer.give_up_overdue(before_ticks_ms=before_ticks_ms)
+            if overdue and self.uploads is not None:
+                self.uploads.failure = self.uploads.failure or overdue[0][1]
+            left = [batch for batch in self.queue.unfinished() if not batch.is_overdue]
+            taken = {id(batch): upload.taken_ticks_ms for upload in self._in_flight.uploads for batch in upload.batches}
+            since = [taken.get(id(batch)) or batch.created_ticks_ms for batch in left]
+            if self.queue.gathers:  # what waits to be taken may wait
+                since = [at for batch, at in zip(left, since, strict=True) if id(batch) in taken]
+        if overdue:
+            self._committer.tell_overdue(overdue)
+        return min(since, default=None)
+
+    @property
+    def has_overdue(self) -> bool:
+        """Is a thread held up by a store's call, with records that were given up?"""
+        with self.queue.lock:
+            return any(batch.is_overdue for batch in self.queue.unfinished())
+
     def end_when_delivered(self, error: SparklogError) -> None:
         """Take no more records: sending raises ``error``. Deliver those that are there, then end the threads."""
         with self.queue.lock:

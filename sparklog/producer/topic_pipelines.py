@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from collections.abc import Callable
@@ -14,11 +15,15 @@ from sparklog.log import Cluster
 from sparklog.producer.accumulator import FutureBase
 from sparklog.producer.future import FutureRecordMetadata
 from sparklog.producer.metrics import ProducerMetrics
+from sparklog.producer.overdue import OverdueWatch
 from sparklog.producer.topic_pipeline import TopicPipeline
 from sparklog.producer.topic_queue import Buffer, TopicQueue
 from sparklog.producer.transaction_uploads import TransactionUploads
 
 __all__ = ["TopicPipelines"]
+
+_LOOK_MS = 1_000.0
+"""How often whoever closes looks whether threads are held up."""
 
 
 class TopicPipelines:
@@ -51,6 +56,7 @@ class TopicPipelines:
             or config.acks == 0
         )
         """Nothing of the user's is to be called for a record."""
+        self._watch = OverdueWatch(config, cluster.clock, self._give_up_overdue)
         self._prepare: Callable[[TopicPipeline], None] = _nothing_to_prepare
         self._takes_records: Callable[[], bool] = _always
 
@@ -141,10 +147,26 @@ class TopicPipelines:
             deadline = self._cluster.clock.deadline_in(0)
         all_joined = True
         for pipeline in pipelines:
-            if not pipeline.join(deadline):
+            if not self._join(pipeline, deadline):
                 all_joined = False
                 pipeline.abort(aborted)
+        if all_joined or not any(pipeline.queue.unfinished() for pipeline in pipelines):
+            self._watch.end()
         return all_joined
+
+    def _join(self, pipeline: TopicPipeline, deadline: Deadline) -> bool:
+        """Wait until a topic's threads have ended; False: the deadline has passed. Where there is none, also: threads
+        wait for a store with what was given up."""
+        if deadline.left_ms < math.inf:
+            return pipeline.join(deadline)
+        while not pipeline.join(self._cluster.clock.deadline_in(_LOOK_MS)):
+            if pipeline.has_overdue:
+                return False
+        return True
+
+    def _give_up_overdue(self, before_ticks_ms: float) -> float | None:
+        oldest = [pipeline.give_up_overdue(before_ticks_ms) for pipeline in self.all()]
+        return min([at for at in oldest if at is not None], default=None)
 
     def fail_after_fork(self, error: SparklogError) -> None:
         """In a forked child, which has none of the threads: whatever was sent fails, and nothing can be sent."""
@@ -167,6 +189,7 @@ class TopicPipelines:
             )
             self._prepare(pipeline)
             self._metrics.add_topic(topic)  # only one that is there
+            self._watch.start()
             with self._changing:  # close() doesn't wait for a topic that is being opened
                 if self.ended is None:
                     self._pipelines[topic] = pipeline

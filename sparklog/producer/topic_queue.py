@@ -351,7 +351,7 @@ class TopicQueue:
             before = self.unfinished()
 
         def is_finished() -> bool:
-            while before and before[-1].is_finished:
+            while before and (before[-1].is_finished or before[-1].is_told):
                 before.pop()
             return not before
 
@@ -365,6 +365,26 @@ class TopicQueue:
             batch.is_finished = True
         self._finished.notify_all()
         self._buffer.notify_room()
+
+    def take_overdue(self, *, before_ticks_ms: float) -> list[Batch]:
+        """Batches whose time is over before anybody took them, as those who would are held up. The lock is held."""
+        taken: list[Batch] = []
+        while not self.gathers and self._waiting and self._waiting[0].created_ticks_ms <= before_ticks_ms:
+            if self._waiting[0] is self._open:
+                self.close_open()
+            taken.append(self._waiting.popleft())
+        return taken
+
+    def not_taken(self, batches: Sequence[Batch]) -> list[Batch]:
+        """Those of the batches that the sender hasn't, or isn't at work for any more."""
+        with self.lock:
+            return [batch for batch in batches if batch not in self._taken]
+
+    def note_told(self, batches: Sequence[Batch]) -> None:
+        """Whoever flushes waits no longer for these, though a thread has them yet."""
+        for batch in batches:
+            batch.is_told = True
+        self._finished.notify_all()
 
     def held_bytes(self) -> int:
         """Bytes of the buffer that the batches take, with the room that the open one has ahead. The lock is held."""

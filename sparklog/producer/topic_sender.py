@@ -190,7 +190,7 @@ class TopicSender:
                     batches = queue.take_batches()
                     if not batches:
                         continue
-                    in_flight.begin_upload(batches)
+                    in_flight.begin_upload(batches, taken_ticks_ms=self._clock.ticks_ms() if queue.gathers else 0.0)
                     self._is_staging = True
                     self._uploading_count += 1
                     return batches

@@ -26,13 +26,14 @@ from sparklog.errors import (
     TransactionAbortableError,
     TransactionAbortedError,
 )
-from sparklog.interrupts import CallThread, bounded_s
+from sparklog.interrupts import bounded_s
 from sparklog.log import Cluster, Marker
 from sparklog.logs import about, without_content
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.producer.completion_thread import CompletionThread
 from sparklog.producer.offset_arguments import check_offsets
 from sparklog.producer.store_patience import store_patience
+from sparklog.producer.transaction_calls import TransactionCalls
 from sparklog.producer.transaction_uploads import TransactionUploads
 from sparklog.storage.retrying import Patience
 from sparklog.txn.entries import TopicFiles
@@ -74,7 +75,7 @@ class TransactionManager:
         self._session = TransactionSession(
             cluster, self._id, timeout_ms=config.transaction_timeout_ms, sync=config.acks == ACKS_ALL
         )
-        self._calls = CallThread("sparklog-transactions")
+        self._calls = TransactionCalls(config.max_block_ms, cluster.clock)
         self._background = CompletionThread()
         self._lock = threading.RLock()
         self._state = ClientState.UNINITIALIZED
@@ -119,7 +120,7 @@ class TransactionManager:
 
     def init_transactions(self) -> None:
         """See :meth:`Producer.init_transactions`."""
-        self._calls.run(self._init, key="init_transactions")
+        self._calls.run("init_transactions", self._init, key="init_transactions")
 
     def _init(self) -> None:
         timeout_ms = self._config.transaction_timeout_ms
@@ -137,12 +138,14 @@ class TransactionManager:
 
     def begin_transaction(self) -> None:
         """See :meth:`Producer.begin_transaction`. After a long idle the session's marker is refreshed beside it."""
+        if self._calls.is_held_up:
+            raise self._calls.too_late("begin_transaction")
         with self._lock:
             self._raise_error("begin_transaction")
             check_client_step("begin_transaction", self._state, ClientState.IN_TRANSACTION)
             self._began_ticks_ms, self._is_known_to_session = self._clock.ticks_ms(), False
             if self._session.is_marker_old():
-                self._calls.run(self._begin_refreshing)
+                self._calls.run("begin_transaction", self._begin_refreshing)
             self._number += 1
             self._is_ending = False
             self._state = ClientState.IN_TRANSACTION  # what counts is this one step: an interrupt may come at any other
@@ -153,7 +156,7 @@ class TransactionManager:
     ) -> None:
         """See :meth:`Producer.send_offsets_to_transaction`."""
         check_offsets(offsets, metadata)
-        self._calls.run(lambda: self._send_offsets(offsets, metadata))
+        self._calls.run("send_offsets_to_transaction", lambda: self._send_offsets(offsets, metadata))
 
     def _send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], metadata: ConsumerGroupMetadata
@@ -172,7 +175,7 @@ class TransactionManager:
 
     def commit_transaction(self) -> None:
         """See :meth:`Producer.commit_transaction`."""
-        self._calls.run(self._commit, key=("commit_transaction", self._number))
+        self._calls.run("commit_transaction", self._commit, key=("commit_transaction", self._number))
 
     def _commit(self) -> None:
         with self._lock:
@@ -280,7 +283,7 @@ class TransactionManager:
             raise InvalidTxnStateError(
                 "abort_transaction: commit_transaction was interrupted; call it again to learn how it ended"
             )
-        self._calls.run(self._abort, key=("abort_transaction", self._number))
+        self._calls.run("abort_transaction", self._abort, key=("abort_transaction", self._number))
 
     def _abort(self) -> None:
         with self._lock:
@@ -321,7 +324,11 @@ class TransactionManager:
 
     def close(self, deadline: Deadline) -> None:
         """Abort what is open, as Kafka's ``close`` does; say that the session is over. Errors are logged: whoever comes
-        next finds what is left."""
+        next finds what is left. What isn't done by the deadline goes on by itself."""
+        if not self._calls.run_within(lambda: self._close(deadline), deadline.left_ms):
+            self._tell(logging.WARNING, "a transaction of %r is still being ended: %s", self._calls.too_late("close"))
+
+    def _close(self, deadline: Deadline) -> None:
         with self._lock:
             try:
                 if self._state in (ClientState.IN_TRANSACTION, ClientState.ABORTABLE_ERROR):

@@ -116,12 +116,14 @@ class TransactionUploads:
             self._in_flight.note_settled()
             if not ended.is_discarded:
                 self.failure = self.failure or (result.error if upload is None else upload.error)
+                self.failure = self.failure or result.if_overdue().error
                 self._uploads += [] if upload is None else [upload]
         if upload is None:
             self._settle([(batch, Outcome(error=result.error)) for batch in result.batches])
         elif ended.is_discarded:
             self._discard_late(upload)
-        self._metrics.settled(self.topic.name, result.batches)
+        if not any(batch.is_overdue for batch in result.batches):
+            self._metrics.settled(self.topic.name, result.batches)
         for batch in result.batches:
             self.queue.finish_batch(batch)
 

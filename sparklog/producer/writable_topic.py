@@ -27,7 +27,7 @@ from sparklog.producer.store_patience import store_patience
 from sparklog.producer.topic_queue import TopicQueue
 from sparklog.producer.typed_values import ValueEncoding
 
-__all__ = ["WritableTopic", "open_writer", "unexpected_error"]
+__all__ = ["WritableTopic", "announces", "open_writer", "unexpected_error"]
 
 _LOGGER = logging.getLogger("sparklog.producer")
 
@@ -37,7 +37,7 @@ def open_writer(cluster: Cluster, topic: str, config: ProducerConfig) -> TopicWr
 
     Raises ``UnknownTopicOrPartitionError``, ``StoreError``, and what else opening a topic raises.
     """
-    patience = store_patience(config, cluster.clock.deadline_in(config.max_block_ms))
+    patience = store_patience(config, cluster.clock.deadline_in(config.max_block_ms), abandons=True)
     log = cluster.topic_log(topic)
     if announces(config):
         log = replace(log, shared=shared_reads_of(cluster.sharing_key, log.table))
@@ -134,7 +134,7 @@ class WritableTopic:
         if not self.writing.acquire(timeout=bounded_s(max_block_ms / 1000)):
             raise KafkaTimeoutError(f"topic {self.name!r}: a commit was under way for max_block_ms={max_block_ms}")
         try:
-            with self._cluster.store.patience(store_patience(self._config, deadline)):
+            with self._cluster.store.patience(store_patience(self._config, deadline, abandons=True)):
                 self._writer.refresh()
             self._update_queue()
         except UnknownTopicOrPartitionError:

@@ -9,11 +9,17 @@ refused, for good          401, 403, codes of credentials          ``StorePermis
 refused, for good          507, codes of quotas                    ``StoreFullError``
 refused, for good          no bucket, 501, other 4xx, 3xx          ``StoreError`` (501 to a create:
                                                                    ``UnsafeStoreError``)
+not there                  404 with the code of a missing object   of a get or delete ``ObjectNotFoundError``; with
+                                                                   another code, or none, ``StoreError``
+of a spoiled upload        NoSuchUpload, InvalidPart, …            ``StoreOutcomeUnknownError``: another attempt may
+                                                                   have completed it
 carried out, or not        500, 502, 504, other 5xx, 408           a write: ``StoreOutcomeUnknownError``; a read:
                                                                    ``StoreUnavailableError``
 carried out, or not        nothing: time-out, broken connection    the same
 refused, the key is taken  412, BlobAlreadyExists                  none, :func:`is_taken_answer`: a create says so
 =========================  ======================================  =================================================
+
+A refusal whose code is none of :data:`OWN_CODES` may be that of a proxy, which has passed the request on before.
 """
 
 from __future__ import annotations
@@ -28,7 +34,14 @@ from sparklog.errors import (
     UnsafeStoreError,
 )
 
-__all__ = ["error_of_code", "error_without_answer", "is_of_expired_credentials", "is_taken_answer"]
+__all__ = [
+    "OWN_CODES",
+    "error_of_code",
+    "error_without_answer",
+    "is_of_expired_credentials",
+    "is_taken_answer",
+    "needs_settling",
+]
 
 _WRITES = {"put", "create", "delete"}
 
@@ -54,11 +67,66 @@ _PERMISSION_CODES = {
     "RequestTimeTooSkewed",
     "SignatureDoesNotMatch",
     "TokenRefreshRequired",
+    "XAdminUserNotFound",  # versitygw, 404: it doesn't know the key's owner
 }
-_EXPIRED_CODES = {"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired"}
+_EXPIRED_CODES = {
+    "ExpiredToken",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "TokenRefreshRequired",
+    "XAdminUserNotFound",
+}
 """The key was withdrawn, or its time is over: there may be another by now."""
 _FULL_CODES = {"QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
 _NO_BUCKET_CODES = {"NoSuchBucket", "ContainerNotFound", "FilesystemNotFound"}
+_MISSING_CODES = {"NoSuchKey", "BlobNotFound", "PathNotFound"}
+"""With status 404: there is no such object. PathNotFound is Azure's, with a hierarchical namespace."""
+_SPOILED_UPLOAD_CODES = {"NoSuchUpload", "InvalidPart", "InvalidPartOrder"}
+OWN_CODES = frozenset(
+    _PERMISSION_CODES
+    | _FULL_CODES
+    | _NO_BUCKET_CODES
+    | {
+        "AccountIsDisabled",
+        "AccountProblem",
+        "AllAccessDisabled",
+        "AuthenticationFailed",
+        "AuthenticationRequired",
+        "AuthorizationFailure",
+        "AuthorizationHeaderMalformed",
+        "AuthorizationPermissionMismatch",
+        "BadDigest",
+        "BillingDisabled",
+        "EntityTooLarge",
+        "InsufficientAccountPermissions",
+        "InvalidArgument",
+        "InvalidAuthenticationInfo",
+        "InvalidBucketName",
+        "InvalidBucketState",
+        "InvalidDigest",
+        "InvalidHeaderValue",
+        "InvalidObjectName",
+        "InvalidObjectState",
+        "InvalidRequest",
+        "InvalidResourceName",
+        "InvalidSecurity",
+        "InvalidURI",
+        "KeyTooLongError",
+        "KMS.AccessDeniedException",
+        "KMS.DisabledException",
+        "KMS.NotFoundException",
+        "MethodNotAllowed",
+        "NoSuchKey",
+        "NotImplemented",
+        "NotSignedUp",
+        "PermanentRedirect",
+        "RequestBodyTooLarge",
+        "UserProjectAccountProblem",
+        "XAmzContentSHA256Mismatch",
+    }
+)
+"""Codes of refusals for good that S3, Azure or Google's store, or a server like them, gives and no proxy does; in
+docs/stores.md. A refusal with one of them was given by the store, before it wrote anything."""
 _TAKEN_CODES = {
     "PreconditionFailed",
     "BlobAlreadyExists",  # Azure, 409
@@ -77,8 +145,16 @@ def is_of_expired_credentials(code: str, status: int) -> bool:
     return code in _EXPIRED_CODES or status == 401
 
 
+def needs_settling(error: StoreError) -> bool:
+    """Is an object missing by an answer without any code, so that a listing must settle whether it is? Of a HEAD there
+    is no code to be had, and whatever stands between may answer 404."""
+    return isinstance(error, ObjectNotFoundError) and error.code == ""
+
+
 def error_of_code(code: str, status: int, said: str, op: str, name: str) -> StoreError:
-    """The store error for an answer.
+    """The store error for an answer; its ``code`` is the answer's if it is one of :data:`OWN_CODES`.
+
+    One that :func:`needs_settling` is for the caller to settle.
 
     Args:
         code: the cloud's word; empty where the answer has none.
@@ -87,6 +163,12 @@ def error_of_code(code: str, status: int, said: str, op: str, name: str) -> Stor
         op: get, list, put, create or delete.
         name: bucket and key, for the message.
     """
+    error = _error_of_code(code, status, said, op, name)
+    error.code = code if code in OWN_CODES or code in _MISSING_CODES else ""
+    return error
+
+
+def _error_of_code(code: str, status: int, said: str, op: str, name: str) -> StoreError:
     message = f"{op} {name}: {status or ''} {code}: {said}".replace(":  ", ": ")
     if code in _NO_BUCKET_CODES:
         error = StoreError(f"{message}; the bucket is not there, sparklog doesn't make one")
@@ -104,8 +186,11 @@ def error_of_code(code: str, status: int, said: str, op: str, name: str) -> Stor
         if op == "get" and code in ("AccessDenied", ""):
             message += "; so S3 answers, too, where there is no such object and no right to list the bucket"
         return StorePermissionError(message)
-    if (code == "NoSuchKey" or status == 404) and op in ("get", "delete"):
+    is_missing = code in _MISSING_CODES and status in (404, 0)
+    if op in ("get", "delete") and (is_missing or (status == 404 and not code)):
         return ObjectNotFoundError(message)
+    if op == "put" and code in _SPOILED_UPLOAD_CODES:
+        return error_without_answer(message, op)
     if code == "NotImplemented" or status == 501:
         if op == "create":
             return UnsafeStoreError(f"{message}; the server doesn't know conditional puts")

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from sparklog.errors import StoreError, StoreOutcomeUnknownError
+from sparklog.storage.call_limit import call_limit
 
 __all__ = ["PAUSES_S", "Attempts", "of_create"]
 
@@ -18,7 +19,8 @@ PAUSES_S = (0.1, 0.3, 0.9)
 
 
 class Attempts:
-    """The failed attempts at one request that may be repeated; a create may not."""
+    """The failed attempts at one request that may be repeated; a create may not. None begins after the caller's
+    :func:`~sparklog.storage.call_limit.call_limit`."""
 
     def __init__(
         self,
@@ -34,6 +36,7 @@ class Attempts:
         self._translate = translate
         self._pauses_s = iter(pauses_s)
         self._may_be_done = False
+        self._limit = call_limit()
 
     def run(self, call: Callable[[], T]) -> T:
         """Make a call until it succeeds or is not to be tried again. Raises as :meth:`pause_after`."""
@@ -64,6 +67,8 @@ class Attempts:
         if failure is None:
             raise error
         pause_s = next(self._pauses_s, None) if failure.retriable else None
+        if pause_s is not None and self._limit is not None and self._limit.left_ms <= pause_s * 1000:
+            pause_s = None  # it would begin after the caller has given up
         unknown = isinstance(failure, StoreOutcomeUnknownError)
         if pause_s is None:
             if self._may_be_done and not unknown:

@@ -8,6 +8,9 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
+from sparklog.clock import Deadline
+from sparklog.storage.call_limit import CallLimit, call_limit
+
 __all__ = ["gather", "run_in_loop"]
 
 S = TypeVar("S")
@@ -18,9 +21,15 @@ _LOOPS: dict[int, asyncio.AbstractEventLoop] = {}
 
 
 def run_in_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the process's loop and wait for its result. Not for the main thread, which an interrupt could
-    part between making the loop and starting it."""
-    return asyncio.run_coroutine_threadsafe(coroutine, _loop()).result()
+    """Run a coroutine on the process's loop, within this thread's :func:`~sparklog.storage.call_limit.call_limit`, and
+    wait for its result. Not for the main thread, which an interrupt could part between making the loop and starting
+    it."""
+    return asyncio.run_coroutine_threadsafe(_within(call_limit(), coroutine), _loop()).result()
+
+
+async def _within(limit: Deadline | None, coroutine: Coroutine[Any, Any, T]) -> T:
+    with CallLimit(limit):
+        return await coroutine
 
 
 def _loop() -> asyncio.AbstractEventLoop:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from sparklog.errors import (
     StoreError,
     StoreOutcomeUnknownError,
     StorePermissionError,
+    StoreUnavailableError,
     UnsafeStoreError,
 )
 from sparklog.parallel import parallel_map
@@ -51,7 +52,7 @@ class FsspecBucket(Bucket):
         self._opened: tuple[int, Any] | None = None
 
     def get(self, key: str) -> bytes:
-        return self._attempts("get", key, lambda files: bytes(files.cat_file(key)))
+        return self._read(key, lambda files: bytes(files.cat_file(key)))
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
         def get(files: Any) -> bytes:
@@ -62,7 +63,7 @@ class FsspecBucket(Bucket):
                     return b""
                 raise
 
-        return self._attempts("get", key, get)
+        return self._read(key, get)
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         return parallel_map(self._get_or_none, keys, at_once=CONCURRENCY)
@@ -108,6 +109,20 @@ class FsspecBucket(Bucket):
             return self.get(key)
         except ObjectNotFoundError:
             return None
+
+    def _read(self, key: str, read: Callable[[Any], T]) -> T:
+        """Read an object. Most file systems say nothing of the server's code: whether one is missing, a listing shows.
+
+        Raises:
+            StoreUnavailableError: it is listed, though it was said to be missing.
+        """
+        try:
+            return self._attempts("get", key, read)
+        except ObjectNotFoundError as missing:
+            if not missing.code and key in self._attempts("list", key, partial(_listed, key)):
+                message = f"{missing}; but a listing shows it: who answers isn't the store"
+                raise StoreUnavailableError(message) from missing
+            raise
 
     def _put(self, row: tuple[str, bytes]) -> None:
         key, data = row
@@ -177,6 +192,17 @@ def open_filesystem(protocol: str, options: Mapping[str, Any]) -> Any:
         names = ", ".join(sorted(map(str, options)))
         said = without_values(str(error), options)
         raise InvalidConfigurationError(f"storage_options {names}: {cls.__name__} refuses them: {said}") from None
+
+
+def _listed(key: str, files: Any) -> Container[str]:
+    """Names of files that have a key's folder and the beginning of its name, as few as the file system can list."""
+    folder, _, name = key.rpartition("/")
+    find = getattr(files, "_find", None) or files.find
+    narrower = {"prefix": name} if "prefix" in inspect.signature(find).parameters else {"maxdepth": 1}
+    try:
+        return files.find(folder, **narrower)  # type: ignore[no-any-return]
+    except FileNotFoundError:
+        return ()
 
 
 def _is_taken(error: Exception) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
 from typing import TypeVar
 
-from sparklog.interrupts import CallThread
+from sparklog.interrupts import CallAbandonedError, CallThread
 
-__all__ = ["run_interruptibly"]
+__all__ = ["run_interruptibly", "run_within"]
 
 T = TypeVar("T")
 
@@ -25,10 +27,30 @@ def run_interruptibly(call: Callable[[], T]) -> T:
     """
     if threading.current_thread() is not threading.main_thread():
         return call()
+    return _in_thread(lambda thread: thread.run(partial(copy_context().run, call)))
+
+
+def run_within(call: Callable[[], T], timeout_s: float) -> T:
+    """Make a call in another thread, and wait for it so long, whatever it waits for: a library, or the system. Returns
+    and raises what ``call`` does.
+
+    Raises:
+        CallAbandonedError: it isn't over in time; it goes on by itself, and keeps what it holds until then.
+    """
+    return _in_thread(lambda thread: thread.run_within(partial(copy_context().run, call), timeout_s))
+
+
+def _in_thread(run: Callable[[CallThread], T]) -> T:
     idle = _IDLE.setdefault(os.getpid(), [])
-    thread = idle.pop() if idle else CallThread("sparklog-request")
     try:
-        result = thread.run(call)
+        thread = idle.pop()
+    except IndexError:
+        thread = CallThread("sparklog-request")
+    try:
+        result = run(thread)
+    except CallAbandonedError:
+        thread.stop()
+        raise
     except Exception:
         idle.append(thread)
         raise

@@ -23,6 +23,7 @@ from sparklog.errors import (
     StoreUnavailableError,
 )
 from sparklog.storage import _obstore_errors as failed
+from sparklog.storage._answers import needs_settling
 from sparklog.storage._attempts import PAUSES_S, Attempts, of_create
 from sparklog.storage._bucket import CONCURRENCY, Bucket, object_info
 from sparklog.storage._event_loop import gather, run_in_loop
@@ -110,7 +111,7 @@ class ObstoreBucket(Bucket):
             return bytes(at.library.get_range(at.store, key, start=start, end=end).to_bytes())
 
         try:
-            return run_interruptibly(lambda: self._attempts("get", key, get))
+            return run_interruptibly(lambda: self._settled(key, lambda: self._attempts("get", key, get)))
         except StoreError as error:
             if error.__cause__ is not None and failed.is_unsatisfiable_range(error.__cause__):
                 return b""
@@ -163,7 +164,36 @@ class ObstoreBucket(Bucket):
         self._connection = None
 
     def _get(self, key: str) -> bytes:
-        return self._attempts("get", key, lambda at: bytes(at.library.get(at.store, key).bytes().to_bytes()))
+        def get(at: _Connection) -> bytes:
+            return bytes(at.library.get(at.store, key).bytes().to_bytes())
+
+        return self._settled(key, lambda: self._attempts("get", key, get))
+
+    def _settled(self, key: str, read: Callable[[], T]) -> T:
+        """The result of ``read``; that an object is missing is believed if the store's own code says so, or a listing
+        shows it."""
+        try:
+            return read()
+        except ObjectNotFoundError as missing:
+            if needs_settling(missing):
+                self._check_missing(key, missing)
+            raise
+
+    def _check_missing(self, key: str, missing: ObjectNotFoundError) -> None:
+        """Raise ``StoreUnavailableError`` if an object is there, whatever an answer without a code has said; else
+        return. Raises what the listing does, too."""
+        folder, before = key.rpartition("/")[0], key[:-1]  # sorts just before the key, in any folder of ours
+        after = before if before.startswith(f"{folder}/") or not folder else f"{folder}/"
+
+        def find(at: _Connection) -> bool:
+            for page in at.library.list(at.store, folder or None, offset=after or None, chunk_size=_ROWS_AT_ONCE):
+                for row in page:
+                    if row["path"] >= key and (self._is_sorted or row["path"] == key):
+                        return bool(row["path"] == key)
+            return False
+
+        if self._attempts("list", folder, find):
+            raise StoreUnavailableError(f"{missing}; but a listing shows it: who answers isn't the store") from missing
 
     def _get_or_none(self, key: str) -> bytes | None:
         try:
@@ -178,12 +208,18 @@ class ObstoreBucket(Bucket):
 
         try:
             return await self._attempts_async("get", key, get)
-        except ObjectNotFoundError:
+        except ObjectNotFoundError as missing:
+            if needs_settling(missing):  # seldom: the loop may wait
+                await asyncio.to_thread(self._check_missing, key, missing)
             return None
 
     def _put(self, at: _Connection, key: str, data: bytes) -> None:
         if len(data) >= _MULTIPART_BYTES:
-            at.library.put(at.store, key, data, **_IN_PARTS)
+            try:
+                at.library.put(at.store, key, data, **_IN_PARTS)
+            except Exception as error:
+                if not self._is_completed(at, key, data, error):
+                    raise
             return
         etag = at.library.put(at.store, key, data, use_multipart=False)["e_tag"]
         if not self._etags.prove(etag, data, is_create=False):
@@ -191,11 +227,35 @@ class ObstoreBucket(Bucket):
 
     async def _put_async(self, at: _Connection, key: str, data: bytes) -> None:
         if len(data) >= _MULTIPART_BYTES:
-            await at.library.put_async(at.store, key, data, **_IN_PARTS)
+            try:
+                await at.library.put_async(at.store, key, data, **_IN_PARTS)
+            except Exception as error:
+                if not await asyncio.to_thread(self._is_completed, at, key, data, error):
+                    raise
             return
         etag = (await at.library.put_async(at.store, key, data, use_multipart=False))["e_tag"]
         if not self._etags.prove(etag, data, is_create=False):  # seldom: the loop may wait
             await asyncio.to_thread(self._confirm, "put", key, data, etag)
+
+    def _is_completed(self, at: _Connection, key: str, data: bytes, error: Exception) -> bool:
+        """Did an upload in parts that failed become the whole object all the same, as its last answer was lost?
+
+        Where that can't be seen it is uploaded again: False."""
+        if not isinstance(self._translate(error, "put", key), StoreOutcomeUnknownError):
+            return False
+        whole = memoryview(data)
+        try:
+            if at.library.head(at.store, key)["size"] != len(data):
+                return False
+            for start in range(0, len(data), _PART_BYTES):
+                end = min(start + _PART_BYTES, len(data))
+                if at.library.get_range(at.store, key, start=start, end=end).to_bytes() != whole[start:end]:
+                    return False
+        except Exception as unreadable:
+            if self._translate(unreadable, "get", key) is None:
+                raise
+            return False
+        return True
 
     def _confirm(self, op: str, key: str, data: bytes, etag: str | None) -> None:
         """Read back what an answer, which may be another's than the cloud's, calls written."""
@@ -275,8 +335,8 @@ class ObstoreBucket(Bucket):
         if began_s - self._checked_s < _CHECK_EVERY_S:
             return
         key = f"{prefix}no-such-object-{secrets.token_hex(8)}"
-        try:
-            self._attempts("get", key, lambda at: at.library.head(at.store, key))
+        try:  # not by a HEAD, whose answer has no code
+            self._attempts("get", key, lambda at: at.library.get(at.store, key))
         except ObjectNotFoundError:
             self._checked_s = began_s
         else:
@@ -319,7 +379,7 @@ class ObstoreBucket(Bucket):
             return
         key = random.choice(keys)  # noqa: S311 - no secret
         try:
-            await at.library.head_async(at.store, key)
+            await at.library.get_async(at.store, key)  # its body isn't read; of a HEAD the answer has no code
         except Exception as error:
             if isinstance(self._translate(error, "get", key), ObjectNotFoundError):
                 return

@@ -22,7 +22,7 @@ from sparklog.storage._answers import error_of_code, error_without_answer, is_ta
 __all__ = ["Answer", "answer_of", "is_of_expired_credentials", "is_taken", "is_unsatisfiable_range", "translate"]
 
 _DEBUG = "\n\nDebug source:"
-_REQUEST = re.compile(r"Error performing [A-Z]+ (?P<url>\S+) in ")
+_REQUEST = re.compile(r"Error performing (?P<method>[A-Z]+) (?P<url>\S+) in ")
 _STATUS = re.compile(
     r"Error performing [A-Z]+ \S+ in \S+ - Server returned non-2xx status code: (?P<status>\d{3})[^:]*:? ?(?P<body>.*)",
     re.DOTALL,
@@ -121,6 +121,9 @@ def translate(error: Exception, op: str, name: str, *, bucket: str) -> StoreErro
         return None
     _hide_user(error)
     answer = answer_of(error)
+    if op == "put" and _is_of_cleanup(text):
+        message = f"{op} {name}: an upload in parts failed, and so did its clean-up, of which alone there is an error"
+        return error_without_answer(f"{message}: {_reason(error, text)}", op)
     if _is_of_credentials(error, text, bucket):
         message = f"{op} {name}: no credentials: {_reason(error, text)}"
         is_for_now = answer is not None and (answer.status >= 500 or answer.status == 429)
@@ -135,6 +138,13 @@ def translate(error: Exception, op: str, name: str, *, bucket: str) -> StoreErro
     if _BAD_CERTIFICATE.search(str(error)):  # the handshake failed: nothing was sent
         return StoreError(message)
     return error_without_answer(message, op)
+
+
+def _is_of_cleanup(text: str) -> bool:
+    """Is it the request that removes the parts of an upload which failed? Its error takes the place of the failure, and
+    the upload may have been completed."""
+    match = _REQUEST.search(text)
+    return match is not None and match["method"] == "DELETE"
 
 
 def _is_of_prefix(text: str, name: str) -> bool:

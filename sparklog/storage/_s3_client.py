@@ -13,13 +13,16 @@ from sparklog.errors import (
     InvalidConfigurationError,
     ObjectNotFoundError,
     StoreError,
+    StoreUnavailableError,
 )
 from sparklog.storage import _s3_errors as failed
+from sparklog.storage._answers import needs_settling
 from sparklog.storage._attempts import PAUSES_S, Attempts, of_create
 from sparklog.storage._bucket import CONCURRENCY
 from sparklog.storage._client_options import HiddenOptions, seconds_option, without_values
 from sparklog.storage._s3_sendings import count_sendings, counting_session_class
 from sparklog.storage._written_etags import WrittenEtags, unreadable_write
+from sparklog.storage.call_limit import CallLimit, call_limit
 
 __all__ = ["S3Client"]
 
@@ -55,7 +58,13 @@ class S3Client:
         filesystem = self._filesystem()
         from fsspec.asyn import sync  # after _filesystem, which explains itself where fsspec is missing
 
-        answer: T = sync(filesystem.loop, call)
+        limit = call_limit()
+
+        async def within() -> T:
+            with CallLimit(limit):
+                return await call()
+
+        answer: T = sync(filesystem.loop, within)
         return answer
 
     async def send(self, method: str, **arguments: Any) -> Any:
@@ -124,7 +133,8 @@ class S3Client:
         await self.attempts("put", key, put)
 
     async def get(self, key: str, **arguments: str) -> bytes:
-        """Get an object, repeated as :meth:`attempts` does."""
+        """Get an object, repeated as :meth:`attempts` does. That it is missing is believed if the store's own code says
+        so, or a listing shows it."""
 
         async def get() -> bytes:
             answer = await self.send("get_object", Key=key, **arguments)
@@ -132,7 +142,15 @@ class S3Client:
                 data: bytes = await body.read()
                 return data
 
-        return await self.attempts("get", key, get)
+        try:
+            return await self.attempts("get", key, get)
+        except ObjectNotFoundError as missing:
+            if needs_settling(missing):
+                page = await self.request("list", key, "list_objects_v2", Prefix=key, MaxKeys=1)
+                if any(row["Key"] == key for row in page.get("Contents", ())):
+                    message = f"{missing}; but a listing shows it: who answers isn't the store"
+                    raise StoreUnavailableError(message) from missing
+            raise
 
     async def _confirm(self, op: str, key: str, data: bytes, etag: str | None) -> None:
         """Read back what an answer, which may be another's than the server's, calls written."""

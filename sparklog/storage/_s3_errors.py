@@ -102,6 +102,8 @@ def _fields(response: Mapping[str, Any]) -> tuple[str, int, str]:
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if not status and re.fullmatch(r"\d{3}", code):  # an answer without a body: the status is all there is
         status = int(code)
+    if code == str(status):
+        code = ""
     return code, int(status or 0), str(details.get("Message", ""))
 
 

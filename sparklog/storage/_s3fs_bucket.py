@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from sparklog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
+from sparklog.errors import ObjectNotFoundError, StoreError, StoreOutcomeUnknownError, StoreUnavailableError
 from sparklog.storage import _s3_errors as failed
 from sparklog.storage._bucket import CONCURRENCY, Bucket, object_info
 from sparklog.storage._event_loop import gather
@@ -107,10 +107,19 @@ class S3fsBucket(Bucket):
             parts = {"Parts": await gather(put_part, numbers, _PARTS_AT_ONCE)}
             upload = {"Key": key, "UploadId": upload_id, "MultipartUpload": parts}
             await self._client.request("put", key, "complete_multipart_upload", **upload)
-        except StoreError:
+        except StoreError as error:
+            if isinstance(error, StoreOutcomeUnknownError) and await self._is_stored(key, data):
+                return  # completed, and the answer was lost
             with suppress(StoreError):  # the first error counts; the bucket's lifecycle rules remove what stays
                 await self._client.request("put", key, "abort_multipart_upload", Key=key, UploadId=upload_id)
             raise
+
+    async def _is_stored(self, key: str, data: memoryview) -> bool:
+        """Is this the whole object? Where that can't be seen it is uploaded again: False."""
+        try:
+            return await self._client.get(key) == data
+        except StoreError:
+            return False
 
     async def _delete_keys(self, keys: Sequence[str]) -> None:
         left = list(keys)

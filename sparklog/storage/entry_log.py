@@ -36,6 +36,7 @@ from sparklog.storage.position import (
     last_check,
     needs_verification,
 )
+from sparklog.storage.refused_creates import read_refused
 from sparklog.storage.retrying import Backoff
 
 __all__ = ["Created", "EntryLog", "LogEntry", "Look", "NumberedLog", "PositionLost", "Taken", "new_token"]
@@ -228,7 +229,7 @@ class EntryLog(ABC, Generic[E]):
         Raises:
             PositionLost: rule L1, trust; whether the entry is in the log, the reloaded state decides.
             CommitStateUnknownError: out of time, or refused for good after an attempt that may be carried out yet.
-            StoreError: the store refused the first attempt for good, or what came before it: nothing will be created.
+            StoreError: the store itself refused the first attempt for good, or what came before it: nothing will be created.
         """
         version, position = position.version + 1, self._grounded_first(position, confirm)
         if sync:
@@ -250,13 +251,13 @@ class EntryLog(ABC, Generic[E]):
                     self.store.sync([self.path_of(version)])  # the link (rule L9, fsync)
                 self._verify_if_due(position)
             except StoreError as error:
-                if not (error.retriable or unknown):
-                    raise
-                unknown = True
-                if not error.retriable or deadline.has_passed:
-                    raise unknown_outcome(self.path_of(version), error) from error
-                (backoff := backoff or Backoff(self.clock)).wait()
-                continue
+                if error.retriable or unknown:
+                    unknown = True
+                    if not error.retriable or deadline.has_passed:
+                        raise unknown_outcome(self.path_of(version), error) from error
+                    (backoff := backoff or Backoff(self.clock)).wait()
+                    continue
+                found = read_refused(self, version, error, verify=partial(self._verify_if_due, position))
             if found is None:  # taken a moment ago and gone now: somebody cleans below us
                 raise PositionLost(self.path_of(version))
             self._note_read(version, found[1])

@@ -13,14 +13,21 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from copy import copy
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from sparklog.clock import Clock, Deadline
+from sparklog.clock import Clock, Deadline, SystemClock
 from sparklog.errors import StoreError
+from sparklog.interrupts import CallAbandonedError
 from sparklog.parallel import parallel_map
+from sparklog.storage._answers import error_without_answer
+from sparklog.storage._main_thread import run_within
 from sparklog.storage.base import CreateResult, FilesRead, ObjectInfo, ObjectStore
+from sparklog.storage.call_limit import CallLimit
 from sparklog.storage.delegating import DelegatingStore
 from sparklog.storage.foothold import Foothold
 from sparklog.storage.ground import Ground
@@ -33,6 +40,9 @@ DEFAULT_RETRY_MS = 30_000.0
 """Kafka's ``request.timeout.ms``."""
 
 T = TypeVar("T")
+_LEAST_S = 0.25
+"""A call that is abandoned was given as long, however little of its caller's time was left."""
+_PAGE = 1000
 
 
 class Backoff:
@@ -59,6 +69,9 @@ class Patience:
     """Retries of one call."""
     backoff_ms: float = 20.0
     backoff_max_ms: float = 1_000.0
+    abandons: bool = False
+    """Is a call that isn't over at the deadline left alone, whatever it waits for? It costs a change of threads for
+    each call. For whoever waits in a store's call itself, and not for somebody who does: those have their own time."""
 
 
 def retry(
@@ -92,7 +105,7 @@ _PATIENCE: ContextVar[Mapping[ObjectStore, Patience]] = ContextVar("patience", d
 class _Within(AbstractContextManager[None]):
     """The time in which a store's calls have a patience. Every small commit has two: a generator would cost more."""
 
-    __slots__ = ("_patience", "_store", "_token")
+    __slots__ = ("_limit", "_patience", "_store", "_token")
 
     def __init__(self, store: ObjectStore, patience: Patience) -> None:
         self._store = store
@@ -100,8 +113,11 @@ class _Within(AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         self._token = _PATIENCE.set({**_PATIENCE.get(), self._store: self._patience})
+        self._limit = CallLimit(self._patience.deadline)
+        self._limit.__enter__()
 
     def __exit__(self, *_: object) -> None:
+        self._limit.__exit__()
         _PATIENCE.reset(self._token)
 
 
@@ -115,6 +131,7 @@ class RetryingStore(DelegatingStore):
         super().__init__(counted)
         self._clock = clock
         self._retry_ms = retry_ms
+        self._abandons = False
         self.counts: RequestCounts = counted.counts
         """Requests to the store, each attempt."""
         self.ground: Ground | None = None
@@ -129,6 +146,12 @@ class RetryingStore(DelegatingStore):
         """
         self._unproved = PathProof(self._store, clock=self._clock)
 
+    def abandoning(self, within_ms: float) -> RetryingStore:
+        """The same store for somebody who waits in its calls: each that isn't over in time is given up."""
+        other = copy(self)
+        other._retry_ms, other._abandons = within_ms, True
+        return other
+
     def take_over(self, opened: RetryingStore) -> None:
         """Go on as another one of the same store that a cluster was opened by."""
         self.ground, self._unproved = opened.ground, opened._unproved
@@ -142,34 +165,65 @@ class RetryingStore(DelegatingStore):
             self._unproved = None
 
     def patience(self, patience: Patience) -> AbstractContextManager[None]:
-        """Within: calls are repeated as long and as often as ``patience`` says, not for ``retry_ms``.
+        """Within: calls are repeated as long and as often as ``patience`` says, not for ``retry_ms``; and where it
+        :attr:`~Patience.abandons`, none takes much longer than its deadline.
 
         It holds for this thread, and for the threads of :func:`sparklog.parallel.parallel_map` within.
         """
         return _Within(self, patience)
 
-    def _retry(self, call: Callable[[], T]) -> T:
+    def _retry(self, op: str, name: str | Sequence[str], call: Callable[[], T]) -> T:
         patience = self._patience()
         return retry(
-            call,
+            self._abandoned_late(patience, op, name, call),
             deadline=patience.deadline,
             retries=patience.retries,
             backoff=self._backoff(patience),
         )
 
+    def _once(self, op: str, name: str | Sequence[str], call: Callable[[], T]) -> T:
+        own = _PATIENCE.get().get(self)
+        if own is None and not self._abandons:
+            return call()
+        return self._abandoned_late(own or self._patience(), op, name, call)()
+
+    def _abandoned_late(
+        self, patience: Patience, op: str, name: str | Sequence[str], call: Callable[[], T]
+    ) -> Callable[[], T]:
+        """The call, or one that makes it and gives up waiting for it at the patience's deadline.
+
+        A write that was given up may be carried out all the same: ``StoreOutcomeUnknownError``.
+        """
+        if not patience.abandons or patience.deadline.ticks_ms == math.inf:
+            return call
+        if not isinstance(self._clock, SystemClock):  # another one doesn't go on while a thread waits
+            return call
+
+        def within() -> T:
+            left_s = max(patience.deadline.left_ms / 1000, _LEAST_S)
+            try:
+                return run_within(call, left_s)
+            except CallAbandonedError as late:
+                message = (
+                    f"{op} {self.uri}/{_shown(name)}: no answer within {left_s:.1f} s, when the caller's time was over"
+                )
+                raise error_without_answer(message, op) from late
+
+        return within
+
     def _patience(self) -> Patience:
         """For a call that is made now."""
         own = _PATIENCE.get().get(self)
-        return own or Patience(deadline=self._clock.deadline_in(self._retry_ms))
+        return own or Patience(deadline=self._clock.deadline_in(self._retry_ms), abandons=self._abandons)
 
     def _backoff(self, patience: Patience) -> Backoff:
         return Backoff(self._clock, first_ms=patience.backoff_ms, most_ms=patience.backoff_max_ms)
 
     def read(self, path: str) -> bytes:
-        return self._retry(lambda: self._store.read(path))
+        return self._retry("get", path, lambda: self._store.read(path))
 
     def read_range(self, path: str, start: int, end: int) -> bytes:
-        return self._retry(lambda: self._store.read_range(path, start, end))
+        return self._retry("get", path, lambda: self._store.read_range(path, start, end))
 
     def read_many(self, paths: Sequence[str]) -> Sequence[bytes | None]:
         return self._read_together(self._store.read_many, paths)
@@ -180,13 +234,14 @@ class RetryingStore(DelegatingStore):
     def read_files_by(
         self, paths: Sequence[str], read: Callable[[tuple[bytes, ...]], FilesRead[T]]
     ) -> FilesRead[T] | None:
-        return self._store.read_files_by(paths, read)  # what it doesn't read is read by another call
+        # What it doesn't read is read by another call.
+        return self._once("get", paths, lambda: self._store.read_files_by(paths, read))
 
     def _read_together(self, read: Callable[[Sequence[str]], Sequence[Any]], paths: Sequence[str]) -> Sequence[Any]:
         try:
-            return read(paths)
+            return self._once("get", paths, lambda: read(paths))
         except StoreError as error:
-            if not error.retriable:
+            if not error.retriable or self._patience().deadline.has_passed:
                 raise
         # Each by itself: of very many, some may fail at every attempt to read them all.
         return parallel_map(self._read_or_none, paths)
@@ -194,15 +249,16 @@ class RetryingStore(DelegatingStore):
     def put(self, path: str, data: bytes, *, sync: bool = False) -> None:
         if self._unproved is not None:
             self._prove(self._unproved)
-        self._retry(lambda: self._store.put(path, data, sync=sync))
+        self._retry("put", path, lambda: self._store.put(path, data, sync=sync))
 
     def put_many(self, objects: Mapping[str, bytes], *, sync: bool = False) -> None:
         if self._unproved is not None:
             self._prove(self._unproved)
+        patience = self._patience()
         try:
-            self._store.put_many(objects, sync=sync)
+            self._once("put", tuple(objects), lambda: self._store.put_many(objects, sync=sync))
         except StoreError as error:
-            if not error.retriable or self._patience().retries <= 0:
+            if not error.retriable or patience.retries <= 0 or patience.deadline.has_passed:
                 raise
             try:
                 for path, data in objects.items():
@@ -214,7 +270,7 @@ class RetryingStore(DelegatingStore):
     def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
         if self._unproved is not None:
             self._prove(self._unproved)
-        return self._store.create(path, data, sync=sync)
+        return self._once("create", path, lambda: self._store.create(path, data, sync=sync))
 
     def create_next(
         self,
@@ -228,7 +284,8 @@ class RetryingStore(DelegatingStore):
     ) -> CreateResult:
         if self._unproved is not None:
             self._prove(self._unproved)
-        return self._store.create_next(path, data, foothold=foothold, check=check, is_first=is_first, sync=sync)
+        create = partial(self._store.create_next, path, data, foothold=foothold, check=check, is_first=is_first)
+        return self._once("create", path, lambda: create(sync=sync))
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         seen = after
@@ -236,7 +293,7 @@ class RetryingStore(DelegatingStore):
         backoff, retries = self._backoff(patience), patience.retries
         while True:
             try:
-                for found in self._store.list(prefix, after=seen):
+                for found in self._listed(patience, prefix, seen):
                     seen = found.path
                     yield found
                 return
@@ -247,29 +304,49 @@ class RetryingStore(DelegatingStore):
             retries -= 1
             backoff.wait(at_most_ms=left_ms)
 
+    def _listed(self, patience: Patience, prefix: str, after: str) -> Iterator[ObjectInfo]:
+        """The store's own listing; taken by pages where waiting for one is given up."""
+        rows = iter(self._store.list(prefix, after=after))
+        if not patience.abandons:
+            yield from rows
+            return
+        page = self._abandoned_late(patience, "list", prefix, lambda: [*islice(rows, _PAGE)])
+        while found := page():
+            yield from found
+
     def list_names(self, prefix: str) -> Sequence[str]:
-        return self._retry(lambda: self._store.list_names(prefix))
+        return self._retry("list", prefix, lambda: self._store.list_names(prefix))
 
     def delete(self, paths: Iterable[str]) -> None:
         gone = tuple(paths)
         if self._unproved is not None:
             self._prove(self._unproved)
-        self._retry(lambda: self._store.delete(gone))
+        self._retry("delete", gone, lambda: self._store.delete(gone))
 
     def read_above(self, name: str) -> Sequence[tuple[str, bytes]]:
-        return self._retry(lambda: self._store.read_above(name))
+        return self._retry("get", name, lambda: self._store.read_above(name))
 
     def remove_empty_folders(self, prefix: str, *, changed_before_ms: int) -> None:
-        self._retry(lambda: self._store.remove_empty_folders(prefix, changed_before_ms=changed_before_ms))
+        remove = partial(self._store.remove_empty_folders, prefix, changed_before_ms=changed_before_ms)
+        self._retry("delete", prefix, remove)
 
     def sync(self, paths: Iterable[str]) -> None:
-        self._store.sync(paths)  # once: after a failed fsync the next may be called a success though the data is gone
+        written = tuple(paths)
+        # Once: after a failed fsync the next may be called a success though the data is gone.
+        self._once("put", written, lambda: self._store.sync(written))
 
     def sync_all(self) -> None:
-        self._store.sync_all()
+        self._once("put", "", self._store.sync_all)
 
     def watch(self, folder: str, changed: Callable[[], None]) -> Callable[[], None] | None:
         return self._store.watch(folder, changed)
 
     def arrow_filesystem(self) -> Any:
         return self._store.arrow_filesystem()
+
+
+def _shown(name: str | Sequence[str]) -> str:
+    """A path, or several, for a message."""
+    if isinstance(name, str):
+        return name
+    return f"{name[0]} and {len(name) - 1} more" if len(name) > 1 else "".join(name)

@@ -64,7 +64,7 @@ def test_a_taken_name_is_told(failing):
 @pytest.mark.parametrize(
     ("error", "read", "put", "calls"),
     [
-        (FileNotFoundError("a"), ObjectNotFoundError, ObjectNotFoundError, 1),
+        (FileNotFoundError("a"), ObjectNotFoundError, ObjectNotFoundError, 2),  # one is a listing
         (PermissionError("no"), StorePermissionError, StorePermissionError, 1),
         (OSError(5, "broken"), StoreUnavailableError, StoreOutcomeUnknownError, 3),
     ],

@@ -69,7 +69,7 @@ class ShareConsumer:
             raise InvalidConfigurationError(f"group_id={config.group!r}: {error}") from None
         for topic in topics:
             check_topic_name(topic)
-        opened, self._owns_store = opened_cluster(cluster, storage_options, clock)
+        opened, self._owns_store = opened_cluster(cluster, storage_options, clock, config.request_timeout_ms)
         self._guard = SingleThreadGuard()
         self._runtime = ShareRuntime(opened, config)
         self._is_implicit = config.share_acknowledgement_mode == "implicit"

@@ -6,7 +6,7 @@ the newest entry and its file knows everything. Only behind a commit of another 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sparklog.delta.actions import AddFile, Entry, RemoveFile, SetTransaction
@@ -17,6 +17,7 @@ from sparklog.delta.snapshot import Newest, Snapshot, load_snapshot, open_newest
 from sparklog.errors import (
     CorruptLogError,
     ObjectNotFoundError,
+    StoreError,
     StoreUnavailableError,
     UnsupportedVersionError,
 )
@@ -126,20 +127,23 @@ def load_state(log: DeltaLog, *, is_once: bool = False) -> OffsetState:
         is_once: see :func:`~sparklog.delta.snapshot.open_newest`.
     Raises:
         CorruptLogError, UnsupportedVersionError: what is there can't be understood; see :func:`load_whole`.
+        ObjectNotFoundError: the newest version's file is gone: somebody else has deleted it, or a power loss.
         StoreUnavailableError: each file that was read of was replaced for an hour already.
         StoreError.
     """
     entry: Entry | None = None
+    seen: list[int] = []
     for _ in range(_ATTEMPTS):
         began = log.clock.ticks_ms()
         newest = open_newest(log, is_once=is_once)
         if newest is None:
             return _no_table(began)
         entry = newest.entry
+        seen.append(newest.position.version)
         state = _state_of(log, newest.entry, newest.position, newest.checkpoint_version)
         if state is not None:
             return _with_unread(state)
-    raise _always_gone(log, entry)
+    raise _always_gone(log, entry, seen)
 
 
 def _with_unread(state: OffsetState) -> OffsetState:
@@ -190,19 +194,21 @@ def load_whole(log: DeltaLog) -> tuple[OffsetState, Mapping[str, SetTransaction]
         CorruptLogError: the log, a checkpoint or a data file can't be read, the rows make no sense, or it is another
             table; names what is wrong.
         UnsupportedVersionError: a newer sparklog wrote the table, or it needs a newer Delta reader.
-        StoreUnavailableError, StoreError.
+        ObjectNotFoundError, StoreUnavailableError, StoreError: as :func:`load_state`.
     """
     entry: Entry | None = None
+    seen: list[int] = []
     for _ in range(_ATTEMPTS):
         began = log.clock.ticks_ms()
         snapshot = load_snapshot(log)
         if snapshot is None:
             return _no_table(began), {}
         entry = snapshot.tail[-1] if snapshot.tail else None
+        seen.append(snapshot.position.version)
         state = _state_of_snapshot(log, snapshot)
         if state is not None:
             return state, snapshot.transactions
-    raise _always_gone(log, entry)
+    raise _always_gone(log, entry, seen)
 
 
 def catch_up(log: DeltaLog, state: OffsetState, *, beyond: Entry | None = None) -> OffsetState:
@@ -359,10 +365,16 @@ def _no_table(ticks_ms: float) -> OffsetState:
     return OffsetState(position=position, rows={}, live=(), checkpoint_version=-1, unsynced_since=position.version + 1)
 
 
-def _always_gone(log: DeltaLog, newest: Entry | None) -> StoreUnavailableError:
+def _always_gone(log: DeltaLog, newest: Entry | None, seen: Sequence[int]) -> StoreError:
+    """The error where no attempt found the file of the newest version, which may have been another one each time.
+
+    Args:
+        seen: the newest version of each attempt.
+    """
     added = [action.path for action in newest.actions if isinstance(action, AddFile)] if newest is not None else []
     named = f" (version {newest.version}: {', '.join(added)})" if newest is not None else ""
-    return StoreUnavailableError(
+    is_lost = seen[0] == seen[-1]
+    return (ObjectNotFoundError if is_lost else StoreUnavailableError)(
         f"{log.table}: the newest version's data file{named} was gone in {_ATTEMPTS} attempts to read it; "
         "was it deleted by somebody else, or lost with the power?"
     )

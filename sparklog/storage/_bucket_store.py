@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from sparklog.errors import ObjectNotFoundError, StorePermissionError
+from sparklog.errors import InvalidArgumentError, ObjectNotFoundError, StorePermissionError
 from sparklog.storage._bucket import Bucket
 from sparklog.storage._paths import check_path, check_prefix, check_range, is_path
 from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
 
 __all__ = ["BucketStore", "check_root"]
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
 
 def check_root(root: str | None) -> str:
     """The prefix of all keys below a root as its URI has it: empty, or ending with ``/``.
 
-    Raises ``InvalidArgumentError`` unless it is a path.
+    Raises ``InvalidArgumentError`` unless it is a path, without control characters.
     """
     path = (root or "").rstrip("/")
+    if _CONTROL.search(path):
+        raise InvalidArgumentError(
+            f"the prefix {path!r} has a control character, such as a tab or a line's end: expected none"
+        )
     return f"{check_path(path)}/" if path else ""
 
 

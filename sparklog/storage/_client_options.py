@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 from sparklog.errors import InvalidConfigurationError
 
@@ -13,9 +16,12 @@ __all__ = [
     "CLIENT_OPTIONS",
     "NO_RETRIES",
     "HiddenOptions",
+    "check_endpoint",
+    "check_printable",
     "client_options",
     "flag_option",
     "make",
+    "panics_told",
     "refuse_unknown",
     "seconds_option",
     "take_options",
@@ -37,6 +43,18 @@ _FLAGS: Mapping[Any, bool] = {
     **dict.fromkeys((0, "false", "no", "off", "0"), False),
 }
 """Python takes ``True`` for 1, and ``False`` for 0."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_NO_HOST = re.compile(r"[\s<>\"{}|\\^`#?@]")
+_OF_LINES = {"service_account_key"}
+"""Options whose text may have several lines."""
+_PANICS = {
+    "header": "key, token, region or another value that a request's header carries",
+    "Header": "key, token, region or another value that a request's header carries",
+    "url": "endpoint_url, proxy_url, addressing_style or the bucket's name",
+    "Url": "endpoint_url, proxy_url, addressing_style or the bucket's name",
+    "Uri": "endpoint_url, proxy_url, addressing_style or the bucket's name",
+}
+"""Words of panics, and what they are about."""
 CLIENT_OPTIONS = frozenset({*_TIMEOUTS, "proxy_url", "verify"})
 """Options that every cloud's store has: time-outs in seconds; ``verify`` is False, or a file with certificates."""
 
@@ -72,6 +90,8 @@ def client_options(given: Mapping[str, Any], *, endpoint: str | None) -> dict[st
     seconds = {"connect_timeout": _CONNECT_TIMEOUT_S, "read_timeout": _READ_TIMEOUT_S}
     seconds = {name: seconds_option(given, name, default=default) for name, default in seconds.items()}
     client: dict[str, Any] = {name: f"{math.ceil(value * 1000)}ms" for name, value in seconds.items()}
+    if endpoint:
+        check_endpoint(endpoint)
     client |= {"timeout": _LONGEST_REQUEST, "http1_only": True, "allow_http": bool(endpoint and _is_plain(endpoint))}
     if proxy_url := text_option(given, "proxy_url"):
         client["proxy_url"] = proxy_url
@@ -85,11 +105,60 @@ def client_options(given: Mapping[str, Any], *, endpoint: str | None) -> dict[st
 
 def text_option(given: Mapping[str, Any], name: str) -> str | None:
     """An option that is text; None where it isn't given, or is empty. Raises ``InvalidConfigurationError``: it isn't
-    text."""
+    text, or has a line's end or another control character, which no request can carry."""
     value = given.get(name)
     if value is not None and not isinstance(value, str):
         raise InvalidConfigurationError(f"storage_options {name}: expected text, got {type(value).__name__}")
+    if value and name not in _OF_LINES:
+        check_printable(value, f"storage_options {name}")
     return value or None
+
+
+def check_printable(value: str, name: str) -> None:
+    """Raise ``InvalidConfigurationError`` if a value has a control character; it is named, and not shown."""
+    if _CONTROL.search(value):
+        raise InvalidConfigurationError(
+            f"{name}: expected no control characters; a value that was read from a file may end with a line's end"
+        )
+
+
+def check_endpoint(endpoint: str, *, name: str = "storage_options endpoint_url") -> None:
+    """Raise ``InvalidConfigurationError`` unless a server's URL can be one; it isn't shown, as it may hold a
+    password."""
+    check_printable(endpoint, name)
+    try:
+        parts = urlsplit(endpoint)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise InvalidConfigurationError(f"{name}: expected a URL such as http://host:9000: {error}") from None
+    if not host or _NO_HOST.search(host) or " " in endpoint:
+        raise InvalidConfigurationError(f"{name}: expected a URL such as http://host:9000, with a host")
+
+
+@contextmanager
+def panics_told(what: str) -> Iterator[None]:
+    """Within: a panic of a library that is written in Rust, which is no ``Exception``, becomes an
+    ``InvalidConfigurationError``: all that is known to end in one is an option that such a library takes unchecked.
+
+    Args:
+        what: is reached by the library, for the message.
+    """
+    try:
+        yield
+    except BaseException as panic:
+        if type(panic).__name__ != "PanicException":
+            raise
+        said = str(panic)
+        about = next((names for words, names in _PANICS.items() if words in said), "an option")
+        raise InvalidConfigurationError(
+            f"{what}: obstore broke off over {about}, in storage_options, the environment or a profile: "
+            f"{_first_line(said)}"
+        ) from None
+
+
+def _first_line(text: str) -> str:
+    """A panic's message without the value that it may repeat."""
+    return text.partition("\n")[0].partition(": ")[0][:100]
 
 
 def flag_option(given: Mapping[str, Any], name: str, *, default: bool = False, expected: str = "true or false") -> bool:
@@ -165,7 +234,10 @@ def make(store_class: Any, *, config: Mapping[str, Any], **options: Any) -> Any:
         InvalidConfigurationError: obstore refuses an option; its message is repeated without the values.
     """
     try:
-        return store_class(config=config, retry_config=NO_RETRIES, **options)
+        with panics_told("the store can't be opened"):
+            return store_class(config=config, retry_config=NO_RETRIES, **options)
+    except InvalidConfigurationError:
+        raise
     except Exception as error:
         said = without_values(str(error).partition("\n\nDebug source:")[0], config)
         raise InvalidConfigurationError(f"storage_options: obstore says {said}") from None

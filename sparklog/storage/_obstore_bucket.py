@@ -26,6 +26,7 @@ from sparklog.storage import _obstore_errors as failed
 from sparklog.storage._answers import needs_settling
 from sparklog.storage._attempts import PAUSES_S, Attempts, of_create
 from sparklog.storage._bucket import CONCURRENCY, Bucket, object_info
+from sparklog.storage._client_options import panics_told
 from sparklog.storage._event_loop import gather, run_in_loop
 from sparklog.storage._main_thread import run_interruptibly
 from sparklog.storage._obstore_library import obstore_library
@@ -318,10 +319,11 @@ class ObstoreBucket(Bucket):
 
     def _next_page(self, pages: Any, prefix: str, after: str) -> tuple[Any, Sequence[_Row] | None]:
         """The pages of a listing, begun behind ``after`` where there are none, and the next of them; None: no more."""
-        if pages is None:
-            at = self._connected()
-            pages = at.library.list(at.store, prefix or None, offset=after or None, chunk_size=_ROWS_AT_ONCE)
-        return pages, next(pages, None)
+        with panics_told(self._uri):
+            if pages is None:
+                at = self._connected()
+                pages = at.library.list(at.store, prefix or None, offset=after or None, chunk_size=_ROWS_AT_ONCE)
+            return pages, next(pages, None)
 
     def _check_empty(self, prefix: str) -> None:
         """Check that an empty listing came from a store.
@@ -402,20 +404,22 @@ class ObstoreBucket(Bucket):
 
     def _call(self, call: Callable[[_Connection], T]) -> T:
         """Make a call, and once more if the credentials have expired."""
-        try:
+        with panics_told(self._uri):
+            try:
+                return call(self._connected())
+            except Exception as error:
+                if not self._forget_expired(error):
+                    raise
             return call(self._connected())
-        except Exception as error:
-            if not self._forget_expired(error):
-                raise
-        return call(self._connected())
 
     async def _call_async(self, call: Callable[[_Connection], Awaitable[T]]) -> T:
-        try:
+        with panics_told(self._uri):
+            try:
+                return await call(self._connected())
+            except Exception as error:
+                if not self._forget_expired(error):
+                    raise
             return await call(self._connected())
-        except Exception as error:
-            if not self._forget_expired(error):
-                raise
-        return await call(self._connected())
 
     def _forget_expired(self, error: Exception) -> bool:
         """Let the next call look for credentials anew, if these have expired. False: they haven't, or no others can be

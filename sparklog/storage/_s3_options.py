@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from sparklog.errors import InvalidConfigurationError
 from sparklog.storage._aws_profile import (
@@ -19,6 +21,8 @@ from sparklog.storage._aws_profile import (
 )
 from sparklog.storage._client_options import (
     CLIENT_OPTIONS,
+    check_endpoint,
+    check_printable,
     client_options,
     flag_option,
     make,
@@ -202,12 +206,20 @@ def connect_s3(stores: Any, bucket: str, options: S3Options) -> Any:
     region = options.region or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or profile.region
     if region is None:
         region = "us-east-1" if endpoint else _resolve_region(bucket)
+    check_printable(region, "storage_options region")
+    if endpoint:
+        check_endpoint(endpoint)
     style = options.addressing_style
     is_virtual = style == "virtual" or (style == "auto" and endpoint is None and "." not in bucket)
     if endpoint is None and region.startswith("cn-"):
         host = f"s3.{region}.amazonaws.com.cn"
         endpoint = f"https://{bucket}.{host}" if is_virtual else f"https://{host}"
     elif endpoint and is_virtual:  # object_store takes the endpoint as it is
+        if _is_address(urlsplit(endpoint).hostname or ""):
+            raise InvalidConfigurationError(
+                "storage_options addressing_style: virtual needs a host's name in endpoint_url, before which the "
+                "bucket's can stand, not an address"
+            )
         endpoint = endpoint.replace("://", f"://{bucket}.", 1)
     client = client_options(options.client, endpoint=endpoint)
     config = {
@@ -227,6 +239,14 @@ def connect_s3(stores: Any, bucket: str, options: S3Options) -> Any:
         client_options=client,
         **({"credential_provider": provider} if provider else {}),
     )
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_protected(endpoint: str | None, client: Mapping[str, Any]) -> bool:

@@ -25,7 +25,7 @@ from sparklog.storage._obstore_bucket import ObstoreBucket
 
 __all__ = ["GcsStore"]
 
-_URI = re.compile(r"gs://(?P<bucket>[^/@]+)(?:/(?P<root>.*))?", re.DOTALL)
+_URI = re.compile(r"gs://(?P<bucket>[^/@\s\x00-\x1f<>\"{}|\\^`#?\[\]]+)(?:/(?P<root>.*))?", re.DOTALL)
 _OWN = {"token", "anon", "bearer_token", "service_account", "service_account_key", "endpoint_url"}
 
 

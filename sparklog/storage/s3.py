@@ -16,7 +16,7 @@ from sparklog.storage._s3fs_bucket import S3fsBucket
 
 __all__ = ["S3Store"]
 
-_URI = re.compile(r"s3a?://(?P<bucket>[^/@]+)(?:/(?P<root>.*))?", re.DOTALL)
+_URI = re.compile(r"s3a?://(?P<bucket>[^/@\s\x00-\x1f<>\"{}|\\^`#?\[\]]+)(?:/(?P<root>.*))?", re.DOTALL)
 
 
 class S3Store(BucketStore):
@@ -42,7 +42,8 @@ class S3Store(BucketStore):
         match = _URI.fullmatch(uri)
         if match is None:  # the text isn't repeated: it may hold a secret
             raise InvalidArgumentError(
-                "invalid S3 URI: expected s3://bucket/prefix, in lower case and without credentials"
+                "invalid S3 URI: expected s3://bucket/prefix, in lower case and without credentials, "
+                "the bucket's name without spaces and other characters that no bucket's name has"
             )
         self._name = match["bucket"]
         root = check_root(match["root"])

@@ -37,14 +37,18 @@ def lose_offset_files(memory: MemoryStore) -> None:
     memory.delete(gone)
 
 
+def poll_until_told(consumer: Consumer) -> None:
+    for _ in range(50):
+        consumer.poll(timeout_ms=200)
+
+
 def test_a_new_member_is_told(cluster, memory):
     lose_offset_files(memory)
     with (
         Consumer("t", cluster=cluster, **SETTINGS) as consumer,
-        pytest.raises(ObjectNotFoundError, match="the newest version's data file .* was gone"),
+        pytest.raises(ObjectNotFoundError, match=r"the newest version.s data file .* was gone"),
     ):
-        for _ in range(50):
-            consumer.poll(timeout_ms=200)
+        poll_until_told(consumer)
 
 
 def test_whoever_asks_for_committed_offsets_is_told(cluster, memory):

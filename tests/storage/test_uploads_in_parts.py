@@ -1,4 +1,4 @@
-"""An upload in parts whose last answer is lost or wrong is settled by looking, or made again. A clean-up hides nothing."""
+"""An upload in parts whose last answer is lost or wrong: settled by looking, or made again; no clean-up hides it."""
 
 from __future__ import annotations
 

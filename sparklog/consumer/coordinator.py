@@ -20,8 +20,10 @@ from sparklog.consumer.offset_commits import OffsetCommits
 from sparklog.consumer.revocation_commit import RevocationCommit
 from sparklog.consumer.subscription import Subscription
 from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.groups.membership.membership import member_prefix
 from sparklog.groups.offsets.commit_thread import OffsetCommitThread
 from sparklog.log import Cluster
+from sparklog.log.key_lengths import check_group_lengths
 from sparklog.logs import about
 from sparklog.model import ConsumerGroupMetadata
 from sparklog.txn.deciding import deciding_for
@@ -49,6 +51,7 @@ class Coordinator:
         group_id: str,
     ) -> None:
         settings = member_settings(config, group_id)
+        check_group_lengths(cluster.store, group_id, member_prefix(settings))
         self._config = config
         self._fetch_state = fetch_state
         self._metrics = metrics

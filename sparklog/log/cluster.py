@@ -23,6 +23,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from sparklog.log.key_lengths import check_root_length
 from sparklog.log.new_cluster import make_cluster, remains_at
 from sparklog.log.state import open_state
 from sparklog.parallel import parallel_map
@@ -112,6 +113,7 @@ def _identify(
     bare: ObjectStore, store: RetryingStore, clock: Clock, *, create: bool, retry_ms: float
 ) -> tuple[str, float]:
     """The id of the cluster that is there, or is made, and when looking for it began."""
+    check_root_length(store)
     began = clock.ticks_ms()
     cluster_id = read_cluster_id(store)
     is_new = cluster_id is None

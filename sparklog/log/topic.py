@@ -26,6 +26,7 @@ from sparklog.log.data.segments import Segment
 from sparklog.log.data.table_schema import PARTITION_COLUMNS, SCHEMA_STRING, SKIPPING_PROPERTY, table_properties
 from sparklog.log.data.value_columns import indexed_leaves, with_value_columns
 from sparklog.log.head import TopicHead, is_topic_property
+from sparklog.log.key_lengths import check_topic_length
 from sparklog.log.live_totals import EMPTY
 from sparklog.log.shape import MAX_PARTITIONS
 from sparklog.log.shape_evidence import replaced_actions, shape_actions
@@ -98,6 +99,7 @@ def create_topic(
         TopicAlreadyExistsError, InvalidPartitionsError, InvalidConfigurationError, NotATopicError, StoreError.
     """
     _check_partitions(name, num_partitions)
+    check_topic_length(log.store, name)
     config = TopicConfig.parse(configs or {})
     head = TopicHead(
         delta_version=0,

@@ -28,6 +28,7 @@ from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartit
 from sparklog.new_clients import announce
 from sparklog.producer.arrow_tables import table_batches
 from sparklog.producer.batch import Unacknowledged
+from sparklog.producer.buffer import Buffer
 from sparklog.producer.delayed_records import (
     as_cancellation,
     as_delayed,
@@ -43,7 +44,6 @@ from sparklog.producer.outcome import Piece
 from sparklog.producer.record_arguments import add_first, check_sent_table, packable_record, serialize_record
 from sparklog.producer.topic_pipeline import TopicPipeline
 from sparklog.producer.topic_pipelines import TopicPipelines
-from sparklog.producer.topic_queue import Buffer
 from sparklog.producer.transaction_manager import TransactionManager
 from sparklog.schemas import plain_fields
 
@@ -80,16 +80,11 @@ class Producer:
             StoreError.
         """
         self._config = ProducerConfig.parse(settings)
+        bound_ms = self._config.request_timeout_ms
         self._cluster = (
             cluster
             if isinstance(cluster, Cluster)
-            else open_cluster(
-                cluster,
-                storage_options=storage_options,
-                clock=clock,
-                create=False,
-                timeout_ms=self._config.request_timeout_ms,
-            )
+            else open_cluster(cluster, storage_options=storage_options, clock=clock, create=False, timeout_ms=bound_ms)
         )
         if self._cluster.store.is_remote:
             self._config = ProducerConfig.parse(settings, is_remote=True)
@@ -158,8 +153,7 @@ class Producer:
         """Cancel all records of a key that were sent to a topic with ``deliver_at`` and aren't due yet. A record isn't
         delivered if the cancellation is acknowledged before it is due, by the clock of ``sparklog delayed run``.
 
-        Raises:
-            InvalidTypeError: the serialized key isn't bytes. InvalidArgumentError, and the errors of :meth:`send`.
+        Raises what :meth:`send` does; ``InvalidTypeError`` also where the serialized key isn't bytes.
         """
         self._check_transaction()
         pipeline = delay_pipeline(self._pipelines, self._cluster, self._pipelines.get(topic).topic)

@@ -10,9 +10,9 @@ from sparklog.clock import Clock
 from sparklog.log import StagedFile
 from sparklog.metrics import MetricGroup, Sensor
 from sparklog.producer.batch import Batch
+from sparklog.producer.buffer import Buffer
 from sparklog.producer.observer import ProducerObserver
 from sparklog.producer.outcome import Outcome
-from sparklog.producer.topic_queue import Buffer
 from sparklog.storage.request_counts import RequestCounts
 
 __all__ = ["ProducerMetrics"]

@@ -194,8 +194,6 @@ class TopicCommitter:
         with self._queue.lock:
             self._uploaded = deque(result.if_overdue() for result in self._uploaded)
         self._queue.note_told(batches)
-        for batch in self._queue.not_taken(batches):
-            self._queue.finish_batch(batch)
 
     def work(self) -> None:
         """Be the committer until nothing is left to commit. For a thread that found that it :attr:`may_begin`, and has

@@ -17,12 +17,13 @@ from sparklog.errors import SparklogError
 from sparklog.log import Cluster
 from sparklog.producer.accumulator import FutureBase
 from sparklog.producer.batch import TableBatch
+from sparklog.producer.buffer import Buffer
 from sparklog.producer.future import FutureBatchMetadata
 from sparklog.producer.in_flight import InFlightBatches
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.outcome import Piece
 from sparklog.producer.topic_committer import TopicCommitter
-from sparklog.producer.topic_queue import MAX_BATCH_BYTES, Buffer, TopicQueue
+from sparklog.producer.topic_queue import MAX_BATCH_BYTES, TopicQueue
 from sparklog.producer.topic_sender import TopicSender
 from sparklog.producer.transaction_uploads import TransactionUploads
 from sparklog.producer.writable_topic import WritableTopic, open_writer

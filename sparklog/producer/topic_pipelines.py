@@ -13,11 +13,12 @@ from sparklog.errors import KafkaTimeoutError, SparklogError, UnknownTopicOrPart
 from sparklog.interrupts import uninterrupted
 from sparklog.log import Cluster
 from sparklog.producer.accumulator import FutureBase
+from sparklog.producer.buffer import Buffer
 from sparklog.producer.future import FutureRecordMetadata
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.overdue import OverdueWatch
 from sparklog.producer.topic_pipeline import TopicPipeline
-from sparklog.producer.topic_queue import Buffer, TopicQueue
+from sparklog.producer.topic_queue import TopicQueue
 from sparklog.producer.transaction_uploads import TransactionUploads
 
 __all__ = ["TopicPipelines"]

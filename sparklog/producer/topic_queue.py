@@ -19,95 +19,17 @@ from sparklog.errors import KafkaTimeoutError, SparklogError
 from sparklog.interrupts import EventCount
 from sparklog.producer.accumulator import FutureBase, Gatherer
 from sparklog.producer.batch import Batch, Details, RecordBatch, TableBatch, count_encoded
+from sparklog.producer.buffer import Buffer
 from sparklog.producer.future import FutureRecordMetadata
 from sparklog.producer.record_memory import RECORD_OVERHEAD_BYTES
 
-__all__ = ["MAX_BATCH_BYTES", "Buffer", "TopicQueue"]
+__all__ = ["MAX_BATCH_BYTES", "TopicQueue"]
 
 MAX_BATCH_BYTES = 6_291_456
 """A batch that is larger isn't added to, so that encoding it takes a small part of ``buffer_memory``."""
 _WHOLE_BATCHES = 10
 """So many batches that are worth an upload of their own have room in the buffer. With larger ones more of it is left
 over, for one that isn't large enough yet: where uploads take long, a buffer that is full bounds how much is sent."""
-_ROOM_BYTES = 262_144
-"""Part of the buffer that a batch takes at a time where much is left: to ask for each record would cost too much."""
-
-
-class Buffer:
-    """Memory that all records of a producer share (``buffer_memory``): a batch takes room, its end gives it back."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.lock = threading.Lock()
-        self.waited_ms = 0.0
-        """For how long callers have waited for room, all together."""
-        self.exhausted_count = 0
-        """How many of them in vain."""
-        self._room = EventCount()
-        self._queues: list[TopicQueue] = []
-
-    @property
-    def used_bytes(self) -> int:
-        """The size of all records that aren't finished. The lock is held, or the number is of a moment ago."""
-        return sum(batch.held_bytes for queue in list(self._queues) for batch in queue.unfinished())
-
-    @property
-    def waiting_count(self) -> int:
-        """Threads that wait for room."""
-        return self._room.waiting_count
-
-    def add(self, queue: TopicQueue) -> None:
-        """Count what a queue holds."""
-        with self.lock:
-            self._queues.append(queue)
-
-    def remove(self, queue: TopicQueue) -> None:
-        """Count no more what a queue holds: its committer has ended."""
-        with self.lock:
-            self._queues.remove(queue)
-
-    def take_room(self, size_bytes: int, *, at_most: int) -> int:
-        """Take room for a batch to grow into. The lock is held.
-
-        Returns:
-            Bytes, ``size_bytes`` at least and ``at_most`` at most; 0: there isn't any.
-        """
-        free_bytes = self.limit_bytes - sum(queue.held_bytes() for queue in self._queues)
-        if free_bytes < size_bytes:  # others have taken room ahead, for records that may never come
-            for queue in self._queues:
-                queue.give_back_room()
-            used_bytes = self.used_bytes
-            free_bytes = self.limit_bytes - used_bytes
-            if free_bytes < size_bytes and used_bytes:
-                return 0
-        return max(size_bytes, min(_ROOM_BYTES, free_bytes // 8, at_most))
-
-    def wait_for_room(self, size_bytes: int, timeout_ms: float, *, given_up: Callable[[], bool]) -> bool:
-        """Wait until ``size_bytes`` fit in, or nothing else is in the buffer; False: not within the time. The lock
-        isn't held.
-
-        Nothing lingers meanwhile, in whichever topic.
-
-        Args:
-            given_up: whether there is nothing to wait for any more; looked at after :meth:`notify_room`.
-        """
-
-        def has_room() -> bool:
-            if given_up():
-                return True
-            with self.lock:
-                used_bytes = self.used_bytes
-                if used_bytes + size_bytes <= self.limit_bytes or used_bytes == 0:
-                    return True
-                for queue in self._queues:
-                    queue.changed.notify_all()
-            return False
-
-        return self._room.wait_for(has_room, timeout_ms / 1000)
-
-    def notify_room(self) -> None:
-        """Let those who wait for room look again."""
-        self._room.notify_all()
 
 
 class TopicQueue:
@@ -367,23 +289,19 @@ class TopicQueue:
         self._buffer.notify_room()
 
     def take_overdue(self, *, before_ticks_ms: float) -> list[Batch]:
-        """Batches whose time is over before anybody took them, as those who would are held up. The lock is held."""
-        taken: list[Batch] = []
-        while not self.gathers and self._waiting and self._waiting[0].created_ticks_ms <= before_ticks_ms:
-            if self._waiting[0] is self._open:
-                self.close_open()
-            taken.append(self._waiting.popleft())
-        return taken
-
-    def not_taken(self, batches: Sequence[Batch]) -> list[Batch]:
-        """Those of the batches that the sender hasn't, or isn't at work for any more."""
-        with self.lock:
-            return [batch for batch in batches if batch not in self._taken]
+        """Batches that nobody takes though their time is over: the threads are held up. The lock is held."""
+        late = [batch for batch in self._waiting if batch.created_ticks_ms <= before_ticks_ms and not self.gathers]
+        if self._open in late:
+            self.close_open()
+        self._waiting = deque(batch for batch in self._waiting if batch not in late)
+        return late
 
     def note_told(self, batches: Sequence[Batch]) -> None:
-        """Whoever flushes waits no longer for these, though a thread has them yet."""
+        """Whoever flushes waits no longer for these; room is given back for what no thread has."""
         for batch in batches:
             batch.is_told = True
+            if batch not in self._taken:
+                self.finish_batch(batch)
         self._finished.notify_all()
 
     def held_bytes(self) -> int:

@@ -6,10 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sparklog.clock import Clock, SystemClock
-from sparklog.errors import KafkaTimeoutError
+from sparklog.errors import InvalidTransactionTimeoutError, KafkaTimeoutError
 from sparklog.interrupts import CallAbandonedError, CallThread, bounded_s
 
-__all__ = ["TransactionCalls"]
+__all__ = ["TransactionCalls", "check_transaction_timeout"]
+
+_MAX_TIMEOUT_MS = 900_000
+"""Source: Kafka's broker, ``transaction.max.timeout.ms``."""
 
 _GRACE_MS = 500.0
 """A call that learns by itself that its time is over ends with a better error: it has as long."""
@@ -30,10 +33,10 @@ class TransactionCalls:
         """The key of a call whose caller was interrupted, or has waited long enough, and hasn't come back."""
         return self._thread.interrupted
 
-    @property
-    def is_held_up(self) -> bool:
-        """Is such a call still under way?"""
-        return self._thread.is_held_up
+    def check_free(self, what: str) -> None:
+        """Raise ``KafkaTimeoutError`` if such a call is still under way."""
+        if self._thread.is_held_up:
+            raise self.too_late(what)
 
     def run(self, what: str, call: Callable[[], None], *, key: object = None) -> None:
         """Make a call of so many milliseconds, which ends a little later in any case. Raises what it does, and:
@@ -70,3 +73,11 @@ class TransactionCalls:
     def stop(self) -> None:
         """Let the thread end once it has made the calls that were asked for."""
         self._thread.stop()
+
+
+def check_transaction_timeout(timeout_ms: float) -> None:
+    """Raise ``InvalidTransactionTimeoutError`` if a transaction would last too long."""
+    if timeout_ms > _MAX_TIMEOUT_MS:
+        raise InvalidTransactionTimeoutError(
+            f"transaction_timeout_ms={timeout_ms}: a transaction may last {_MAX_TIMEOUT_MS} ms at most"
+        )

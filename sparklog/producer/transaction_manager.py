@@ -18,7 +18,6 @@ from sparklog.config import ACKS_ALL, ProducerConfig
 from sparklog.errors import (
     CommitStateUnknownError,
     IllegalStateError,
-    InvalidTransactionTimeoutError,
     InvalidTxnStateError,
     KafkaTimeoutError,
     SparklogError,
@@ -33,7 +32,7 @@ from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartit
 from sparklog.producer.completion_thread import CompletionThread
 from sparklog.producer.offset_arguments import check_offsets
 from sparklog.producer.store_patience import store_patience
-from sparklog.producer.transaction_calls import TransactionCalls
+from sparklog.producer.transaction_calls import TransactionCalls, check_transaction_timeout
 from sparklog.producer.transaction_uploads import TransactionUploads
 from sparklog.storage.retrying import Patience
 from sparklog.txn.entries import TopicFiles
@@ -43,8 +42,6 @@ from sparklog.txn.states import ClientState, check_client_step
 
 __all__ = ["TransactionManager"]
 
-_MAX_TIMEOUT_MS = 900_000
-"""Source: Kafka's broker, ``transaction.max.timeout.ms``."""
 _LOGGER = logging.getLogger("sparklog.producer")
 
 
@@ -123,11 +120,7 @@ class TransactionManager:
         self._calls.run("init_transactions", self._init, key="init_transactions")
 
     def _init(self) -> None:
-        timeout_ms = self._config.transaction_timeout_ms
-        if timeout_ms > _MAX_TIMEOUT_MS:
-            raise InvalidTransactionTimeoutError(
-                f"transaction_timeout_ms={timeout_ms}: a transaction may last {_MAX_TIMEOUT_MS} ms at most"
-            )
+        check_transaction_timeout(self._config.transaction_timeout_ms)
         with self._lock:
             self._check_order("init_transactions", ClientState.INITIALIZING)
             with self._within_max_block() as deadline:
@@ -138,8 +131,7 @@ class TransactionManager:
 
     def begin_transaction(self) -> None:
         """See :meth:`Producer.begin_transaction`. After a long idle the session's marker is refreshed beside it."""
-        if self._calls.is_held_up:
-            raise self._calls.too_late("begin_transaction")
+        self._calls.check_free("begin_transaction")
         with self._lock:
             self._raise_error("begin_transaction")
             check_client_step("begin_transaction", self._state, ClientState.IN_TRANSACTION)

@@ -19,6 +19,7 @@ from sparklog.log.data.producer_batch import PlacedBatch
 from sparklog.log.data.sorted_rows import Records
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
+from sparklog.log.key_lengths import check_topic_length
 from sparklog.log.maintenance import Sequencing
 from sparklog.log.publishing import newest_marker
 from sparklog.logs import about
@@ -35,10 +36,12 @@ _LOGGER = logging.getLogger("sparklog.producer")
 def open_writer(cluster: Cluster, topic: str, config: ProducerConfig) -> TopicWriter:
     """Open a topic for writing; takes at most ``max_block_ms``.
 
-    Raises ``UnknownTopicOrPartitionError``, ``StoreError``, and what else opening a topic raises.
+    Raises ``UnknownTopicOrPartitionError``, ``StoreError``, and what else opening a topic raises;
+    ``InvalidTopicError``: its name is too long for a key below the root.
     """
     patience = store_patience(config, cluster.clock.deadline_in(config.max_block_ms), abandons=True)
     log = cluster.topic_log(topic)
+    check_topic_length(log.store, topic)
     if announces(config):
         log = replace(log, shared=shared_reads_of(cluster.sharing_key, log.table))
     with cluster.store.patience(patience):

@@ -13,6 +13,8 @@ from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
 
 __all__ = ["BucketStore", "check_root"]
 
+_LONGEST_KEY_BYTES = 1024
+"""Of S3, of Google's store, and, counted in characters, of Azure's."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -53,6 +55,10 @@ class BucketStore(ObjectStore):
     @property
     def is_remote(self) -> bool:
         return True
+
+    @property
+    def longest_path_bytes(self) -> int:
+        return _LONGEST_KEY_BYTES - len(self._root.encode())
 
     def read(self, path: str) -> bytes:
         return self._bucket.get(self._key(path))

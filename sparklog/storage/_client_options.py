@@ -55,6 +55,7 @@ _PANICS = {
     "Uri": "endpoint_url, proxy_url, addressing_style or the bucket's name",
 }
 """Words of panics, and what they are about."""
+_SUSPECTS = "key, token, region, endpoint_url or another option"
 CLIENT_OPTIONS = frozenset({*_TIMEOUTS, "proxy_url", "verify"})
 """Options that every cloud's store has: time-outs in seconds; ``verify`` is False, or a file with certificates."""
 
@@ -146,10 +147,10 @@ def panics_told(what: str) -> Iterator[None]:
     try:
         yield
     except BaseException as panic:
-        if type(panic).__name__ != "PanicException":
+        if type(panic).__name__ not in ("PanicException", "RustPanic"):  # of a call, of a coroutine
             raise
         said = str(panic)
-        about = next((names for words, names in _PANICS.items() if words in said), "an option")
+        about = next((names for words, names in _PANICS.items() if words in said), _SUSPECTS)
         raise InvalidConfigurationError(
             f"{what}: obstore broke off over {about}, in storage_options, the environment or a profile: "
             f"{_first_line(said)}"

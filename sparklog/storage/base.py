@@ -82,6 +82,11 @@ class ObjectStore(ABC):
         """Does a call wait for another machine, so that it is worth a thread to have several under way?"""
         return False
 
+    @property
+    def longest_path_bytes(self) -> int | None:
+        """The most bytes that a path may have; None: that isn't known, or there is no bound."""
+        return None
+
     @abstractmethod
     def read(self, path: str) -> bytes:
         """The whole object. Raises ``ObjectNotFoundError``."""

@@ -32,6 +32,10 @@ class DelegatingStore(ObjectStore):
     def is_remote(self) -> bool:
         return self._store.is_remote
 
+    @property
+    def longest_path_bytes(self) -> int | None:
+        return self._store.longest_path_bytes
+
     def read_above(self, name: str) -> Sequence[tuple[str, bytes]]:
         return self._store.read_above(name)
 

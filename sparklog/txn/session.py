@@ -18,6 +18,7 @@ from sparklog.errors import (
 )
 from sparklog.groups.offsets.rows import Decider
 from sparklog.log.cluster import Cluster
+from sparklog.log.key_lengths import check_transactional_id_length
 from sparklog.log.publishing import Marker
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.txn.batches import with_batch
@@ -43,12 +44,13 @@ class TransactionSession:
     def __init__(
         self, cluster: Cluster, transactional_id: str, *, timeout_ms: int, sync: bool = True, holder: str = ""
     ) -> None:
-        """Reads nothing yet. Raises ``InvalidArgumentError`` for an id that none may have.
+        """Reads nothing yet. Raises ``InvalidArgumentError`` for an id that none may have, or that is too long here.
 
         Args:
             sync: fsync every decision, and the offsets of groups (``acks=all`` on a local file system).
             holder: whom entries name as the one that began their epoch.
         """
+        check_transactional_id_length(cluster.store, transactional_id)
         self.transactional_id = transactional_id
         self._cluster = cluster
         self._clock = cluster.clock

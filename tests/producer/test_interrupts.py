@@ -15,10 +15,11 @@ from sparklog._native import CORE
 from sparklog.errors import IllegalStateError, InvalidTxnStateError, KafkaTimeoutError
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.producer.batch import Batch, TableBatch
+from sparklog.producer.buffer import Buffer
 from sparklog.producer.future import FutureRecordMetadata
 from sparklog.producer.outcome import Outcome
 from sparklog.producer.record_memory import RECORD_OVERHEAD_BYTES
-from sparklog.producer.topic_queue import Buffer, TopicQueue
+from sparklog.producer.topic_queue import TopicQueue
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
 from tests.interrupting import POINTS, interrupt, numbers

@@ -17,10 +17,11 @@ from sparklog.errors import (
 )
 from sparklog.log import alter_topic
 from sparklog.model import TopicPartition
+from sparklog.producer.buffer import Buffer
 from sparklog.producer.partitioner import murmur2
 from sparklog.producer.record_arguments import add_first
 from sparklog.producer.record_memory import memory_bytes
-from sparklog.producer.topic_queue import Buffer, TopicQueue
+from sparklog.producer.topic_queue import TopicQueue
 from sparklog.testing import ManualClock
 from tests.producer.support import (
     LONG_S,

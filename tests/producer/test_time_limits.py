@@ -145,7 +145,7 @@ def test_a_producer_opens_a_topic_in_max_block_ms(cluster, store):
     producer.close(timeout=1)
 
 
-def test_transactions_are_over_in_max_block_ms_and_the_same_call_again_tells_how_they_ended(cluster, store):
+def test_a_transaction_is_over_in_max_block_ms_and_may_be_asked_again(cluster, store):
     producer = Producer(cluster, **{**FAST, "max_block_ms": 300}, transactional_id="x")
     store.blocks = everything
     assert isinstance(error_of(producer.init_transactions), KafkaTimeoutError)

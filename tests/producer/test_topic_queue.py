@@ -11,8 +11,9 @@ import pytest
 from sparklog._native import CORE
 from sparklog.errors import IllegalStateError, KafkaTimeoutError
 from sparklog.log import create_topic
+from sparklog.producer.buffer import Buffer
 from sparklog.producer.record_memory import RECORD_OVERHEAD_BYTES
-from sparklog.producer.topic_queue import MAX_BATCH_BYTES, Buffer, TopicQueue
+from sparklog.producer.topic_queue import MAX_BATCH_BYTES, TopicQueue
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
 from tests.producer.support import (

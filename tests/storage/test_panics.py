@@ -61,7 +61,7 @@ def test_so_is_what_the_environment_has(server, monkeypatch, name):
         lambda store: store.create("a", b"x"),
     ]
     for call in calls:
-        with pytest.raises(InvalidConfigurationError, match=r"key, token, region .* the environment") as caught:
+        with pytest.raises(InvalidConfigurationError, match=r"key, token, region.* the environment") as caught:
             call(open_store("s3://bucket/root", given))
         assert "secret-token" not in str(caught.value)
 

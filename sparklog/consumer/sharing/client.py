@@ -15,6 +15,7 @@ from sparklog.consumer.single_thread_guard import SingleThreadGuard
 from sparklog.errors import IllegalStateError, InvalidArgumentError, InvalidConfigurationError, SparklogError
 from sparklog.groups.sharing.changes import AcknowledgeType
 from sparklog.log import Cluster
+from sparklog.log.key_lengths import check_share_group_lengths
 from sparklog.metrics import ClientMetrics, by_group
 from sparklog.model import ConsumerRecord, TopicPartition
 from sparklog.paths import check_topic_name, encode_id
@@ -69,7 +70,7 @@ class ShareConsumer:
             raise InvalidConfigurationError(f"group_id={config.group!r}: {error}") from None
         for topic in topics:
             check_topic_name(topic)
-        opened, self._owns_store = opened_cluster(cluster, storage_options, clock, config.request_timeout_ms)
+        opened, self._owns_store = opened_cluster(cluster, storage_options, clock, config.default_api_timeout_ms)
         self._guard = SingleThreadGuard()
         self._runtime = ShareRuntime(opened, config)
         self._is_implicit = config.share_acknowledgement_mode == "implicit"
@@ -85,7 +86,10 @@ class ShareConsumer:
         with self._guard:
             if isinstance(topics, str):
                 raise TypeError(f"topics: got {topics!r}, expected a list of names")
-            self._runtime.subscribe(check_topic_name(topic) for topic in topics)
+            wanted = [check_topic_name(topic) for topic in topics]
+            for topic in wanted:
+                check_share_group_lengths(self._runtime.cluster.store, self._runtime.config.group, topic)
+            self._runtime.subscribe(wanted)
 
     def subscription(self) -> set[str]:
         """The subscribed topics."""

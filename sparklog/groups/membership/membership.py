@@ -16,7 +16,7 @@ from sparklog.groups.membership.reconciliation import Reconciliation
 from sparklog.groups.offsets.rows import OffsetRow, Rows, Stamp
 from sparklog.model import ConsumerGroupMetadata, TopicPartition
 
-__all__ = ["MemberSettings", "Membership", "Wanted"]
+__all__ = ["MemberSettings", "Membership", "Wanted", "member_prefix"]
 
 _LOGGER = logging.getLogger("sparklog.groups")
 _PREFIX_LENGTH = 60
@@ -39,6 +39,11 @@ class MemberSettings:
     assignors: Mapping[str, Assignor]
     """By name, the preferred one first."""
     is_eager: bool = False
+
+
+def member_prefix(settings: MemberSettings) -> str:
+    """What a member's ids begin with, before what makes each unique."""
+    return (settings.instance_id or settings.client_id or "consumer")[:_PREFIX_LENGTH]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,8 +228,7 @@ class Membership:
 
     def new_member_id(self) -> str:
         """A member id that was never used before; it isn't in use yet."""
-        prefix = self.settings.instance_id or self.settings.client_id or "consumer"
-        return f"{prefix[:_PREFIX_LENGTH]}-{uuid.uuid4()}"
+        return f"{member_prefix(self.settings)}-{uuid.uuid4()}"
 
     def joined(self, member_id: str, *, began_ticks_ms: float) -> None:
         """Note that the stay's first state was written, by a request that began at ``began_ticks_ms``."""

@@ -15,6 +15,7 @@ from sparklog.delta.actions import Entry
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import StoreError
 from sparklog.log.announced.inbox import CarriedStats, TrustedAnnouncers, list_announced
+from sparklog.log.announced.key_room import can_announce
 from sparklog.log.announced.names import Announcement, encode_name, new_salt, topic_tag
 from sparklog.log.announced.notes import MOST_MS, Notes
 from sparklog.log.announced.plan import MOST_FILES, Listed, Listing, StoreClock, takeable
@@ -53,7 +54,7 @@ class GroupCommit:
         """
         Args:
             version: the newest that the writer has applied.
-            is_enabled: off: nothing is announced, and nothing included.
+            is_enabled: off: nothing is announced, and nothing included. So it is where the names are too long, too.
         """
         self.writing = GroupWriting(version)
         self._notes = Notes(lambda: self.own_app_ids)
@@ -62,7 +63,7 @@ class GroupCommit:
         self.trusted = TrustedAnnouncers()
         self.carried_stats = CarriedStats()
         self.store_clock = StoreClock()
-        self.is_enabled = is_enabled
+        self.is_enabled = is_enabled and can_announce(log.store, log.table)
         self.created_version = -1
         """The newest version that this writer created."""
         self.no_listing_until_ticks_ms = float("-inf")

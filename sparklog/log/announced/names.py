@@ -17,6 +17,7 @@ from sparklog.log.producer_state import MAX_PRODUCER_EPOCH
 from sparklog.paths import announced_file, announced_folder, announced_versions_after
 
 __all__ = [
+    "LONGEST_NAME",
     "MAX_AHEAD",
     "MAX_PARTS",
     "Announcement",
@@ -67,6 +68,8 @@ _FACTS_DIGITS = 2 * (sum(size for _, size, _ in _FIELDS) + _CRC_BYTES)
 _SUFFIX = ".parquet"
 _ANNOUNCER, _NUMBER = slice(14, 30), slice(30, 42)
 """Where the two fields are among the facts' digits."""
+LONGEST_NAME = len(f"announced/{0:012d}/{0:020d}/partition={10**4}/") + _FACTS_DIGITS + len(_SUFFIX)
+"""Bytes of the longest name of an announced file: a topic has 10,000 partitions at most."""
 _NAME = re.compile(
     rf"announced/([0-9]{{12}})/([0-9]{{20}})/partition=(0|[1-9][0-9]{{0,9}})/([0-9a-f]{{{_FACTS_DIGITS}}})\.parquet"
 )

@@ -229,7 +229,7 @@ class EntryLog(ABC, Generic[E]):
         Raises:
             PositionLost: rule L1, trust; whether the entry is in the log, the reloaded state decides.
             CommitStateUnknownError: out of time, or refused for good after an attempt that may be carried out yet.
-            StoreError: the store itself refused the first attempt for good, or what came before it: nothing will be created.
+            StoreError: the store itself refused the first attempt, or what came before it: nothing will be created.
         """
         version, position = position.version + 1, self._grounded_first(position, confirm)
         if sync:

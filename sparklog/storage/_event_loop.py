@@ -24,7 +24,8 @@ def run_in_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on the process's loop, within this thread's :func:`~sparklog.storage.call_limit.call_limit`, and
     wait for its result. Not for the main thread, which an interrupt could part between making the loop and starting
     it."""
-    return asyncio.run_coroutine_threadsafe(_within(call_limit(), coroutine), _loop()).result()
+    loop = _loop()
+    return asyncio.run_coroutine_threadsafe(_within(call_limit(), coroutine), loop).result()
 
 
 async def _within(limit: Deadline | None, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -111,7 +111,7 @@ class S3fsBucket(Bucket):
             if isinstance(error, StoreOutcomeUnknownError) and await self._is_stored(key, data):
                 return  # completed, and the answer was lost
             with suppress(StoreError):  # the first error counts; the bucket's lifecycle rules remove what stays
-                await self._client.request("put", key, "abort_multipart_upload", Key=key, UploadId=upload_id)
+                await self._client.request("delete", key, "abort_multipart_upload", Key=key, UploadId=upload_id)
             raise
 
     async def _is_stored(self, key: str, data: memoryview) -> bool:

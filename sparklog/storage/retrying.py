@@ -238,10 +238,11 @@ class RetryingStore(DelegatingStore):
         return self._once("get", paths, lambda: self._store.read_files_by(paths, read))
 
     def _read_together(self, read: Callable[[Sequence[str]], Sequence[Any]], paths: Sequence[str]) -> Sequence[Any]:
+        patience = self._patience()
         try:
             return self._once("get", paths, lambda: read(paths))
         except StoreError as error:
-            if not error.retriable or self._patience().deadline.has_passed:
+            if not error.retriable or (patience.abandons and patience.deadline.has_passed):
                 raise
         # Each by itself: of very many, some may fail at every attempt to read them all.
         return parallel_map(self._read_or_none, paths)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sparklog import Consumer, Producer
@@ -10,7 +12,12 @@ from sparklog.log import Cluster, create_topic, open_cluster
 from sparklog.model import TopicPartition
 from sparklog.storage import MemoryStore
 
-SETTINGS = {"group_id": "g", "auto_offset_reset": "earliest", "enable_auto_commit": False, "heartbeat_interval_ms": 50}
+SETTINGS: dict[str, Any] = {
+    "group_id": "g",
+    "auto_offset_reset": "earliest",
+    "enable_auto_commit": False,
+    "heartbeat_interval_ms": 50,
+}
 
 
 @pytest.fixture

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from sparklog import Producer
 from sparklog.clock import SystemClock
-from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, StoreUnavailableError
+from sparklog.errors import KafkaTimeoutError, StoreUnavailableError
 from sparklog.log import create_topic, open_cluster
 from sparklog.storage import AzureStore
 from sparklog.storage.retrying import RetryingStore
@@ -64,10 +65,9 @@ def test_a_send_has_a_verdict_and_close_returns(
 ):
     proxy.trouble = lambda method, path: trouble if which(method, path) else None
     future = producer.send("t", value=b"x" * size)
-    try:
+    with suppress(KafkaTimeoutError):
         future.get(30)
-    except (KafkaTimeoutError, CommitStateUnknownError) as error:
-        assert "timed out waiting" not in str(error)
+    assert future.is_done
     producer.close(timeout=0.5)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -98,7 +99,7 @@ def test_what_is_told_as_failed_is_not_stored_when_the_store_comes_back(cluster,
         futures = [producer.send("t", value=b"%d" % number * (2**20)) for number in range(8)]
         failed = []
         for number, future in enumerate(futures):
-            error = error_of(lambda future=future: future.get(20))
+            error = error_of(partial(future.get, 20))
             failed += [number] if type(error) is KafkaTimeoutError else []
         assert failed
         store.blocks = of("nothing")

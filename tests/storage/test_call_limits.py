@@ -33,7 +33,7 @@ def test_no_attempt_begins_after_the_callers_limit():
         raise StoreOutcomeUnknownError("no answer")
 
     with CallLimit(clock.deadline_in(1_000)), pytest.raises(StoreOutcomeUnknownError):
-        Attempts(lambda error: error, pauses_s=(0, 0, 0)).run(call)
+        Attempts(lambda error: StoreOutcomeUnknownError(str(error)), pauses_s=(0, 0, 0)).run(call)
     assert len(calls) == 2
 
 

@@ -12,7 +12,8 @@ def idle_threads():
     return _main_thread._IDLE.get(os.getpid(), [])
 
 
-def test_the_main_threads_calls_are_made_by_one_thread_that_is_kept():
+def test_the_main_threads_calls_are_made_by_one_thread_that_is_kept(monkeypatch):
+    monkeypatch.setattr(_main_thread, "_IDLE", {})
     makers = {run_interruptibly(threading.get_ident) for _ in range(3)}
     assert len(makers) == 1
     assert threading.get_ident() not in makers

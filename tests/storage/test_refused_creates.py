@@ -26,7 +26,7 @@ T = TypeVar("T")
 class RefusingStore(WrappedStore):
     """Answers the next create of a log entry, and reads after it, as a server or a proxy would."""
 
-    is_remote = True  # type: ignore[assignment]
+    is_remote = True
 
     def __init__(self) -> None:
         super().__init__(MemoryStore())

@@ -190,7 +190,8 @@ def test_an_upload_in_parts_whose_last_answer_is_lost_may_be_repeated(faked, mon
     """S3 then says that it knows of no such upload: it is complete."""
     monkeypatch.setattr(_s3fs_bucket, "_MULTIPART_BYTES", 1)
     parts = [{"UploadId": "7"}, {"ETag": "x"}]
-    store, _ = faked(*parts, LOST, answer(404, "NoSuchUpload"), {})
+    gone = answer(404, "NoSuchUpload")
+    store, _ = faked(*parts, LOST, gone, gone, gone, answer(404, "NoSuchKey"), gone)
     with pytest.raises(StoreOutcomeUnknownError) as caught:
         store.put("a", b"xyz")
     assert caught.value.retriable

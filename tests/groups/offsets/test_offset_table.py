@@ -27,6 +27,7 @@ from sparklog.errors import (
     CorruptLogError,
     InvalidArgumentError,
     KafkaTimeoutError,
+    ObjectNotFoundError,
     SparklogError,
     StoreUnavailableError,
     UnknownMemberIdError,
@@ -400,7 +401,7 @@ def test_a_reader_whose_file_was_swept_reads_the_newest(memory: MemoryStore, clo
 def test_a_file_that_somebody_else_deleted_is_told(memory: MemoryStore, clock: ManualClock) -> None:
     table = filled(memory, clock)
     memory.delete([f"{table.log.table}/{load_state(table.log).live[0].path}"])
-    with pytest.raises(StoreUnavailableError, match="deleted by somebody else"):
+    with pytest.raises(ObjectNotFoundError, match="deleted by somebody else"):
         load_state(table.log)
 
 

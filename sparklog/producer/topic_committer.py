@@ -73,7 +73,7 @@ class TopicCommitter:
         """Notified when there is more to commit, or other things to do. The committer alone waits for it."""
         self._uploaded: deque[UploadResult] = deque()
         self._committing: Sequence[UploadResult] = ()
-        """What the committer has taken. Guarded by the lock."""
+        """The results that the committer has taken. Guarded by the lock."""
         self._calls: deque[Callable[[], None]] = deque()
 
     @property

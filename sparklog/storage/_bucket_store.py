@@ -14,7 +14,7 @@ from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
 __all__ = ["BucketStore", "check_root"]
 
 _LONGEST_KEY_BYTES = 1024
-"""Of S3, of Google's store, and, counted in characters, of Azure's."""
+"""The bound of S3, of Google's store, and, counted in characters, of Azure's."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 

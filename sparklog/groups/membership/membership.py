@@ -42,7 +42,7 @@ class MemberSettings:
 
 
 def member_prefix(settings: MemberSettings) -> str:
-    """What a member's ids begin with, before what makes each unique."""
+    """The beginning of a member's ids, before the part that makes each unique."""
     return (settings.instance_id or settings.client_id or "consumer")[:_PREFIX_LENGTH]
 
 

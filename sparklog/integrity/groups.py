@@ -11,6 +11,7 @@ from sparklog.errors import (
     InvalidArgumentError,
     InvalidTopicError,
     NotATopicError,
+    ObjectNotFoundError,
     StoreUnavailableError,
     TopicShrunkError,
     UnknownTopicOrPartitionError,
@@ -195,7 +196,13 @@ def _check_whole(log: DeltaLog, subject: Subject) -> list[Finding]:
 def _load(read: Callable[[], OffsetState], subject: Subject, findings: list[Finding]) -> OffsetState | None:
     try:
         return read()
-    except (CorruptLogError, UnsupportedVersionError, InvalidArgumentError, StoreUnavailableError) as error:
+    except (
+        CorruptLogError,
+        UnsupportedVersionError,
+        InvalidArgumentError,
+        ObjectNotFoundError,
+        StoreUnavailableError,
+    ) as error:
         findings.append(
             Finding(
                 code=Code.GROUP_UNREADABLE, subject=subject, seen=str(error), expected="an offset table that is whole"

@@ -33,6 +33,7 @@ class PathProof:
         self._store = store
         self._clock = clock
         self._refusal = ""
+        self._is_proved = False
         self._due_ticks_ms = float("-inf")
         self._wait_ms = _FIRST_WAIT_MS
 
@@ -49,6 +50,8 @@ class PathProof:
         """
         if self._refusal:
             raise UnsafeStoreError(self._refusal)
+        if self._is_proved:
+            return True
         if self._clock.ticks_ms() < self._due_ticks_ms:
             return False
         try:
@@ -66,6 +69,7 @@ class PathProof:
                 "the second create to be refused"
             )
             raise UnsafeStoreError(self._refusal)
+        self._is_proved = True
         return True
 
     def _is_refused(self) -> bool:

@@ -47,6 +47,12 @@ class OverdueWatch:
         self._ended = SafeEvent()
         self._worker = Worker("overdue", self._run)
         self._is_started = False
+        self._is_ending = False
+
+    @property
+    def is_current(self) -> bool:
+        """Is this called by a callback of what was given up?"""
+        return self._worker.is_current
 
     def start(self) -> None:
         """Begin, once. On a clock of its own, and where no thread can be started, store calls alone bound what is told
@@ -59,6 +65,10 @@ class OverdueWatch:
         except RuntimeError as error:
             _LOGGER.warning("nobody watches delivery_timeout_ms while a store doesn't answer: %s", error)
 
+    def end_when_told(self) -> None:
+        """Let the thread end once everything that was sent has its verdict: the producer is closed."""
+        self._is_ending = True
+
     def end(self) -> None:
         """Let the thread end: nothing is sent any more, and all is settled."""
         self._ended.set()
@@ -69,5 +79,7 @@ class OverdueWatch:
         while not self._ended.wait(wait_ms / 1000):
             now = self._clock.ticks_ms()
             oldest = self._give_up(now - self._bound_ms - _GRACE_MS)
+            if oldest is None and self._is_ending:
+                return
             wait_ms = self._bound_ms + _GRACE_MS - (0.0 if oldest is None else now - oldest)
             wait_ms = max(_LEAST_WAIT_MS, wait_ms)

@@ -92,7 +92,7 @@ class TopicPipelines:
     @property
     def owns_current_thread(self) -> bool:
         """Is this called by a callback?"""
-        return any(pipeline.owns_current_thread for pipeline in self.all())
+        return self._watch.is_current or any(pipeline.owns_current_thread for pipeline in self.all())
 
     @property
     def has_open(self) -> bool:
@@ -153,6 +153,7 @@ class TopicPipelines:
                 pipeline.abort(aborted)
         if all_joined or not any(pipeline.queue.unfinished() for pipeline in pipelines):
             self._watch.end()
+        self._watch.end_when_told()
         return all_joined
 
     def _join(self, pipeline: TopicPipeline, deadline: Deadline) -> bool:

@@ -326,7 +326,7 @@ class EntryLog(ABC, Generic[E]):
         return ""
 
     def cleaned_below(self) -> int:
-        """The number below which entries may be cleaned (rule L3, cleanup); 0: none is. A LIST. Raises ``StoreError``."""
+        """The number below which entries may be cleaned (rule L3, cleanup); 0: none. A LIST. Raises ``StoreError``."""
         marks = map(parse_mark, self.store.list_names(self.cleanup_marks))
         return max((mark for mark in marks if mark is not None), default=0)
 

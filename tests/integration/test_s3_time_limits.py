@@ -19,7 +19,12 @@ from tests.scripted_server import SILENCE, scripted_server
 
 pytestmark = [pytest.mark.s3, pytest.mark.slow]
 
-LIMITS: dict[str, Any] = {"delivery_timeout_ms": 1_500, "request_timeout_ms": 500, "linger_ms": 0, "max_request_size": 2**26}
+LIMITS: dict[str, Any] = {
+    "delivery_timeout_ms": 1_500,
+    "request_timeout_ms": 500,
+    "linger_ms": 0,
+    "max_request_size": 2**26,
+}
 
 
 @pytest.fixture

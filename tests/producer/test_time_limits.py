@@ -13,6 +13,7 @@ import pytest
 from sparklog import Admin, Consumer, Producer
 from sparklog.errors import (
     CommitStateUnknownError,
+    IllegalStateError,
     KafkaTimeoutError,
     SparklogError,
     StoreUnavailableError,
@@ -126,11 +127,26 @@ def test_callbacks_run_once_and_tell_the_first_verdict(cluster, store):
     assert values(cluster) == [b"x"]
 
 
+def test_a_callback_of_what_was_given_up_cannot_wait_for_itself(cluster, store):
+    refused: list[BaseException] = []
+    producer = Producer(cluster, **FAST)
+
+    def flush(_: object) -> None:
+        try:
+            producer.flush()
+        except SparklogError as error:
+            refused.append(error)
+
+    producer.send("t", value=b"before").get(20)
+    store.blocks = of("create")
+    producer.send("t", value=b"x").add_both(flush)
+    producer.flush(20)
+    producer.close(timeout=0)
+    assert [type(error) for error in refused] == [IllegalStateError]
+
+
 def test_close_without_a_bound_waits_for_no_store_that_never_answers(cluster, store):
     producer = Producer(cluster, **FAST)
-    store.blocks = everything
-    producer.send("t", value=b"x") if producer._pipelines.is_open("t") else None
-    store.blocks = of("nothing")
     producer.send("t", value=b"x").get(20)
     store.blocks = everything
     future = producer.send("t", value=b"y")

@@ -20,6 +20,7 @@ from sparklog.errors import (
     TransactionAbortableError,
 )
 from sparklog.log import Cluster, create_topic, open_cluster
+from sparklog.producer import overdue, transaction_calls
 from sparklog.storage import LocalStore
 from sparklog.testing import WrappedStore
 
@@ -42,6 +43,12 @@ class BlockingStore(WrappedStore):
             self.held += 1
             self.gate.wait()
         return call()
+
+
+@pytest.fixture(autouse=True)
+def little_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (overdue, transaction_calls):
+        monkeypatch.setattr(module, "_GRACE_MS", 50.0)
 
 
 @pytest.fixture
@@ -145,6 +152,7 @@ def test_a_callback_of_what_was_given_up_cannot_wait_for_itself(cluster, store):
     assert [type(error) for error in refused] == [IllegalStateError]
 
 
+@pytest.mark.slow
 def test_close_without_a_bound_waits_for_no_store_that_never_answers(cluster, store):
     producer = Producer(cluster, **FAST)
     producer.send("t", value=b"x").get(20)
@@ -162,6 +170,7 @@ def test_a_producer_opens_a_topic_in_max_block_ms(cluster, store):
     producer.close(timeout=1)
 
 
+@pytest.mark.slow
 def test_a_transaction_is_over_in_max_block_ms_and_may_be_asked_again(cluster, store):
     producer = Producer(cluster, **{**FAST, "max_block_ms": 300}, transactional_id="x")
     store.blocks = everything
@@ -202,6 +211,7 @@ def test_a_transaction_whose_upload_is_overdue_cannot_be_committed(cluster, stor
     assert values(cluster) == []
 
 
+@pytest.mark.slow
 def test_an_admin_and_topics_give_up_in_their_time(cluster, store):
     admin = Admin(cluster, request_timeout_ms=100)
     consumer = Consumer(cluster=cluster, default_api_timeout_ms=100)
@@ -213,6 +223,7 @@ def test_an_admin_and_topics_give_up_in_their_time(cluster, store):
     consumer.close()
 
 
+@pytest.mark.slow
 def test_opening_a_cluster_ends_in_request_timeout_ms(store):
     open_cluster(store)
     store.blocks = everything

@@ -87,7 +87,8 @@ def open_cluster(
 
     Args:
         retry_ms: how long a call is repeated while the store is away, here and by who uses the cluster.
-        timeout_ms: for opening it, whatever the store's calls wait for; None: ``retry_ms``.
+        timeout_ms: for opening it, whatever the store's calls wait for; None: ``retry_ms``, if that is
+            a second or more; else calls are only not repeated for longer.
     Raises:
         UnsafeStoreError: the store lets two racers win.
         UnsupportedVersionError: a newer sparklog made the cluster.
@@ -99,7 +100,8 @@ def open_cluster(
     bare = root if isinstance(root, ObjectStore) else open_store(root, storage_options)
     store = RetryingStore(bare, clock=clock, retry_ms=retry_ms)
     bound_ms = retry_ms if timeout_ms is None else max(timeout_ms, _LEAST_MS)
-    with store.patience(Patience(deadline=clock.deadline_in(bound_ms), abandons=True)):
+    patience = Patience(deadline=clock.deadline_in(bound_ms), abandons=bound_ms >= _LEAST_MS)
+    with store.patience(patience):
         cluster_id, began = _identify(bare, store, clock, create=create, retry_ms=retry_ms)
     opened_by = None if isinstance(root, ObjectStore) else _opened_by(store.uri, storage_options or {})
     newest = NewestCheck() if opened_by is None else newest_check_of((cluster_id, opened_by, clock))

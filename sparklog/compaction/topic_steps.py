@@ -32,6 +32,7 @@ from sparklog.errors import (
     SparklogError,
     TopicShrunkError,
     UnknownTopicOrPartitionError,
+    as_sparklog_error,
 )
 from sparklog.log.sequencing.sequencing import sequence_state
 from sparklog.log.state import TopicState, load_state, open_state
@@ -42,7 +43,6 @@ __all__ = [
     "ProgressListener",
     "StepListener",
     "TopicOutcome",
-    "as_sparklog_error",
     "ignore_steps",
     "maintain_topic",
 ]
@@ -155,11 +155,6 @@ def maintain_topic(
         except Exception:  # whatever it is, each step meets it and reports it
             deleted = False
         return _Steps(run, opened, topic, options, tell, deleted=deleted).do(search_ms=search_ms)
-
-
-def as_sparklog_error(unforeseen: Exception) -> SparklogError:
-    """An unforeseen error as one of sparklog's."""
-    return SparklogError(f"{type(unforeseen).__name__}: {unforeseen}")
 
 
 def attempt(what: str, act: Callable[[], T], failed: Callable[[SparklogError], object]) -> T | None:

@@ -11,7 +11,7 @@ import math
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -21,9 +21,10 @@ from sparklog.clock import Clock, Deadline
 from sparklog.errors import StoreError
 from sparklog.parallel import parallel_map
 from sparklog.storage.base import CreateResult, FilesRead, ObjectInfo, ObjectStore
+from sparklog.storage.blame import StoreJudge
 from sparklog.storage.delegating import DelegatingStore
 from sparklog.storage.foothold import Foothold
-from sparklog.storage.ground import Ground
+from sparklog.storage.ground import Ground, read_cluster_id
 from sparklog.storage.path_proof import PathProof
 from sparklog.storage.request_counts import CountedStore, RequestCounts
 
@@ -31,6 +32,9 @@ __all__ = ["DEFAULT_RETRY_MS", "Backoff", "Patience", "RetryingStore", "retry"]
 
 DEFAULT_RETRY_MS = 30_000.0
 """Kafka's ``request.timeout.ms``."""
+
+_LOOKS, _LOOK_MS, _BETWEEN_LOOKS_MS = 3, 10_000.0, 100.0
+"""Attempts to read ``cluster.json`` before the store counts as away."""
 
 T = TypeVar("T")
 
@@ -85,8 +89,8 @@ def retry(
             backoff.wait(at_most_ms=left_ms)
 
 
-_PATIENCE: ContextVar[Mapping[ObjectStore, Patience]] = ContextVar("patience", default=MappingProxyType({}))
-"""By store."""
+_PATIENCE: ContextVar[Mapping[ObjectStore, Patience | float]] = ContextVar("patience", default=MappingProxyType({}))
+"""By store; a number: of milliseconds, for each call."""
 
 
 class _Within(AbstractContextManager[None]):
@@ -94,7 +98,7 @@ class _Within(AbstractContextManager[None]):
 
     __slots__ = ("_patience", "_store", "_token")
 
-    def __init__(self, store: ObjectStore, patience: Patience) -> None:
+    def __init__(self, store: ObjectStore, patience: Patience | float) -> None:
         self._store = store
         self._patience = patience
 
@@ -119,6 +123,8 @@ class RetryingStore(DelegatingStore):
         """Requests to the store, each attempt."""
         self.ground: Ground | None = None
         """The cluster that the store was opened as; None: as none."""
+        self.judge = StoreJudge(self._look, clock)
+        """Tells errors of one object from those of the store."""
         self._unproved: PathProof | None = None
         """To be tried before the next write; None: it is proved that creates are safe, or that isn't asked."""
 
@@ -148,6 +154,19 @@ class RetryingStore(DelegatingStore):
         """
         return _Within(self, patience)
 
+    def patience_by_default(self, each_ms: float) -> AbstractContextManager[object]:
+        """Within: each call is repeated for up to ``each_ms``, unless somebody has said how long calls are repeated."""
+        return nullcontext() if self in _PATIENCE.get() else _Within(self, each_ms)
+
+    def _look(self) -> None:
+        """Raise ``SparklogError`` unless the cluster can be read: three attempts, or as many as fit in ten seconds."""
+        deadline = self._clock.deadline_in(_LOOK_MS)
+        with self.patience(Patience(deadline=deadline, retries=_LOOKS - 1, backoff_ms=_BETWEEN_LOOKS_MS)):
+            if self.ground is not None:
+                self.ground.check()
+            else:
+                read_cluster_id(self)
+
     def _retry(self, call: Callable[[], T]) -> T:
         patience = self._patience()
         return retry(
@@ -159,8 +178,8 @@ class RetryingStore(DelegatingStore):
 
     def _patience(self) -> Patience:
         """For a call that is made now."""
-        own = _PATIENCE.get().get(self)
-        return own or Patience(deadline=self._clock.deadline_in(self._retry_ms))
+        own = _PATIENCE.get().get(self, self._retry_ms)
+        return own if isinstance(own, Patience) else Patience(deadline=self._clock.deadline_in(own))
 
     def _backoff(self, patience: Patience) -> Backoff:
         return Backoff(self._clock, first_ms=patience.backoff_ms, most_ms=patience.backoff_max_ms)

@@ -1,0 +1,93 @@
+"""Going over many objects, so that one that can't be read hinders no other, and a store that can't be read ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from functools import partial
+from typing import TypeVar
+
+from sparklog.clock import SystemClock
+from sparklog.parallel import AT_ONCE, parallel_map
+from sparklog.storage.base import ObjectInfo, ObjectStore
+from sparklog.storage.blame import StoreJudge
+from sparklog.storage.ground import read_cluster_id
+from sparklog.storage.retrying import RetryingStore
+
+__all__ = ["check_of_one", "each_alone", "list_each_folder", "one_alone"]
+
+_EACH_MS = 5_000.0
+"""For so long a call for one of many files is repeated: a bad sector, which looks like a disk that is away for a
+moment, is met again and again."""
+
+_CLOCK = SystemClock()
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+def one_alone(store: ObjectStore, call: Callable[[], T]) -> T | Exception:
+    """The result of a call about one object, or the error, where it is that object's.
+
+    Raises:
+        SparklogError: the store can't be read (:mod:`sparklog.storage.blame`).
+    """
+    is_bounded = isinstance(store, RetryingStore) and not store.is_remote
+    try:
+        with store.patience_by_default(_EACH_MS) if is_bounded else nullcontext():
+            return call()
+    except Exception as error:
+        check_of_one(store, error)
+        return error
+
+
+def check_of_one(store: ObjectStore, error: Exception) -> None:
+    """Return if an error is one object's: whoever met it reports it and goes on.
+
+    Raises:
+        SparklogError: the store can't be read (:mod:`sparklog.storage.blame`).
+    """
+    judge = store.judge if isinstance(store, RetryingStore) else StoreJudge(partial(read_cluster_id, store), _CLOCK)
+    judge.check(error)
+
+
+def each_alone(
+    store: ObjectStore, call: Callable[[S], T], items: Iterable[S], *, at_once: int = AT_ONCE
+) -> list[T | Exception]:
+    """The result of ``call`` for each item, in the order of the items, or the error of that item alone; up to
+    ``at_once`` calls are under way at once.
+
+    Raises:
+        SparklogError: the store can't be read. Calls that haven't begun by then are not made.
+    """
+    faults: list[Exception] = []
+
+    def alone(item: S) -> T | Exception:
+        if faults:
+            raise faults[0]
+        try:
+            return one_alone(store, lambda: call(item))
+        except Exception as fault:
+            faults.append(fault)
+            raise
+
+    return parallel_map(alone, items, at_once=at_once)
+
+
+def list_each_folder(store: ObjectStore, prefix: str) -> tuple[list[ObjectInfo], dict[str, Exception]]:
+    """Every object below a folder, and the errors of the folders directly in it that can't be listed, by their names.
+
+    One LIST for each 1,000 objects; one for each folder in it, too, where one of them can't be listed.
+
+    Args:
+        prefix: ends with ``/``.
+    Raises:
+        SparklogError: the store can't be read, or ``prefix`` itself can't be listed.
+    """
+    whole = one_alone(store, lambda: [*store.list(prefix)])
+    if not isinstance(whole, Exception):
+        return whole, {}
+    names = store.list_names(prefix)
+    lists = each_alone(store, lambda name: [*store.list(f"{prefix}{name}/")], names)
+    errors = {name: found for name, found in zip(names, lists, strict=True) if isinstance(found, Exception)}
+    return [one for found in lists if not isinstance(found, Exception) for one in found], errors

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import TypeVar
@@ -14,7 +14,7 @@ from sparklog.storage.blame import StoreJudge
 from sparklog.storage.ground import read_cluster_id
 from sparklog.storage.retrying import RetryingStore
 
-__all__ = ["check_of_one", "each_alone", "list_each_folder", "one_alone"]
+__all__ = ["check_of_one", "each_alone", "list_each_folder", "one_alone", "read_each"]
 
 _EACH_MS = 5_000.0
 """For so long a call for one of many files is repeated: a bad sector, which looks like a disk that is away for a
@@ -72,6 +72,18 @@ def each_alone(
             raise
 
     return parallel_map(alone, items, at_once=at_once)
+
+
+def read_each(store: ObjectStore, paths: Sequence[str]) -> Sequence[bytes | Exception | None]:
+    """Whole objects, in the order of ``paths``: None for one that isn't there, the error for one that can't be read.
+
+    Raises:
+        SparklogError: the store can't be read.
+    """
+    together = one_alone(store, lambda: store.read_many(paths))
+    if not isinstance(together, Exception):
+        return together
+    return each_alone(store, lambda path: store.read_many([path])[0], paths)
 
 
 def list_each_folder(store: ObjectStore, prefix: str) -> tuple[list[ObjectInfo], dict[str, Exception]]:

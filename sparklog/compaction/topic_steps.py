@@ -36,6 +36,7 @@ from sparklog.errors import (
 )
 from sparklog.log.sequencing.sequencing import sequence_state
 from sparklog.log.state import TopicState, load_state, open_state
+from sparklog.storage.each_alone import check_of_one
 
 __all__ = [
     "DEFAULT_TIMEOUT_MS",
@@ -139,6 +140,8 @@ def maintain_topic(
         tell: is called with the step that comes next.
     Returns:
         What became of it; None where there is no such topic.
+    Raises:
+        SparklogError: the store can't be read; all else is in the report.
     """
     try:
         log = run.cluster.topic_log(topic)
@@ -319,6 +322,7 @@ class _Steps:
         self._tell(self._topic, step)
 
         def failed(error: SparklogError) -> None:
+            check_of_one(self._run.cluster.store, error)
             self._errors[step] = error
             self._opened.forget()
 

@@ -43,12 +43,14 @@ class TransactionListing:
 
     transactional_id: str
     producer_id: int
-    """The id of its newest producer; -1 where the log can't be understood."""
+    """The id of its newest producer; -1 where the log can't be read."""
     state: TransactionState | None
     """The state of its newest transaction; None where the log can't be understood.
 
     *Ongoing* means that one may be open: a producer has the id and hasn't closed, or it died. Whether it has begun a
     transaction is written nowhere."""
+    error: SparklogError | None = None
+    """Why ``state`` is None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,9 @@ def list_transactions(
     Costs as :func:`describe_transactions` of all.
     """
     listings = (
-        TransactionListing(transactional_id=each.transactional_id, producer_id=each.producer_id, state=each.state)
+        TransactionListing(
+            transactional_id=each.transactional_id, producer_id=each.producer_id, state=each.state, error=each.error
+        )
         for each in describe_transactions(cluster, None)
     )
     return [

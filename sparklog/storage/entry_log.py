@@ -17,6 +17,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 from sparklog.clock import Clock, Deadline
 from sparklog.errors import StoreError, StoreUnavailableError
 from sparklog.storage.base import CreateResult, ObjectStore
+from sparklog.storage.blocked_name import gone_again
 from sparklog.storage.cleanup_marks import mark_name, parse_mark
 from sparklog.storage.foothold import Foothold
 from sparklog.storage.log_ground import (
@@ -258,7 +259,7 @@ class EntryLog(ABC, Generic[E]):
                 (backoff := backoff or Backoff(self.clock)).wait()
                 continue
             if found is None:  # taken a moment ago and gone now: somebody cleans below us
-                raise PositionLost(self.path_of(version))
+                raise gone_again(self, version, is_unknown=backoff is not None)
             self._note_read(version, found[1])
             if found[0].token not in tokens:
                 return Taken(found[0])

@@ -38,6 +38,6 @@ def gone_again(log: EntryLog[Any], version: int, *, is_unknown: bool) -> Positio
         return PositionLost(path)
     foothold.blocked = None
     return StoreError(
-        f"create {log.store.uri}/{path}: the name is taken, but nothing can be read there, after {count} attempts: is it "
-        "a link that leads nowhere? Expected a log entry, or nothing: remove it, and the log goes on"
+        f"create {log.store.uri}/{path}: the name is taken, but nothing can be read there, after {count} attempts: is "
+        "it a link that leads nowhere? Expected a log entry, or nothing: remove it, and the log goes on"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ from sparklog.log.data.segments import Segment, SegmentIndex
 from sparklog.log.data.value_columns import DATA
 from sparklog.log.data.value_stats import ValueStats
 from sparklog.parallel import parallel_map
-from sparklog.storage.each_alone import check_of_one, each_alone, list_each_folder
+from sparklog.storage.each_alone import check_of_one, each_alone, list_each_folder, one_alone
 from sparklog.txn.orphans import others_folders
 
 __all__ = ["FilesSeen", "check_files", "read_files"]
@@ -80,10 +81,14 @@ def check_files(log: DeltaLog, index: SegmentIndex, topic: str) -> FilesSeen:
             if _is_data_file(file.path.removeprefix(folder)):
                 seen.unnamed.append((file.path, file.size_bytes, file.modified_ms))
         elif file.size_bytes != live.size_bytes:
+            subject = Subject(topic=topic, partition=live.partition, path=file.path)
+            found = one_alone(log.store, partial(log.store.exists, file.path))
             seen.findings.append(
-                Finding(
+                unread(found, subject)
+                if isinstance(found, Exception)
+                else Finding(
                     code=Code.FILE_SIZE,
-                    subject=Subject(topic=topic, partition=live.partition, path=file.path),
+                    subject=subject,
                     seen=f"{file.size_bytes} bytes",
                     expected=f"{live.size_bytes}, as the log says",
                 )

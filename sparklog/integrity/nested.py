@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from sparklog.delta.others_folders import OthersFolders
@@ -54,10 +54,8 @@ def look_for_nested(cluster: Cluster, strangers: Collection[str]) -> Nested:
             parts.update(unlisted)  # the check of each says why
         for file in files:
             others.note(file.path)
-            if folder == GROUPS_FOLDER:
-                name, _, rest = file.path[len(folder) :].partition("/")
-                if rest.partition("/")[0] in _PARTS_OF_GROUPS:
-                    parts.add(name)
+        if folder == GROUPS_FOLDER:
+            parts.update(_groups_in(cluster, [file.path for file in files]))
     paths = [f"{TOPICS_FOLDER}{CLUSTER_FILE}", *(f"{TOPICS_FOLDER}{name}/{CLUSTER_FILE}" for name in strangers)]
     contents = read_each(cluster.store, paths)
     folders = [*others.found()]
@@ -67,3 +65,16 @@ def look_for_nested(cluster: Cluster, strangers: Collection[str]) -> Nested:
         if isinstance(data, bytes) and cluster_id_of(data) is not None
     ]
     return Nested(findings=tuple(nested_folder(folder, Subject(path=folder)) for folder in folders), group_parts=parts)
+
+
+def _groups_in(cluster: Cluster, paths: Sequence[str]) -> Iterator[str]:
+    """The folders of groups in a listing. A GET for each object beside them: what can't be read there may be one."""
+    beside: list[str] = []
+    for path in paths:
+        name, _, rest = path[len(GROUPS_FOLDER) :].partition("/")
+        if rest.partition("/")[0] in _PARTS_OF_GROUPS:
+            yield name
+        elif not rest:
+            beside.append(name)
+    contents = read_each(cluster.store, [f"{GROUPS_FOLDER}{name}" for name in beside]) if beside else ()
+    yield from (name for name, data in zip(beside, contents, strict=True) if isinstance(data, Exception))

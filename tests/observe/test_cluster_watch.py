@@ -11,7 +11,13 @@ from sparklog import Admin
 from sparklog.compaction import maintain
 from sparklog.delta.actions import AddFile, Protocol
 from sparklog.delta.checkpoint import write_checkpoint
-from sparklog.errors import CorruptLogError, InvalidArgumentError, StorePermissionError, StoreUnavailableError
+from sparklog.errors import (
+    CorruptLogError,
+    InvalidArgumentError,
+    StoreError,
+    StorePermissionError,
+    StoreUnavailableError,
+)
 from sparklog.log.cluster import Cluster
 from sparklog.log.live_totals import LiveTotals
 from sparklog.log.state import load_state
@@ -244,6 +250,37 @@ def test_a_topic_that_cannot_be_read_is_named_and_the_others_are_there(here: Wat
     here.memory.delete(["topics/bad/_delta_log/00000000000000000001.json"])
     here.clock.advance(60_000)
     assert [one.name for one in watch.look().topics] == ["bad", "good"]
+
+
+@pytest.mark.parametrize("refusal", [StorePermissionError, StoreUnavailableError])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_topic_that_the_store_does_not_return_is_named_and_the_others_are_there(
+    here: Watched, refusal: type[StoreError], is_known: bool
+) -> None:
+    """A bad sector looks like a disk that is away for a moment."""
+    writer = here.topic("good")
+    here.topic("bad")
+    watch = ClusterWatch(here.cluster)
+    if is_known:
+        watch.look()
+    here.failing.closed, here.failing.refusal = "topics/bad/", refusal
+    here.append(writer, "a")
+    found = watch.look()
+    assert ends(found, "good") == [1]
+    assert [(one.kind, one.name) for one in found.problems] == [("topic", "bad")]
+    assert [one.name for one in found.topics] == (["bad", "good"] if is_known else ["good"])
+
+
+def test_notes_of_maintenance_that_cannot_be_listed_hide_nothing(here: Watched) -> None:
+    here.topic("good")
+    maintain(here.cluster)
+    watch = ClusterWatch(here.cluster)
+    before = watch.look()
+    here.failing.closed = "maintenance/"
+    found = watch.look()
+    assert [one.name for one in found.topics] == ["good"]
+    assert found.maintained_ms == before.maintained_ms
+    assert "maintenance/: forbidden" in found.runs_error
 
 
 def test_a_topic_that_another_engine_upgraded_stays_a_problem_until_it_is_mended(here: Watched) -> None:

@@ -20,12 +20,12 @@ from sparklog.txn.overview import transactional_ids
 __all__ = ["MOST_LOOKED_AT", "Readable", "look_whether_readable"]
 
 MOST_LOOKED_AT = 100
-"""Of each kind; of more, so many are chosen by chance."""
+"""The most of each kind; of more, so many are chosen by chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readable:
-    """What was found."""
+    """The result of a look."""
 
     topic_count: int
     """The folders of topics."""

@@ -99,15 +99,8 @@ def connect(
             system = {view: name for view, name in views.items() if name in wanted}
         named = check_names(name for name in wanted if name not in system.values())
     unread: dict[str, Exception] = {}
-    connection = _connect(
-        opened,
-        named,
-        system,
-        consistent=consistent,
-        versions=versions,
-        unread=unread,
-        skip_unread=topics is None,
-    )
+    how: dict[str, Any] = {"unread": unread, "skip_unread": topics is None}
+    connection = _connect(opened, named, system, consistent=consistent, versions=versions, **how)
     log_unread(unread)
     return connection
 

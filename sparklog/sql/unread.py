@@ -1,4 +1,4 @@
-"""What is left out of views, as it can't be read."""
+"""Telling of what is left out of views, as it can't be read."""
 
 from __future__ import annotations
 

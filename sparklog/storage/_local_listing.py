@@ -19,7 +19,7 @@ _TEMPORARY = re.compile(r"\..*\.[0-9a-f]{32}\.tmp", re.DOTALL)
 
 
 class LocalListing:
-    """What lies in the folders below a root. For several threads.
+    """The contents of the folders below a root. For several threads.
 
     Args:
         root: the folder, resolved.

@@ -22,7 +22,7 @@ _KEPT_MS = 1_000.0
 
 
 class Blame(Enum):
-    """Whose error it is."""
+    """Owners of an error."""
 
     OBJECT = "one object's"
     STORE = "the store's"
@@ -30,7 +30,7 @@ class Blame(Enum):
 
 
 def blame_of(error: Exception) -> Blame:
-    """Whose an error is, as far as it tells by itself. Pure.
+    """The owner of an error, as far as it tells by itself. Pure.
 
     Damage, a missing object, and whatever isn't of the store's making is one object's. A refusal or a failure of the
     store may befall one object or all; and so may a time-out of what was tried again until then.
@@ -49,7 +49,7 @@ class StoreJudge:
         look: raises ``SparklogError`` unless the store can be read, after a few attempts.
     """
 
-    def __init__(self, look: Callable[[], None], clock: Clock) -> None:
+    def __init__(self, look: Callable[[], object], clock: Clock) -> None:
         self._look = look
         self._clock = clock
         self._lock = threading.Lock()
@@ -57,7 +57,7 @@ class StoreJudge:
         self._looked_ticks_ms: float | None = None
         """When the newest look ended."""
         self._fault: SparklogError | None = None
-        """What it raised."""
+        """The error of that look; None where the store could be read."""
 
     def check(self, error: Exception) -> None:
         """Return if an error is one object's: whoever met it reports it and goes on.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from functools import partial
 from typing import TypeVar
 
 from sparklog.clock import SystemClock
@@ -32,9 +31,9 @@ def one_alone(store: ObjectStore, call: Callable[[], T]) -> T | Exception:
     Raises:
         SparklogError: the store can't be read (:mod:`sparklog.storage.blame`).
     """
-    is_bounded = isinstance(store, RetryingStore) and not store.is_remote
+    bounded = store.patience_by_default(_EACH_MS) if isinstance(store, RetryingStore) and not store.is_remote else None
     try:
-        with store.patience_by_default(_EACH_MS) if is_bounded else nullcontext():
+        with bounded or nullcontext():
             return call()
     except Exception as error:
         check_of_one(store, error)
@@ -47,7 +46,7 @@ def check_of_one(store: ObjectStore, error: Exception) -> None:
     Raises:
         SparklogError: the store can't be read (:mod:`sparklog.storage.blame`).
     """
-    judge = store.judge if isinstance(store, RetryingStore) else StoreJudge(partial(read_cluster_id, store), _CLOCK)
+    judge = store.judge if isinstance(store, RetryingStore) else StoreJudge(lambda: read_cluster_id(store), _CLOCK)
     judge.check(error)
 
 

@@ -216,7 +216,7 @@ def test_a_store_that_goes_away_ends_a_command_at_once(
     store = RemoteStore(memory)
     for module in ("sparklog.log.cluster", "sparklog.admin.connection"):
         monkeypatch.setattr(f"{module}.open_store", lambda *_: store)
-    monkeypatch.setitem(open_cluster.__kwdefaults__, "retry_ms", 0.0)
+    monkeypatch.setitem(open_cluster.__kwdefaults__ or {}, "retry_ms", 0.0)
     names = store.list_names
 
     def away_after_listing(prefix: str) -> Sequence[str]:

@@ -69,11 +69,8 @@ def check_files(log: DeltaLog, index: SegmentIndex, topic: str) -> FilesSeen:
             )
     folder = f"{log.table}/"
     others = others_folders(log)
-    files, unlisted = list_each_folder(log.store, folder)
-    seen.findings += [unread(error, Subject(topic=topic, path=f"{folder}{name}")) for name, error in unlisted.items()]
-    for path in [path for path in expected if path[len(folder) :].partition("/")[0] in unlisted]:
-        del expected[path]
-    for file in files:
+    unlisted: dict[str, Exception] = {}
+    for file in list_each_folder(log.store, folder, unlisted):
         others.note(file.path)
         seen.newest_ms = max(seen.newest_ms, file.modified_ms)
         live = expected.pop(file.path, None)
@@ -93,6 +90,9 @@ def check_files(log: DeltaLog, index: SegmentIndex, topic: str) -> FilesSeen:
                     expected=f"{live.size_bytes}, as the log says",
                 )
             )
+    seen.findings += [unread(error, Subject(topic=topic, path=f"{folder}{name}")) for name, error in unlisted.items()]
+    for path in [path for path in expected if path[len(folder) :].partition("/")[0] in unlisted]:
+        del expected[path]
     seen.others = others.found()
     seen.unnamed = [file for file in seen.unnamed if not others.spares(file[0])]
     for path, is_there in zip(expected, each_alone(log.store, log.store.exists, expected), strict=True):

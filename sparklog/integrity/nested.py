@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from sparklog.delta.others_folders import OthersFolders
@@ -49,13 +49,20 @@ def look_for_nested(cluster: Cluster, strangers: Collection[str]) -> Nested:
     others = OthersFolders(cluster.store, "", _OWN_TABLES)
     parts: set[str] = set()
     for folder in (GROUPS_FOLDER, TRANSACTIONS_FOLDER):
-        files, unlisted = list_each_folder(cluster.store, folder)
-        if folder == GROUPS_FOLDER:
-            parts.update(unlisted)  # the check of each says why
-        for file in files:
+        unlisted: dict[str, Exception] = {}
+        beside: list[str] = []
+        for file in list_each_folder(cluster.store, folder, unlisted):
             others.note(file.path)
-        if folder == GROUPS_FOLDER:
-            parts.update(_groups_in(cluster, [file.path for file in files]))
+            if folder == GROUPS_FOLDER:
+                name, _, rest = file.path[len(folder) :].partition("/")
+                if rest.partition("/")[0] in _PARTS_OF_GROUPS:
+                    parts.add(name)
+                elif not rest:
+                    beside.append(name)
+        if folder == GROUPS_FOLDER:  # of those that can't be read, the check of each says why
+            contents = read_each(cluster.store, [f"{folder}{name}" for name in beside]) if beside else ()
+            parts.update(unlisted)
+            parts.update(name for name, data in zip(beside, contents, strict=True) if isinstance(data, Exception))
     paths = [f"{TOPICS_FOLDER}{CLUSTER_FILE}", *(f"{TOPICS_FOLDER}{name}/{CLUSTER_FILE}" for name in strangers)]
     contents = read_each(cluster.store, paths)
     folders = [*others.found()]
@@ -65,16 +72,3 @@ def look_for_nested(cluster: Cluster, strangers: Collection[str]) -> Nested:
         if isinstance(data, bytes) and cluster_id_of(data) is not None
     ]
     return Nested(findings=tuple(nested_folder(folder, Subject(path=folder)) for folder in folders), group_parts=parts)
-
-
-def _groups_in(cluster: Cluster, paths: Sequence[str]) -> Iterator[str]:
-    """The folders of groups in a listing. A GET for each object beside them: what can't be read there may be one."""
-    beside: list[str] = []
-    for path in paths:
-        name, _, rest = path[len(GROUPS_FOLDER) :].partition("/")
-        if rest.partition("/")[0] in _PARTS_OF_GROUPS:
-            yield name
-        elif not rest:
-            beside.append(name)
-    contents = read_each(cluster.store, [f"{GROUPS_FOLDER}{name}" for name in beside]) if beside else ()
-    yield from (name for name, data in zip(beside, contents, strict=True) if isinstance(data, Exception))

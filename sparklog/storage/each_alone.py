@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from itertools import chain, islice
 from typing import TypeVar
 
 from sparklog.clock import SystemClock
+from sparklog.errors import StoreError
 from sparklog.parallel import AT_ONCE, parallel_map
 from sparklog.storage.base import ObjectInfo, ObjectStore
 from sparklog.storage.blame import StoreJudge
@@ -85,20 +87,36 @@ def read_each(store: ObjectStore, paths: Sequence[str]) -> Sequence[bytes | Exce
     return each_alone(store, lambda path: store.read_many([path])[0], paths)
 
 
-def list_each_folder(store: ObjectStore, prefix: str) -> tuple[list[ObjectInfo], dict[str, Exception]]:
-    """Every object below a folder, and the errors of the folders directly in it that can't be listed, by their names.
+def list_each_folder(store: ObjectStore, prefix: str, errors: dict[str, Exception]) -> Iterator[ObjectInfo]:
+    """Every object below a folder, by path's byte order, but for folders directly in it that can't be listed.
 
-    One LIST for each 1,000 objects; one for each folder in it, too, where one of them can't be listed.
+    One LIST for each 1,000 objects; from the first that can't be listed on, one for each folder at least, 32 at a time.
 
     Args:
         prefix: ends with ``/``.
+        errors: gets why folders can't be listed, by their names.
     Raises:
         SparklogError: the store can't be read, or ``prefix`` itself can't be listed.
     """
-    whole = one_alone(store, lambda: [*store.list(prefix)])
-    if not isinstance(whole, Exception):
-        return whole, {}
-    names = store.list_names(prefix)
-    lists = each_alone(store, lambda name: [*store.list(f"{prefix}{name}/")], names)
-    errors = {name: found for name, found in zip(names, lists, strict=True) if isinstance(found, Exception)}
-    return [one for found in lists if not isinstance(found, Exception) for one in found], errors
+    seen = ""
+    walk = store.list(prefix)
+    first = one_alone(store, lambda: next(walk, None))
+    if first is None:
+        return
+    if not isinstance(first, Exception):
+        try:
+            for found in chain((first,), walk):
+                seen = found.path
+                yield found
+            return
+        except StoreError as error:
+            check_of_one(store, error)
+    folders = (f"{prefix}{name}/" for name in store.list_names(prefix))
+    left = iter([folder for folder in folders if folder > seen or seen.startswith(folder)])
+    while some := list(islice(left, AT_ONCE)):
+        lists = each_alone(store, lambda folder: [*store.list(folder, after=seen)], some)
+        for folder, listed in zip(some, lists, strict=True):
+            if isinstance(listed, Exception):
+                errors[folder[len(prefix) : -1]] = listed
+            else:
+                yield from listed

@@ -65,8 +65,9 @@ def readable_markers(cluster: Cluster) -> tuple[dict[str, list[SessionMarker]], 
     Raises:
         StoreError: the store can't be read.
     """
-    listed, errors = list_each_folder(cluster.store, OPEN_TRANSACTIONS_FOLDER)
-    return _by_id(listed), {decode_id(folder): error for folder, error in errors.items()}
+    errors: dict[str, Exception] = {}
+    markers = _by_id(list_each_folder(cluster.store, OPEN_TRANSACTIONS_FOLDER, errors))
+    return markers, {decode_id(folder): error for folder, error in errors.items()}
 
 
 def markers_of(cluster: Cluster, transactional_id: str) -> list[SessionMarker]:

@@ -71,8 +71,8 @@ def connect(
 
     The system views are ``consumer_offsets``, ``consumer_lag`` and ``transactions``; where a topic has such a name, the
     view is called ``sparklog_…``. Groups and transactional ids that can't be read aren't among their rows, and where
-    ``topics`` is None, a topic that can't be read has no view: the log of this package names each. Their columns:
-    :data:`~sparklog.sql.view_schemas.VIEW_SCHEMAS`.
+    ``topics`` is None, topics that can't be read have no view, unless all are so: this package's log names each. Their
+    columns: :data:`~sparklog.sql.view_schemas.VIEW_SCHEMAS`.
 
     Args:
         topics: the topics and system views to load; None: all, which loads the log of each topic, and every group.
@@ -295,7 +295,7 @@ def _datasets(
     """The records of each topic; None for one that is passed over.
 
     Args:
-        left_out: gets why topics that can't be read are passed over; None: they aren't.
+        left_out: gets why topics that can't be read are passed over; None, or where all of them can't: they aren't.
     """
     topic_dataset = load_uncollected("sparklog.sql.dataset", _load_topic_dataset)
 
@@ -324,7 +324,10 @@ def _datasets(
     if left_out is None:
         return dict(zip(wanted, parallel_map(dataset, wanted), strict=True))
     found = dict(zip(wanted, each_alone(cluster.store, dataset, wanted), strict=True))
-    left_out |= {f"topic {name}": one for name, one in found.items() if isinstance(one, Exception)}
+    errors = {name: one for name, one in found.items() if isinstance(one, Exception)}
+    if errors and len(errors) == len(found):
+        raise next(iter(errors.values()))
+    left_out |= {f"topic {name}": error for name, error in errors.items()}
     return {name: None if isinstance(one, Exception) else one for name, one in found.items()}
 
 

@@ -10,36 +10,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from enum import Enum
 
 from sparklog.clock import Clock
-from sparklog.errors import KafkaTimeoutError, ObjectNotFoundError, SparklogError, StoreError, UnsafeStoreError
+from sparklog.errors import KafkaTimeoutError, ObjectNotFoundError, SparklogError, StoreError
 
-__all__ = ["Blame", "StoreJudge", "blame_of"]
+__all__ = ["StoreJudge", "may_be_of_store"]
 
 _KEPT_MS = 1_000.0
 """For so long one look at the store counts for all errors: of ten thousand topics each may be refused."""
 
 
-class Blame(Enum):
-    """Owners of an error."""
-
-    OBJECT = "one object's"
-    STORE = "the store's"
-    ASK = "one object's if the store can be read"
-
-
-def blame_of(error: Exception) -> Blame:
-    """The owner of an error, as far as it tells by itself. Pure.
+def may_be_of_store(error: Exception) -> bool:
+    """May an error be the store's, as far as it tells by itself? Pure.
 
     Damage, a missing object, and whatever isn't of the store's making is one object's. A refusal or a failure of the
     store may befall one object or all; and so may a time-out of what was tried again until then.
     """
-    if isinstance(error, UnsafeStoreError):
-        return Blame.STORE
-    if isinstance(error, StoreError | KafkaTimeoutError) and not isinstance(error, ObjectNotFoundError):
-        return Blame.ASK
-    return Blame.OBJECT
+    return isinstance(error, StoreError | KafkaTimeoutError) and not isinstance(error, ObjectNotFoundError)
 
 
 class StoreJudge:
@@ -65,13 +52,9 @@ class StoreJudge:
         Raises:
             SparklogError: it is the store's, and this is what a look at the store raised.
         """
-        blame = blame_of(error)
-        if blame is Blame.ASK:
-            fault = self._looked()
-            if fault is not None:
-                raise fault.with_traceback(None) from error
-        elif blame is Blame.STORE:
-            raise error
+        fault = self._looked() if may_be_of_store(error) else None
+        if fault is not None:
+            raise fault.with_traceback(None) from error
 
     def _looked(self) -> SparklogError | None:
         with self._lock:

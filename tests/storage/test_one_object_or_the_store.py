@@ -25,7 +25,7 @@ from sparklog.errors import (
 from sparklog.log import Cluster, open_cluster
 from sparklog.paths import CLUSTER_FILE
 from sparklog.storage import MemoryStore
-from sparklog.storage.blame import Blame, StoreJudge, blame_of
+from sparklog.storage.blame import StoreJudge, may_be_of_store
 from sparklog.storage.each_alone import each_alone, list_each_folder, read_each
 from sparklog.testing import ManualClock, WrappedStore
 
@@ -68,25 +68,25 @@ def cluster(sick: SickStore, clock: ManualClock) -> Cluster:
 
 
 @pytest.mark.parametrize(
-    ("error", "blame"),
+    ("error", "may_be"),
     [
-        (CorruptLogError, Blame.OBJECT),
-        (ObjectNotFoundError, Blame.OBJECT),
-        (UnknownTopicOrPartitionError, Blame.OBJECT),
-        (RecursionError, Blame.OBJECT),
-        (StorePermissionError, Blame.ASK),
-        (StoreUnavailableError, Blame.ASK),
-        (StoreOutcomeUnknownError, Blame.ASK),
-        (StoreFullError, Blame.ASK),
-        (StoreReplacedError, Blame.ASK),
-        (StoreError, Blame.ASK),
-        (KafkaTimeoutError, Blame.ASK),
-        (CommitStateUnknownError, Blame.ASK),
-        (UnsafeStoreError, Blame.STORE),
+        (CorruptLogError, False),
+        (ObjectNotFoundError, False),
+        (UnknownTopicOrPartitionError, False),
+        (RecursionError, False),
+        (StorePermissionError, True),
+        (StoreUnavailableError, True),
+        (StoreOutcomeUnknownError, True),
+        (StoreFullError, True),
+        (StoreReplacedError, True),
+        (StoreError, True),
+        (KafkaTimeoutError, True),
+        (CommitStateUnknownError, True),
+        (UnsafeStoreError, True),
     ],
 )
-def test_what_an_error_tells_by_itself(error: type[Exception], blame: Blame) -> None:
-    assert blame_of(error("x")) is blame
+def test_what_an_error_tells_by_itself(error: type[Exception], may_be: bool) -> None:
+    assert may_be_of_store(error("x")) is may_be
 
 
 def test_one_look_counts_for_all_errors_of_a_second(clock: ManualClock) -> None:

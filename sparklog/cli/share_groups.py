@@ -57,19 +57,28 @@ def list_(ctx: click.Context, json_: bool) -> None:
 def describe(ctx: click.Context, names: tuple[str, ...], members: bool, json_: bool) -> None:
     """Show share groups, by default all: their progress and members.
 
-    All records below the start offset are done; lag is the number of records that aren't done.
+    All records below the start offset are done; lag is the number of records that aren't done. Of all groups, one that
+    can't be read is named on standard error with the reason; the exit code is then 3.
     """
-    described = admin_of(ctx).describe_share_groups(names or None)
+    from sparklog.groups.admin.share_groups import all_share_groups
+
+    errors: dict[str, Exception] = {}
+    if names:
+        described = admin_of(ctx).describe_share_groups(names)
+    else:
+        looks = all_share_groups(cluster_of(ctx))
+        described = [look for look in looks.values() if not isinstance(look, Exception)]
+        errors = {f"share group {name}": look for name, look in looks.items() if isinstance(look, Exception)}
     for group in described:
         if not group.members and not group.partitions:
             raise GroupIdNotFoundError(f"unknown share group: {group.group_id!r}")
     if json_:
         click.echo(as_json([_as_dict(group) for group in described]))
-        return
-    for number, group in enumerate(described):
+    for number, group in enumerate(() if json_ else described):
         if number:
             click.echo()
         _print_group(group, with_members=members)
+    end_partly(ctx, errors)
 
 
 @share_groups.command("reset-offsets")

@@ -33,6 +33,7 @@ __all__ = [
     "ShareGroupDescription",
     "ShareMemberDescription",
     "SharePartitionDescription",
+    "all_share_groups",
     "alter_share_offsets",
     "clean_share_groups",
     "delete_share_group",
@@ -122,6 +123,21 @@ def describe_share_group(cluster: Cluster, group: str) -> ShareGroupDescription:
     partitions = tuple(_describe(at, state, ends) for at, state in sorted(states.items()))
     state = GroupState.STABLE if members else GroupState.EMPTY if partitions else GroupState.DEAD
     return ShareGroupDescription(group_id=group, state=state, members=members, partitions=partitions)
+
+
+def all_share_groups(cluster: Cluster) -> dict[str, ShareGroupDescription | Exception]:
+    """All share groups as :func:`describe_share_group` has them; the error for one that can't be read.
+
+    Raises:
+        StoreError: the store can't be read.
+    """
+    groups = _folders(cluster)
+    looks = each_alone(cluster.store, lambda group: describe_share_group(cluster, group), groups)
+    return {
+        group: look
+        for group, look in zip(groups, looks, strict=True)
+        if isinstance(look, Exception) or look.state is not GroupState.DEAD
+    }
 
 
 def alter_share_offsets(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["MOST_RELOADS", "gone_again"]
 
 MOST_RELOADS = 8
-"""With the waits between them two seconds or three."""
+"""With the waits between them a second or two."""
 
 
 def gone_again(log: EntryLog[Any], version: int, *, is_unknown: bool) -> PositionLost | StoreError:
@@ -34,7 +34,7 @@ def gone_again(log: EntryLog[Any], version: int, *, is_unknown: bool) -> Positio
     foothold.blocked = (version, count)
     if count < MOST_RELOADS or is_unknown:
         if count > 1:
-            Backoff(log.clock, first_ms=20.0 * 2 ** min(count - 2, 6)).wait()
+            Backoff(log.clock, first_ms=40.0 * 2 ** min(count - 2, 5)).wait()
         return PositionLost(path)
     foothold.blocked = None
     return StoreError(

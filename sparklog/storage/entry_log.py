@@ -56,8 +56,7 @@ class LogEntry(Protocol):
 
 E = TypeVar("E", bound=LogEntry)
 _NUMBERED = re.compile(r"([0-9]{20})\.json")
-_ATTEMPTS = 5
-"""To read what a listing has shown, while others clean."""
+_ATTEMPTS = 5  # to read what a listing has shown, while others clean
 
 
 @dataclass(frozen=True, slots=True)

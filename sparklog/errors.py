@@ -429,6 +429,11 @@ class InvalidTypeError(SparklogError, TypeError):
     """An argument has a type that is not allowed; the message says what was seen and what was expected."""
 
 
+def as_sparklog_error(error: Exception) -> SparklogError:
+    """An error as one of sparklog's; one that nobody foresaw tells its class."""
+    return error if isinstance(error, SparklogError) else SparklogError(f"{type(error).__name__}: {error}")
+
+
 def is_no_topic(error: object) -> bool:
     """Does an error say that there is no topic of the name? A topic that shrank is there."""
     kinds = (UnknownTopicOrPartitionError, NotATopicError, InvalidTopicError)

@@ -13,14 +13,17 @@ from sparklog.errors import (
     SparklogError,
     StoreError,
     UnknownTopicOrPartitionError,
+    is_no_topic,
 )
 from sparklog.log.cluster import Cluster, topic_names
 from sparklog.log.topic import TopicDescription, describe_topic
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.parallel import parallel_map
-from sparklog.paths import check_topic_name, encode_id
+from sparklog.paths import TOPICS_FOLDER, check_topic_name, encode_id
+from sparklog.storage.each_alone import each_alone
 
 __all__ = [
+    "all_described",
     "by_topic",
     "check_group",
     "check_once",
@@ -78,6 +81,17 @@ def described(cluster: Cluster, names: Iterable[str] | None) -> list[TopicDescri
 
     wanted = topic_names(cluster) if names is None else names
     return [topic for topic in parallel_map(describe, wanted) if topic is not None]
+
+
+def all_described(cluster: Cluster) -> dict[str, TopicDescription | Exception]:
+    """All topics as of now, by name; the error for one that can't be read.
+
+    Raises:
+        StoreError: the store can't be read.
+    """
+    names = cluster.store.list_names(TOPICS_FOLDER)
+    looks = each_alone(cluster.store, lambda name: describe_topic(cluster.topic_log(name), name), names)
+    return {name: look for name, look in zip(names, looks, strict=True) if not is_no_topic(look)}
 
 
 def _telling_of_others(items: Collection[str], done: Collection[str], errors: Mapping[str, Exception]) -> Exception:

@@ -81,7 +81,7 @@ def cli() -> None:
       sparklog cost --rate 1000 --members 3
       sparklog sql "select partition, count(*) from orders group by all"
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but for what couldn't be read, 130 interrupted.
     """
 
 

@@ -8,6 +8,7 @@ import click
 
 from sparklog.cli.options import cluster_of, complete_topics, connection_options
 from sparklog.cli.output import as_json, print_table
+from sparklog.cli.partly import PARTLY
 
 if TYPE_CHECKING:
     from sparklog.integrity import Repaired, Report
@@ -39,7 +40,8 @@ def check(ctx: click.Context, topics: tuple[str, ...], deep: bool, repair: bool,
     transactions that were left open, gives offsets to files that have none, writes checkpoints that are missing or
     damaged, and settles offsets that are pending although their transaction has ended. It never deletes data.
 
-    Exit code 1: errors were found, or something couldn't be repaired. Warnings leave it at 0.
+    Exit code 1: errors were found, or something couldn't be repaired. 3: no other error was found than that something
+    couldn't be read; all else was checked. Warnings leave it at 0.
     """
     from sparklog.integrity import check_cluster, repair_cluster
 
@@ -59,8 +61,10 @@ def check(ctx: click.Context, topics: tuple[str, ...], deep: bool, repair: bool,
         _print(report, repaired)
     for line in repaired.failed if repaired is not None else ():
         click.echo(f"sparklog: error: {' '.join(line.split())}", err=True)
-    if report.errors or (repaired is not None and repaired.failed):
+    if repaired is not None and repaired.failed:
         ctx.exit(FAILED)
+    if report.errors:
+        ctx.exit(PARTLY if report.is_partial else FAILED)
 
 
 def _print(report: Report, repaired: Repaired | None) -> None:

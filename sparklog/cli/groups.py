@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sparklog.cli.group_resets import partitions_of, reset_offsets
-from sparklog.cli.options import admin_of, complete_groups, complete_topics, confirm_deletion, connection_options
+from sparklog.cli.options import (
+    admin_of,
+    cluster_of,
+    complete_groups,
+    complete_topics,
+    confirm_deletion,
+    connection_options,
+)
 from sparklog.cli.output import as_json, by_topic, print_table
+from sparklog.cli.partly import end_partly
 from sparklog.errors import GroupIdNotFoundError
 
 if TYPE_CHECKING:
@@ -38,21 +46,28 @@ groups.add_command(reset_offsets)
 @connection_options()
 @click.pass_context
 def list_(ctx: click.Context, state: bool, json_: bool) -> None:
-    """List the groups' names."""
-    admin = admin_of(ctx)
+    """List the groups' names.
+
+    A group that can't be read is listed, and named on standard error with the reason; the exit code is then 3.
+    """
+    from sparklog.groups.admin.inspection import named_groups
+
     if state:
-        found = [(group.group_id, group.state.value) for group in admin.list_group_states()]
+        listed = admin_of(ctx).list_group_states()
+        found = [(group.group_id, group.state.value) for group in listed]
         if json_:
             click.echo(as_json([{"group": name, "state": state} for name, state in found]))
         else:
             print_table(["group", "state"], found)
+        end_partly(ctx, {f"group {group.group_id}": group.error for group in listed if group.error is not None})
         return
-    names = admin.list_groups()
+    names = named_groups(cluster_of(ctx))
     if json_:
-        click.echo(as_json(names))
+        click.echo(as_json([*names]))
     else:
         for name in names:
             click.echo(name)
+    end_partly(ctx, {f"group {name}": error for name, error in names.items() if error is not None})
 
 
 @groups.command()
@@ -86,6 +101,7 @@ def describe(ctx: click.Context, names: tuple[str, ...], view: str, json_: bool)
     for group in described:
         if names and group.error is not None:
             raise group.error
+    end_partly(ctx, {f"group {group.group_id}": group.error for group in described if group.error is not None})
 
 
 @groups.command()

@@ -39,8 +39,9 @@ FAILED, TRY_AGAIN = 1, 75
 def health(ctx: click.Context, read_only: bool, strict: bool, timeout_s: float, json_: bool) -> None:
     """Check that the cluster can be read and written from here.
 
-    Also checks whether this machine's clock agrees with the store's, and whether maintenance runs. Creates one small
-    object under probes/, and deletes it.
+    A topic, group or transactional id that can't be read is a warning that names it; of more than a hundred of a kind,
+    a hundred are looked at, chosen by chance. Also checks whether this machine's clock agrees with the store's, and
+    whether maintenance runs. Creates one small object under probes/, and deletes it.
 
     Exit code 0: fit for use, perhaps with warnings. 1: not fit for use. 75: not fit for use now, but perhaps later, as
     the store is unavailable.

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sparklog.cli.groups import NOTHING, count_of_members
-from sparklog.cli.options import admin_of, complete_topics, confirm_deletion, connection_options
+from sparklog.cli.options import admin_of, cluster_of, complete_topics, confirm_deletion, connection_options
 from sparklog.cli.output import as_json, print_table
+from sparklog.cli.partly import end_partly
 from sparklog.cli.start_positions import parse_time
 from sparklog.errors import GroupIdNotFoundError
 from sparklog.model import TopicPartition
@@ -33,13 +34,18 @@ def share_groups() -> None:
 @connection_options()
 @click.pass_context
 def list_(ctx: click.Context, json_: bool) -> None:
-    """List the share groups' names."""
-    names = admin_of(ctx).list_share_groups()
+    """List the share groups' names.
+
+    A group that can't be read is listed, and named on standard error with the reason; the exit code is then 3.
+    """
+    from sparklog.groups.admin.share_groups import named_share_groups
+
+    names = named_share_groups(cluster_of(ctx))
     if json_:
-        click.echo(as_json(names))
-        return
-    for name in names:
+        click.echo(as_json([*names]))
+    for name in () if json_ else names:
         click.echo(name)
+    end_partly(ctx, {f"share group {name}": error for name, error in names.items() if error is not None})
 
 
 @share_groups.command()
@@ -51,19 +57,28 @@ def list_(ctx: click.Context, json_: bool) -> None:
 def describe(ctx: click.Context, names: tuple[str, ...], members: bool, json_: bool) -> None:
     """Show share groups, by default all: their progress and members.
 
-    All records below the start offset are done; lag is the number of records that aren't done.
+    All records below the start offset are done; lag is the number of records that aren't done. Of all groups, one that
+    can't be read is named on standard error with the reason; the exit code is then 3.
     """
-    described = admin_of(ctx).describe_share_groups(names or None)
+    from sparklog.groups.admin.share_groups import all_share_groups
+
+    errors: dict[str, Exception] = {}
+    if names:
+        described = admin_of(ctx).describe_share_groups(names)
+    else:
+        looks = all_share_groups(cluster_of(ctx))
+        described = [look for look in looks.values() if not isinstance(look, Exception)]
+        errors = {f"share group {name}": look for name, look in looks.items() if isinstance(look, Exception)}
     for group in described:
         if not group.members and not group.partitions:
             raise GroupIdNotFoundError(f"unknown share group: {group.group_id!r}")
     if json_:
         click.echo(as_json([_as_dict(group) for group in described]))
-        return
-    for number, group in enumerate(described):
+    for number, group in enumerate(() if json_ else described):
         if number:
             click.echo()
         _print_group(group, with_members=members)
+    end_partly(ctx, errors)
 
 
 @share_groups.command("reset-offsets")

@@ -12,6 +12,7 @@ import click
 
 from sparklog.cli.options import connection_options, root_of
 from sparklog.cli.output import as_json, as_text, print_table
+from sparklog.cli.partly import end_partly
 
 __all__ = ["sql"]
 
@@ -52,7 +53,8 @@ def sql(
     Each topic is a view of its name, with the columns topic, partition, offset, timestamp (UTC), timestamp_type, key,
     value, headers. Key and value are BLOBs: decode(value) is the text. The word offset means something else in SQL:
     write "offset" or o.offset. Names with dashes or dots need quotes too. consumer_offsets, consumer_lag and
-    transactions are views of all groups and transactional ids.
+    transactions are views of all groups and transactional ids; those that can't be read are left out and named on
+    standard error, and the exit code is 3.
 
     \b
       sparklog sql "select partition, count(*), max(\\"offset\\") from orders group by all"
@@ -85,6 +87,7 @@ def sql(
         print_table(names, found[:limit], numbers=_numeric(reader.schema))
         if len(found) > limit:
             click.echo(f"(the first {limit} rows; --max-rows 0 for all)", err=True)
+    end_partly(ctx, reader.unread)
 
 
 def _rows(reader: Any) -> Iterator[tuple[Any, ...]]:

@@ -11,6 +11,7 @@ import click
 from sparklog.cli.exporter import watch_opener
 from sparklog.cli.options import connection_options
 from sparklog.cli.output import as_json, is_terminal, print_table
+from sparklog.cli.partly import end_partly
 from sparklog.cli.signals import stopped_by_signals
 from sparklog.texts import counted
 
@@ -25,6 +26,8 @@ _GROUP_COLUMNS = ("group", "topic", "members", "lag", "lag s", "read/s")
 _TOPIC_COLUMNS = ("topic", "partitions", "records", "bytes", "files", "new/s", "commits/s", "last commit")
 _TEXTS = frozenset({"group", "topic", "last commit"})
 _LEAST_ROWS = 5
+_MOST_NAMED = 3
+"""Things that can't be read, in the headline."""
 _LINES_AROUND = 9
 """Headings, and what else stands around two tables."""
 _UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3))
@@ -48,6 +51,9 @@ def top(ctx: click.Context, interval: float, once: bool, json_: bool) -> None:
 
     Groups with the most lag and topics with the most new records come first. On a terminal the page is redrawn after
     each read of the cluster; otherwise pages are printed one after the other. Ends by Ctrl-C.
+
+    What can't be read is named at the top. With --once it is also named on standard error with the reason, and the exit
+    code is 3.
     """
     from sparklog.observe.watching import Watching
 
@@ -69,6 +75,7 @@ def top(ctx: click.Context, interval: float, once: bool, json_: bool) -> None:
             if is_last or not once:
                 screen.show(before, status, as_json_line=json_)
             if is_last:
+                end_partly(ctx, _unread(status))
                 return
             before = status.figures
             if not stopped.wait(interval):
@@ -142,12 +149,24 @@ def _headline(status: WatchStatus) -> str:
         counted(len(figures.topics), "topic"),
         counted(len(figures.groups), "group"),
         counted(unfinished, "overdue transaction"),
-        f"{len(figures.problems)} unreadable",
+        _in_short(figures),
         f"look {figures.took_ms:.0f} ms" if not figures.is_part else "the first look is under way",
     ]
     if error and status.age_ms is not None:
         parts.append(f"as of {status.age_ms / 1_000:.0f} s ago, the store can't be read: {error}")
     return "  ".join(parts)
+
+
+def _in_short(figures: ClusterFigures) -> str:
+    """How many things can't be read, and the names of the first."""
+    names = [f"{one.kind} {one.name}" for one in figures.problems[:_MOST_NAMED]]
+    more = [f"{len(figures.problems) - len(names)} more"] if len(figures.problems) > len(names) else []
+    return f"{len(figures.problems)} unreadable{': ' if names else ''}{', '.join([*names, *more])}"
+
+
+def _unread(status: WatchStatus) -> dict[str, Exception]:
+    """The things that can't be read, by name, as of a look."""
+    return {f"{one.kind} {one.name}": one.error for one in (status.figures.problems if status.figures else ())}
 
 
 def _group_rows(before: ClusterFigures | None, now: ClusterFigures) -> list[list[str]]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sparklog.cli.options import admin_of, complete_topics, confirm_deletion, connection_options, pairs
+from sparklog.cli.options import admin_of, cluster_of, complete_topics, confirm_deletion, connection_options, pairs
 from sparklog.cli.output import as_json, print_table
+from sparklog.cli.partly import end_partly
 from sparklog.cli.schemas import SCHEMA_HELP, schema_argument
 from sparklog.errors import InvalidRecordError, TopicAlreadyExistsError
 from sparklog.texts import counted
@@ -69,13 +70,19 @@ def create(
 @connection_options()
 @click.pass_context
 def list_(ctx: click.Context, json_: bool) -> None:
-    """List the topics' names."""
-    names = admin_of(ctx).list_topics()
+    """List the topics' names.
+
+    A topic that can't be read is listed, and named on standard error with the reason; the exit code is then 3.
+    """
+    from sparklog.log.cluster import topic_listings
+
+    listed = topic_listings(cluster_of(ctx))
     if json_:
-        click.echo(as_json(names))
+        click.echo(as_json([topic.name for topic in listed]))
     else:
-        for name in names:
-            click.echo(name)
+        for topic in listed:
+            click.echo(topic.name)
+    end_partly(ctx, {f"topic {topic.name}": topic.error for topic in listed if topic.error is not None})
 
 
 @topics.command()
@@ -87,16 +94,25 @@ def list_(ctx: click.Context, json_: bool) -> None:
 def describe(ctx: click.Context, names: tuple[str, ...], all_: bool, json_: bool) -> None:
     """Show topics, all by default: settings, and where the log of each partition starts and ends.
 
-    Records are the offsets between start and end; in a compacted topic some of them may be deleted.
+    Records are the offsets between start and end; in a compacted topic some of them may be deleted. Of all topics, one
+    that can't be read is named on standard error with the reason; the exit code is then 3.
     """
-    described = admin_of(ctx).describe_topics(names or None)
+    from sparklog.admin.many import all_described
+
+    errors: dict[str, Exception] = {}
+    if names:
+        described = admin_of(ctx).describe_topics(names)
+    else:
+        looks = all_described(cluster_of(ctx))
+        described = [look for look in looks.values() if not isinstance(look, Exception)]
+        errors = {f"topic {name}": look for name, look in looks.items() if isinstance(look, Exception)}
     if json_:
         click.echo(as_json([_as_dict(topic, all_=all_) for topic in described]))
-        return
-    for number, topic in enumerate(described):
+    for number, topic in enumerate(() if json_ else described):
         if number:
             click.echo()
         _print_topic(topic, all_=all_)
+    end_partly(ctx, errors)
 
 
 @topics.command()

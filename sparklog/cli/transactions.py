@@ -9,8 +9,11 @@ import click
 
 from sparklog.cli.options import admin_of, complete_transactional_ids, connection_options
 from sparklog.cli.output import as_json, by_topic, print_table
+from sparklog.cli.partly import end_partly
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sparklog.admin import Recovered, TransactionDescription, TransactionListing, TransactionState
 
 __all__ = ["transactions"]
@@ -45,7 +48,8 @@ def transactions() -> None:
 def list_(ctx: click.Context, states: tuple[str, ...], producer_ids: tuple[int, ...], json_: bool) -> None:
     """List the transactional ids, and the state of the newest transaction of each.
 
-    Ongoing: a transaction may be open. A producer has the id and hasn't closed, or it died.
+    Ongoing: a transaction may be open. A producer has the id and hasn't closed, or it died. Unknown: the id can't be
+    read; it is named on standard error with the reason, and the exit code is 3.
     """
     listings = admin_of(ctx).list_transactions(states or None, producer_ids or None)
     if json_:
@@ -53,6 +57,7 @@ def list_(ctx: click.Context, states: tuple[str, ...], producer_ids: tuple[int, 
     else:
         rows = [(listing.transactional_id, _name(listing.state), listing.producer_id) for listing in listings]
         print_table(["transactional id", "state", "producer id"], rows)
+    end_partly(ctx, _unread(listings))
 
 
 @transactions.command()
@@ -73,6 +78,7 @@ def describe(ctx: click.Context, ids: tuple[str, ...], json_: bool) -> None:
     for description in described:
         if ids and description.error is not None:
             raise description.error
+    end_partly(ctx, _unread(described))
 
 
 @transactions.command()
@@ -106,6 +112,10 @@ def recover(ctx: click.Context, json_: bool) -> None:
     for result in results:
         if result.error is not None:
             raise result.error
+
+
+def _unread(found: Iterable[TransactionListing | TransactionDescription]) -> dict[str, Exception]:
+    return {f"transactional id {one.transactional_id}": one.error for one in found if one.error is not None}
 
 
 def _listed(listing: TransactionListing) -> dict[str, Any]:

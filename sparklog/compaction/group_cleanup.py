@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparklog.errors import NonEmptyGroupError, SparklogError
+from sparklog.errors import NonEmptyGroupError, SparklogError, as_sparklog_error
 from sparklog.groups.admin.description import GroupState, describe
 from sparklog.groups.admin.emptiness import empty_generation, empty_since_ms, members_now
 from sparklog.groups.admin.inspection import group_names
@@ -16,7 +16,7 @@ from sparklog.groups.offsets.offset_maintenance import clean_offset_log, sweep
 from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.groups.offsets.rows import Rows
 from sparklog.log import Cluster
-from sparklog.parallel import parallel_map
+from sparklog.storage.each_alone import each_alone
 
 __all__ = ["GroupReport", "expire_group", "expire_groups"]
 
@@ -44,17 +44,18 @@ def expire_groups(
     cluster: Cluster, *, now_ms: int, retention_ms: int = DEFAULT_RETENTION_MS, dry_run: bool = False, timeout_ms: float
 ) -> list[GroupReport]:
     """:func:`expire_group` for each of a cluster's groups, 32 at a time; one that fails hinders no other. Raises
-    ``StoreError`` where they can't be listed."""
+    ``StoreError`` where they can't be listed, or the store can't be read."""
 
     def forget(group: str) -> GroupReport:
-        try:
-            return expire_group(
-                cluster, group, now_ms=now_ms, retention_ms=retention_ms, dry_run=dry_run, timeout_ms=timeout_ms
-            )
-        except SparklogError as error:
-            return _report(group, dry_run=dry_run, error=error)
+        return expire_group(
+            cluster, group, now_ms=now_ms, retention_ms=retention_ms, dry_run=dry_run, timeout_ms=timeout_ms
+        )
 
-    return parallel_map(forget, group_names(cluster))
+    groups = group_names(cluster)
+    return [
+        _report(group, dry_run=dry_run, error=as_sparklog_error(report)) if isinstance(report, Exception) else report
+        for group, report in zip(groups, each_alone(cluster.store, forget, groups), strict=True)
+    ]
 
 
 def expire_group(

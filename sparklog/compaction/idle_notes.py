@@ -21,6 +21,7 @@ from sparklog.delta.log import DeltaLog
 from sparklog.errors import ObjectNotFoundError, SparklogError
 from sparklog.log.cluster import Cluster
 from sparklog.paths import MAINTENANCE_NOTES
+from sparklog.storage.each_alone import check_of_one
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position
 
@@ -85,6 +86,7 @@ def read_notes(cluster: Cluster) -> dict[str, TopicNote]:
         _LOGGER.info("%s/%s can't be parsed and is written again: %r", cluster.store.uri, MAINTENANCE_NOTES, error)
         return {}
     except SparklogError as error:
+        check_of_one(cluster.store, error)
         _LOGGER.warning("%s/%s can't be read, so no topic is skipped: %s", cluster.store.uri, MAINTENANCE_NOTES, error)
         return {}
 
@@ -121,9 +123,12 @@ def write_notes(
 
 def is_newest(log: DeltaLog, note: TopicNote) -> bool:
     """Is the entry that a note is of still the newest of its log? Two GETs and a LIST. No, where that can't be found
-    out."""
+    out. Raises ``SparklogError``: the store can't be read."""
     position = Position(version=note.version, token=note.token, anchor_ticks_ms=-math.inf)
     try:
         return not log.look(position).entries
-    except (PositionLost, SparklogError):
+    except PositionLost:
+        return False
+    except SparklogError as error:
+        check_of_one(log.store, error)
         return False

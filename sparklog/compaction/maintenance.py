@@ -25,7 +25,6 @@ from sparklog.compaction.topic_steps import (
     ProgressListener,
     StepListener,
     TopicOutcome,
-    as_sparklog_error,
     attempt,
     ignore_steps,
     maintain_topic,
@@ -36,6 +35,8 @@ from sparklog.log import Cluster
 from sparklog.log.state import open_state
 from sparklog.parallel import parallel_map
 from sparklog.paths import TOPICS_FOLDER
+from sparklog.storage import ObjectStore
+from sparklog.storage.each_alone import check_of_one
 from sparklog.txn.recovery import EXPIRATION_MS, Recovered, recover_transactions
 
 __all__ = [
@@ -49,7 +50,6 @@ __all__ = [
     "StepListener",
     "TopicMaintenance",
     "TopicOutcome",
-    "as_sparklog_error",
     "each_topic_at_once",
     "ignore_steps",
     "maintain",
@@ -105,13 +105,13 @@ def maintain(
         each_topic: what carries out the steps of topics; :func:`each_topic_at_once` by default.
     Raises:
         UnknownTopicOrPartitionError: one of ``topics`` isn't there; nothing was done.
-        StoreError: the topics can't be listed.
+        StoreError: the topics can't be listed, or the store can't be read any more: nothing further was tried.
     """
     began_ticks_ms = cluster.clock.ticks_ms()
     run = MaintenanceRun(cluster, timeout_ms=timeout_ms, dry_run=dry_run)
     options = MaintenanceOptions(steps=steps, policy=policy, dry_run=dry_run, timeout_ms=timeout_ms)
     names = _named(cluster, topics)
-    of_cluster = _ClusterSteps(steps if topics is None else (), tell)
+    of_cluster = _ClusterSteps(cluster.store, steps if topics is None else (), tell)
     transactions = None if dry_run else of_cluster.do(Step.TRANSACTIONS, lambda: _recover(run, timeout_ms))
     carry_out = each_topic or each_topic_at_once
     reports, is_noted = _maintain_topics(
@@ -122,7 +122,7 @@ def maintain(
         lambda: expire_groups(cluster, now_ms=run.now_ms(), dry_run=dry_run, timeout_ms=timeout_ms),
     )
     if not dry_run:
-        of_cluster.do(Step.GROUPS, lambda: clean_share_groups(cluster))
+        of_cluster.do(Step.GROUPS, lambda: _clean_share_groups(cluster))
     report = MaintenanceReport(
         topics=tuple(sorted(reports, key=lambda report: report.topic)),
         transactions=tuple(transactions or ()),
@@ -149,7 +149,8 @@ def each_topic_at_once(
 class _ClusterSteps:
     """The steps that concern the whole cluster, as far as they were asked for; the first error of each is kept."""
 
-    def __init__(self, steps: Collection[Step], tell: StepListener) -> None:
+    def __init__(self, store: ObjectStore, steps: Collection[Step], tell: StepListener) -> None:
+        self._store = store
         self.errors: dict[Step, SparklogError] = {}
         self._steps = steps
         self._begun: set[Step] = set()
@@ -167,6 +168,7 @@ class _ClusterSteps:
             self._tell("", step)
 
         def failed(error: SparklogError) -> None:
+            check_of_one(self._store, error)
             self.errors.setdefault(step, error)
 
         return attempt(f"cluster: {step.value}", act, failed)
@@ -222,6 +224,12 @@ def _note_run(run: MaintenanceRun, report: MaintenanceReport, *, is_noted: bool,
         _LOGGER.exception(_NOT_RECORDED)
 
 
+def _clean_share_groups(cluster: Cluster) -> None:
+    """Clean each share group; then raise the error of the first in which that failed."""
+    for error in clean_share_groups(cluster).values():
+        raise error
+
+
 def _check_topic(cluster: Cluster, name: str) -> None:
     """Raise ``UnknownTopicOrPartitionError``, ``NotATopicError`` or ``InvalidTopicError`` where there is no such topic.
     One that can't be understood exists: its steps report why they failed."""
@@ -229,8 +237,8 @@ def _check_topic(cluster: Cluster, name: str) -> None:
         open_state(cluster.topic_log(name))
     except (InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError):
         raise
-    except SparklogError:
-        return
+    except SparklogError as error:
+        check_of_one(cluster.store, error)
 
 
 def _recover(run: MaintenanceRun, timeout_ms: float) -> Sequence[Recovered]:

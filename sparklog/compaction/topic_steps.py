@@ -32,9 +32,11 @@ from sparklog.errors import (
     SparklogError,
     TopicShrunkError,
     UnknownTopicOrPartitionError,
+    as_sparklog_error,
 )
 from sparklog.log.sequencing.sequencing import sequence_state
 from sparklog.log.state import TopicState, load_state, open_state
+from sparklog.storage.each_alone import check_of_one
 
 __all__ = [
     "DEFAULT_TIMEOUT_MS",
@@ -42,7 +44,6 @@ __all__ = [
     "ProgressListener",
     "StepListener",
     "TopicOutcome",
-    "as_sparklog_error",
     "ignore_steps",
     "maintain_topic",
 ]
@@ -139,6 +140,8 @@ def maintain_topic(
         tell: is called with the step that comes next.
     Returns:
         What became of it; None where there is no such topic.
+    Raises:
+        SparklogError: the store can't be read; all else is in the report.
     """
     try:
         log = run.cluster.topic_log(topic)
@@ -155,11 +158,6 @@ def maintain_topic(
         except Exception:  # whatever it is, each step meets it and reports it
             deleted = False
         return _Steps(run, opened, topic, options, tell, deleted=deleted).do(search_ms=search_ms)
-
-
-def as_sparklog_error(unforeseen: Exception) -> SparklogError:
-    """An unforeseen error as one of sparklog's."""
-    return SparklogError(f"{type(unforeseen).__name__}: {unforeseen}")
 
 
 def attempt(what: str, act: Callable[[], T], failed: Callable[[SparklogError], object]) -> T | None:
@@ -324,6 +322,7 @@ class _Steps:
         self._tell(self._topic, step)
 
         def failed(error: SparklogError) -> None:
+            check_of_one(self._run.cluster.store, error)
             self._errors[step] = error
             self._opened.forget()
 

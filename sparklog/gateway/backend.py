@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from sparklog.admin import Admin
+from sparklog.admin.many import all_described
 from sparklog.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
 from sparklog.gateway.counts import GatewayFigures
 from sparklog.gateway.defects import topic_defects
@@ -246,16 +247,11 @@ class Backend:
         return topic
 
     def describe_all(self) -> dict[str, TopicDescription | Exception]:
-        """All topics as they are now; for one that can't be read, the error. May block."""
-        names = self.admin.list_topics()
-        described_or_error = dict(
-            zip(names, parallel_results(lambda name: self.admin.describe_topics([name])[0], names), strict=True)
-        )
-        topics = {
-            name: topic
-            for name, topic in described_or_error.items()
-            if not isinstance(topic, UnknownTopicOrPartitionError)
-        }
+        """All topics as they are now; for one that can't be read, the error. May block.
+
+        Raises ``StoreError``: the store can't be read.
+        """
+        topics = all_described(self.cluster)
         described = [topic for topic in topics.values() if isinstance(topic, TopicDescription)]
         self.topic_names = {uuid.UUID(topic.topic_id): topic.name for topic in described}
         return topics

@@ -236,6 +236,9 @@ async def list_transactions(backend: Backend, request: Request) -> dict[str, Any
     pattern, least_ms = request.body.get("transactional_id_pattern"), request.body.get("duration_filter", -1)
     known = {state.value for state in TransactionState}
     listed = await backend.run(backend.admin.describe_transactions)
+    for listing in listed:
+        if listing.error is not None:
+            _LOGGER.warning("transactional id %r isn't listed: %s", listing.transactional_id, listing.error)
     if ids:
         listed = [listing for listing in listed if listing.producer_id in ids]
     if least_ms >= 0:

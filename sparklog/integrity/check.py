@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sparklog.errors import InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError
+from sparklog.errors import SparklogError, as_sparklog_error, is_no_topic
 from sparklog.groups.admin.inspection import group_folders
 from sparklog.integrity.findings import Code, Counts, Finding, Report, Severity, Subject
 from sparklog.integrity.groups import TopicHeads, check_group
 from sparklog.integrity.nested import look_for_nested
 from sparklog.integrity.topics import TopicSeen, check_topic
 from sparklog.integrity.transactions import TransactionsSeen, check_gone_topics, see_transactions
+from sparklog.integrity.unread import unread, unread_code
 from sparklog.log.cluster import Cluster, open_cluster
-from sparklog.parallel import parallel_map
 from sparklog.paths import TOPICS_FOLDER, encode_id
+from sparklog.storage.each_alone import each_alone, one_alone
 
 __all__ = ["check_cluster", "opened"]
 
 _LOOKS = 3
 """At most so many looks are made until no error is new: an error that isn't seen twice in a row was on its way."""
+
+_LOGGER = logging.getLogger("sparklog.integrity")
 
 T = TypeVar("T")
 
@@ -46,7 +50,7 @@ def check_cluster(
     Raises:
         InvalidArgumentError: there is no cluster.
         UnknownTopicOrPartitionError: one of ``topics`` isn't there.
-        StoreError: the store refuses.
+        StoreError: the store can't be read. What alone can't be read of it is a finding.
     """
     cluster = opened(cluster, storage_options)
     findings: list[Finding] = []
@@ -65,8 +69,10 @@ def check_cluster(
     for name in cluster.store.list_names(TOPICS_FOLDER):
         try:
             topic, its_findings = _check_topic(cluster, name, seen, deep=deep)
-        except (InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError):  # a folder of somebody else
-            strangers.append(name)
+        except SparklogError as error:
+            if not is_no_topic(error):
+                raise
+            strangers.append(name)  # a folder of somebody else
             continue
         findings += its_findings
         counts += topic.counts
@@ -76,7 +82,9 @@ def check_cluster(
     nested = look_for_nested(cluster, strangers)
     findings += nested.findings
     groups = [name for name in group_folders(cluster) if encode_id(name) in nested.group_parts]
-    for its_findings, group in parallel_map(lambda name: _check_group(cluster, name, heads), groups):
+    checked = each_alone(cluster.store, lambda name: _check_group(cluster, name, heads), groups)
+    for name, result in zip(groups, checked, strict=True):
+        its_findings, group = _whole(Subject(group=name), Counts(groups=1), result)
         findings += its_findings
         counts += group
     return Report.of(findings, counts)
@@ -102,12 +110,29 @@ def _check_topic(
         is_first = False
         return check_topic(cluster, name, logs, deep=deep)
 
-    return _settled(look, lambda found: found.findings)
+    result = one_alone(cluster.store, lambda: _settled(look, lambda found: found.findings))
+    if not isinstance(result, Exception):
+        return result
+    if is_no_topic(result):
+        raise result
+    findings, counts = _whole(Subject(topic=name), Counts(topics=1), result)
+    return TopicSeen(findings=tuple(findings), counts=counts, topic_id=None), findings
 
 
 def _check_group(cluster: Cluster, name: str, heads: TopicHeads) -> tuple[Sequence[Finding], Counts]:
     (_, counts), findings = _settled(lambda: check_group(cluster, name, heads), lambda found: found[0])
     return findings, counts
+
+
+def _whole(
+    subject: Subject, counts: Counts, result: tuple[Sequence[Finding], Counts] | Exception
+) -> tuple[Sequence[Finding], Counts]:
+    """The result of a check; where it failed as a whole, a finding that says so."""
+    if not isinstance(result, Exception):
+        return result
+    if not isinstance(result, SparklogError):  # a defect, which hinders the check of no other
+        _LOGGER.error("the check of %s failed unexpectedly", subject, exc_info=result)
+    return [unread(as_sparklog_error(result), subject, unread_code(subject))], counts
 
 
 def _settled(look: Callable[[], T], findings_of: Callable[[T], Sequence[Finding]]) -> tuple[T, Sequence[Finding]]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotFoundError
+from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotFoundError, StoreError
 from sparklog.integrity.findings import Code, Finding, Subject
+from sparklog.integrity.unread import unread
 from sparklog.integrity.value_stats import LoggedValues, contradictions
 from sparklog.log.data.encode import open_parquet
 from sparklog.log.data.object_paths import object_path
@@ -21,6 +23,7 @@ from sparklog.log.data.segments import Segment, SegmentIndex
 from sparklog.log.data.value_columns import DATA
 from sparklog.log.data.value_stats import ValueStats
 from sparklog.parallel import parallel_map
+from sparklog.storage.each_alone import check_of_one, each_alone, list_each_folder, one_alone
 from sparklog.txn.orphans import others_folders
 
 __all__ = ["FilesSeen", "check_files", "read_files"]
@@ -66,7 +69,8 @@ def check_files(log: DeltaLog, index: SegmentIndex, topic: str) -> FilesSeen:
             )
     folder = f"{log.table}/"
     others = others_folders(log)
-    for file in log.store.list(folder):
+    unlisted: dict[str, Exception] = {}
+    for file in list_each_folder(log.store, folder, unlisted):
         others.note(file.path)
         seen.newest_ms = max(seen.newest_ms, file.modified_ms)
         live = expected.pop(file.path, None)
@@ -74,19 +78,27 @@ def check_files(log: DeltaLog, index: SegmentIndex, topic: str) -> FilesSeen:
             if _is_data_file(file.path.removeprefix(folder)):
                 seen.unnamed.append((file.path, file.size_bytes, file.modified_ms))
         elif file.size_bytes != live.size_bytes:
+            subject = Subject(topic=topic, partition=live.partition, path=file.path)
+            found = one_alone(log.store, partial(log.store.exists, file.path))
             seen.findings.append(
-                Finding(
+                unread(found, subject)
+                if isinstance(found, Exception)
+                else Finding(
                     code=Code.FILE_SIZE,
-                    subject=Subject(topic=topic, partition=live.partition, path=file.path),
+                    subject=subject,
                     seen=f"{file.size_bytes} bytes",
                     expected=f"{live.size_bytes}, as the log says",
                 )
             )
+    seen.findings += [unread(error, Subject(topic=topic, path=f"{folder}{name}")) for name, error in unlisted.items()]
+    for path in [path for path in expected if path[len(folder) :].partition("/")[0] in unlisted]:
+        del expected[path]
     seen.others = others.found()
     seen.unnamed = [file for file in seen.unnamed if not others.spares(file[0])]
-    gone = parallel_map(lambda path: None if log.store.exists(path) else path, expected)
-    for path in gone:
-        if path is not None:
+    for path, is_there in zip(expected, each_alone(log.store, log.store.exists, expected), strict=True):
+        if isinstance(is_there, Exception):
+            seen.findings.append(unread(is_there, Subject(topic=topic, partition=expected[path].partition, path=path)))
+        elif not is_there:
             seen.findings.append(
                 Finding(
                     code=Code.FILE_MISSING,
@@ -176,6 +188,10 @@ def _reader(
             rows.findings.append(
                 Finding(code=Code.FILE_CORRUPT, subject=subject, seen=str(error), expected="a whole Parquet file")
             )
+            return rows
+        except StoreError as error:
+            check_of_one(log.store, error)
+            rows.findings.append(unread(error, subject))
             return rows
         rows.count = table.num_rows
         rows.findings += _check_unknown(unknown, subject)

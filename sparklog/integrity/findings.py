@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import Any
@@ -28,6 +28,8 @@ class Severity(str, Enum):
 class Code(str, Enum):
     """Codes of the findings. The names stay as they are; docs/integrity.md says what each means and what to do."""
 
+    # Anything.
+    OBJECT_UNREADABLE = "object-unreadable"
     # Topics: their logs.
     TOPIC_UNREADABLE = "topic-unreadable"
     TOPIC_SHRUNK = "topic-shrunk"
@@ -174,6 +176,8 @@ class Finding:
     subject: Subject
     seen: str
     expected: str
+    is_unread: bool = False
+    """Couldn't its subject be read, so that it may be whole, and wasn't checked?"""
 
     @property
     def severity(self) -> Severity:
@@ -198,7 +202,7 @@ def few(findings: Iterable[Finding], subject: Subject) -> list[Finding]:
             more.setdefault(finding.code, [finding])
     for code, [first] in more.items():
         rest = f"{counts[code] - _MOST_REPORTED} more of these"
-        kept.append(Finding(code=code, subject=subject, seen=rest, expected=first.expected))
+        kept.append(replace(first, subject=subject, seen=rest))
     return kept
 
 
@@ -244,6 +248,11 @@ class Report:
         return self._of(Severity.ERROR)
 
     @property
+    def is_partial(self) -> bool:
+        """Is what couldn't be read the only error, so that the rest is as it should be?"""
+        return bool(self.errors) and all(one.is_unread for one in self.errors)
+
+    @property
     def warnings(self) -> tuple[Finding, ...]:
         """The findings of severity ``WARNING``: nothing is lost, but somebody should look."""
         return self._of(Severity.WARNING)
@@ -262,6 +271,7 @@ class Report:
             "errors": len(self.errors),
             "warnings": len(self.warnings),
             "counts": {one.name: getattr(self.counts, one.name) for one in fields(Counts)},
+            "unread": sum(one.is_unread for one in self.findings),
             "findings": [
                 {
                     "severity": one.severity.value,

@@ -11,8 +11,7 @@ from sparklog.errors import (
     InvalidArgumentError,
     InvalidTopicError,
     NotATopicError,
-    ObjectNotFoundError,
-    StoreUnavailableError,
+    StoreError,
     TopicShrunkError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
@@ -25,6 +24,7 @@ from sparklog.groups.offsets.offset_state import OffsetState, load_state, load_w
 from sparklog.groups.offsets.rows import Decider, OffsetRow, Rows
 from sparklog.integrity.findings import Code, Counts, Finding, Subject
 from sparklog.integrity.log_listing import holes, list_numbered
+from sparklog.integrity.unread import unread
 from sparklog.log.cluster import Cluster
 from sparklog.log.head import TopicHead
 from sparklog.log.state import open_state
@@ -35,6 +35,7 @@ from sparklog.paths import (
     group_members,
     member_state,
 )
+from sparklog.storage.each_alone import check_of_one, one_alone, read_each
 from sparklog.txn.deciding import read_decision
 from sparklog.txn.entries import open_transaction_log
 
@@ -62,7 +63,8 @@ class TopicHeads:
     def _look(self, topic: str) -> TopicHead | None:
         try:
             head = open_state(self.cluster.topic_log(topic)).head
-        except (CorruptLogError, TopicShrunkError, UnsupportedVersionError):
+        except (CorruptLogError, TopicShrunkError, UnsupportedVersionError, StoreError) as error:
+            check_of_one(self.cluster.store, error)
             self._broken.add(topic)
             return None
         except (InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError):
@@ -73,9 +75,10 @@ class TopicHeads:
 def check_group(cluster: Cluster, group: str, heads: TopicHeads) -> tuple[list[Finding], Counts]:
     """Check one group. A handful of requests, one for each member, and one or two for each topic that is new."""
     subject = Subject(group=group)
-    findings = [*_check_members(cluster, group)]
+    members = one_alone(cluster.store, lambda: [*_check_members(cluster, group)])
+    findings = [unread(members, subject, Code.GROUP_UNREADABLE)] if isinstance(members, Exception) else members
     log = offset_log(cluster, group)
-    state = _load(lambda: load_state(log), subject, findings)
+    state = _load(log, lambda: load_state(log), subject, findings)
     if state is None:
         return findings, Counts(groups=1)
     findings += _check_whole(log, subject)
@@ -122,8 +125,11 @@ def _check_members(cluster: Cluster, group: str) -> Iterator[Finding]:
         }
     )
     paths = [member_state(group, member) for member in members]
-    for member, path, data in zip(members, paths, cluster.store.read_many(paths) if paths else (), strict=True):
+    for member, path, data in zip(members, paths, read_each(cluster.store, paths) if paths else (), strict=True):
         if data is None:  # it left, or has shown that it lives before it described itself
+            continue
+        if isinstance(data, Exception):
+            yield unread(data, Subject(group=group, path=path))
             continue
         try:
             decode_member(path, data)
@@ -151,6 +157,9 @@ def _check_numbers(cluster: Cluster, group: str, rows: Rows) -> Iterator[Finding
         newest, _ = generation_log(cluster, group).open_newest()
     except (CorruptLogError, UnsupportedVersionError):  # a finding of its own
         return
+    except StoreError as error:  # the same
+        check_of_one(cluster.store, error)
+        return
     partition = not_to_be_taken(newest, rows)
     if partition is not None:
         known = f"the newest is {newest.version}" if newest is not None else "there is none"
@@ -172,15 +181,18 @@ def _check_generations(log: GenerationLog, listed: Mapping[int, int], subject: S
             yield Finding(
                 code=Code.GROUP_UNREADABLE, subject=subject, seen=str(error), expected="a generation that is whole"
             )
+        except StoreError as error:
+            check_of_one(log.store, error)
+            yield unread(error, subject, Code.GROUP_UNREADABLE)
 
 
 def _check_whole(log: DeltaLog, subject: Subject) -> list[Finding]:
     """The same by the checkpoint and all entries behind it, as other engines read the table."""
     findings: list[Finding] = []
-    loaded = _load(lambda: load_whole(log)[0], subject, findings)
+    loaded = _load(log, lambda: load_whole(log)[0], subject, findings)
     if loaded is None:
         return findings
-    newest = _load(lambda: load_state(log), subject, findings)
+    newest = _load(log, lambda: load_state(log), subject, findings)
     if newest is not None and newest.position.token == loaded.position.token and newest.rows != loaded.rows:
         findings.append(
             Finding(
@@ -193,16 +205,16 @@ def _check_whole(log: DeltaLog, subject: Subject) -> list[Finding]:
     return findings
 
 
-def _load(read: Callable[[], OffsetState], subject: Subject, findings: list[Finding]) -> OffsetState | None:
+def _load(
+    log: DeltaLog, read: Callable[[], OffsetState], subject: Subject, findings: list[Finding]
+) -> OffsetState | None:
     try:
         return read()
-    except (
-        CorruptLogError,
-        UnsupportedVersionError,
-        InvalidArgumentError,
-        ObjectNotFoundError,
-        StoreUnavailableError,
-    ) as error:
+    except StoreError as error:
+        check_of_one(log.store, error)
+        findings.append(unread(error, subject, Code.GROUP_UNREADABLE))
+        return None
+    except (CorruptLogError, UnsupportedVersionError, InvalidArgumentError) as error:
         findings.append(
             Finding(
                 code=Code.GROUP_UNREADABLE, subject=subject, seen=str(error), expected="an offset table that is whole"
@@ -273,6 +285,9 @@ def _check_pending(cluster: Cluster, group: str, rows: Rows) -> Iterator[Finding
             if decision is not None and decision.is_finished:
                 late[decider] = decision.is_committed
         except UnsupportedVersionError:  # a finding about the id
+            continue
+        except StoreError as error:  # the same
+            check_of_one(cluster.store, error)
             continue
         except (CorruptLogError, InvalidArgumentError) as error:
             yield Finding(

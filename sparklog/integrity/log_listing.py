@@ -17,11 +17,13 @@ from sparklog.delta.checkpoint import check_checkpoint, checkpoint_threshold
 from sparklog.delta.listing import read_checkpoint_hint
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import CheckpointPart, last_checkpoint_path, log_folder, parse_name
-from sparklog.errors import CorruptLogError, ObjectNotFoundError, UnsupportedVersionError
+from sparklog.errors import CorruptLogError, ObjectNotFoundError, StoreError, UnsupportedVersionError
 from sparklog.integrity.findings import Code, Finding, Subject
 from sparklog.integrity.ranges import Range
+from sparklog.integrity.unread import unread
 from sparklog.storage import ObjectStore
 from sparklog.storage.cleanup_marks import mark_of
+from sparklog.storage.each_alone import check_of_one, read_each
 
 __all__ = [
     "EntryReader",
@@ -183,6 +185,9 @@ def check_checkpoints(log: DeltaLog, listing: LogListing, topic: str, *, live_fi
                 seen=str(error),
                 expected="a checkpoint that reads back; an older one, or the log from its start, is read instead",
             )
+        except StoreError as error:
+            check_of_one(log.store, error)
+            yield unread(error, Subject(topic=topic, delta_version=newest))
     hint = read_checkpoint_hint(log)
     due = checkpoint_threshold(live_file_count, max(0, hint.row_count - live_file_count))
     late = listing.newest - newest
@@ -234,13 +239,16 @@ class EntryReader:
         """Versions ``first`` … ``end - 1``; 64 in memory at once."""
         for start in range(first, end, _READ_AT_ONCE):
             versions = range(start, min(start + _READ_AT_ONCE, end))
-            contents = self._log.store.read_many([self._log.path_of(version) for version in versions])
+            contents = read_each(self._log.store, [self._log.path_of(version) for version in versions])
             for version, data in zip(versions, contents, strict=True):
                 entry = self._decoded(version, data)
                 if entry is not None:
                     yield entry
 
-    def _decoded(self, version: int, data: bytes | None) -> Entry | None:
+    def _decoded(self, version: int, data: bytes | Exception | None) -> Entry | None:
+        if isinstance(data, Exception):
+            self.findings.append(unread(data, Subject(topic=self._topic, delta_version=version)))
+            return None
         if data is None:
             self.missing.append(version)
             return None

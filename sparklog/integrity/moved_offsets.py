@@ -15,12 +15,13 @@ import pyarrow as pa
 
 from sparklog.delta.actions import AddFile, Entry, RemoveFile
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotFoundError
+from sparklog.errors import CorruptRecordError, InvalidArgumentError, StoreError
 from sparklog.integrity.findings import Code, Finding, Subject
 from sparklog.log.data.encode import open_parquet
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.record_reading import conform
 from sparklog.log.foreign_rewrites import gives_offsets
+from sparklog.storage.each_alone import check_of_one
 
 __all__ = ["ForeignRewritesSeen"]
 
@@ -109,7 +110,10 @@ def _records(log: DeltaLog, paths: Sequence[str]) -> dict[int, _Record] | None:
             file = open_parquet(pa.BufferReader(log.store.read(name)))
             table = file.read(columns=[column for column in _COLUMNS if column in file.schema_arrow.names])
             columns = [conform(name, table, column).to_pylist() for column in _COLUMNS]
-        except (ObjectNotFoundError, InvalidArgumentError, CorruptRecordError, pa.ArrowException, OSError):
+        except (InvalidArgumentError, CorruptRecordError, pa.ArrowException, OSError):
+            return None
+        except StoreError as error:  # gone, or a finding of its own
+            check_of_one(log.store, error)
             return None
         found.update((delta, record) for delta, *rest in zip(*columns, strict=True) for record in [tuple(rest)])
     return found

@@ -10,6 +10,7 @@ from sparklog.delta.others_folders import OthersFolders
 from sparklog.integrity.findings import Code, Finding, Subject
 from sparklog.log.cluster import Cluster
 from sparklog.paths import CLUSTER_FILE, GROUPS_FOLDER, TOPICS_FOLDER, TRANSACTIONS_FOLDER
+from sparklog.storage.each_alone import list_each_folder, read_each
 from sparklog.storage.ground import cluster_id_of
 
 __all__ = ["Nested", "look_for_nested", "nested_folder"]
@@ -48,18 +49,26 @@ def look_for_nested(cluster: Cluster, strangers: Collection[str]) -> Nested:
     others = OthersFolders(cluster.store, "", _OWN_TABLES)
     parts: set[str] = set()
     for folder in (GROUPS_FOLDER, TRANSACTIONS_FOLDER):
-        for file in cluster.store.list(folder):
+        unlisted: dict[str, Exception] = {}
+        beside: list[str] = []
+        for file in list_each_folder(cluster.store, folder, unlisted):
             others.note(file.path)
             if folder == GROUPS_FOLDER:
                 name, _, rest = file.path[len(folder) :].partition("/")
                 if rest.partition("/")[0] in _PARTS_OF_GROUPS:
                     parts.add(name)
+                elif not rest:
+                    beside.append(name)
+        if folder == GROUPS_FOLDER:  # of those that can't be read, the check of each says why
+            contents = read_each(cluster.store, [f"{folder}{name}" for name in beside]) if beside else ()
+            parts.update(unlisted)
+            parts.update(name for name, data in zip(beside, contents, strict=True) if isinstance(data, Exception))
     paths = [f"{TOPICS_FOLDER}{CLUSTER_FILE}", *(f"{TOPICS_FOLDER}{name}/{CLUSTER_FILE}" for name in strangers)]
-    files = cluster.store.read_many(paths)
+    contents = read_each(cluster.store, paths)
     folders = [*others.found()]
     folders += [
         path.removesuffix(CLUSTER_FILE)
-        for path, data in zip(paths, files, strict=True)
-        if data is not None and cluster_id_of(data) is not None
+        for path, data in zip(paths, contents, strict=True)
+        if isinstance(data, bytes) and cluster_id_of(data) is not None
     ]
     return Nested(findings=tuple(nested_folder(folder, Subject(path=folder)) for folder in folders), group_parts=parts)

@@ -23,6 +23,7 @@ from sparklog.log.commit import Commit, commit
 from sparklog.log.other_topic import ACCEPTED_INFO, TopicIds, other_topic_error
 from sparklog.log.shape import ID_PROPERTY
 from sparklog.log.state import TopicState, load_state
+from sparklog.storage.each_alone import read_each
 
 __all__ = ["OtherTopics", "accepted_versions", "other_topics_findings", "set_aside", "without_accepted"]
 
@@ -75,9 +76,9 @@ def find_other_topics(log: DeltaLog, listing: LogListing) -> OtherTopics:
 def _read(log: DeltaLog, versions: list[int]) -> Iterator[Entry]:
     for start in range(0, len(versions), _READ_AT_ONCE):
         some = versions[start : start + _READ_AT_ONCE]
-        for version, data in zip(some, log.store.read_many([log.path_of(one) for one in some]), strict=True):
+        for version, data in zip(some, read_each(log.store, [log.path_of(one) for one in some]), strict=True):
             try:
-                if data is not None:
+                if isinstance(data, bytes):
                     yield log.decode(version, data)
             except (CorruptLogError, UnsupportedVersionError):  # findings of their own
                 continue

@@ -21,6 +21,7 @@ from sparklog.log.shape_repair import repair_shape
 from sparklog.log.state import load_state
 from sparklog.log.store_time import store_time_ms
 from sparklog.paths import new_probe
+from sparklog.storage.each_alone import check_of_one
 from sparklog.txn.forward import settle_group
 from sparklog.txn.recovery import RecoveryAction, recover_transactions
 
@@ -65,6 +66,8 @@ def repair_cluster(cluster: Cluster, report: Report, *, timeout_ms: float = DEFA
 
     Args:
         timeout_ms: for each entry, each topic and each group.
+    Raises:
+        SparklogError: the store can't be read.
     """
     work = _Repair(cluster, timeout_ms)
     for topic in _names(report, [Code.TOPIC_ID_WRONG], "topic"):
@@ -93,6 +96,7 @@ class _Repair:
         try:
             act()
         except SparklogError as error:
+            check_of_one(self._cluster.store, error)
             self.repaired.failed.append(f"{what}: {error}")
 
     def recover(self) -> None:

@@ -15,6 +15,7 @@ from sparklog.errors import (
     InvalidConfigurationError,
     NotATopicError,
     SparklogError,
+    StoreError,
     UnsupportedVersionError,
 )
 from sparklog.integrity.files import FilesSeen, check_files, read_files
@@ -26,6 +27,7 @@ from sparklog.integrity.nested import nested_folder
 from sparklog.integrity.offsets import check_foreign, check_history_against, check_live
 from sparklog.integrity.other_topics import accepted_versions, other_topics_findings, without_accepted
 from sparklog.integrity.transactions import TopicTransactions, TransactionsSeen, check_topic_transactions
+from sparklog.integrity.unread import unread
 from sparklog.integrity.value_stats import LoggedValues
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.object_paths import object_path
@@ -35,10 +37,13 @@ from sparklog.log.data.value_columns import DATA, SCHEMA_ID
 from sparklog.log.live_totals import totals_of
 from sparklog.log.state import TopicState, load_state
 from sparklog.log.value_schemas import SCHEMA_PROPERTY
+from sparklog.storage.each_alone import check_of_one, one_alone
 
 __all__ = ["TopicSeen", "check_topic"]
 
 _PREFIX = "sparklog."
+_SAY_WHY = (Code.LOG_GAP, Code.ENTRY_CORRUPT, Code.OBJECT_UNREADABLE, Code.TOPIC_ID_WRONG)
+"""Findings by which it is known why a topic can't be loaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +68,8 @@ def check_topic(cluster: Cluster, topic: str, seen: TransactionsSeen | None, *, 
     log = cluster.topic_log(topic)
     try:
         state = load_state(log)
-    except (CorruptLogError, UnsupportedVersionError, NotATopicError) as error:
+    except (CorruptLogError, UnsupportedVersionError, NotATopicError, StoreError) as error:
+        check_of_one(cluster.store, error)
         listing = list_log_folder(log)
         if isinstance(error, NotATopicError) and not _was_topic(log, listing):
             raise
@@ -179,8 +185,11 @@ class _Check:
         spared |= {_object_path(table, path) for path, is_live in history.live.items() if not is_live}
         left = [file for file in files.unnamed if file[0] not in spared]
         if left and self._state.checkpoint_version >= 0:  # it remembers those that were removed for a week
-            removed = {_object_path(table, path) for path in removed_files(self._log).removed_ms}
-            left = [file for file in left if file[0] not in removed]
+            removed = one_alone(self._log.store, lambda: removed_files(self._log))
+            if isinstance(removed, Exception):  # why, other findings say: which files were removed isn't known
+                return
+            paths = {_object_path(table, path) for path in removed.removed_ms}
+            left = [file for file in left if file[0] not in paths]
         if left:
             oldest_ms = files.newest_ms - min(modified_ms for _, _, modified_ms in left)
             yield Finding(
@@ -211,9 +220,11 @@ def _unreadable(log: DeltaLog, listing: LogListing, topic: str, error: Exception
         for finding in check_checkpoints(log, listing, topic, live_file_count=0)
         if finding.code is not Code.CHECKPOINT_DUE
     ]
-    if not any(finding.code in (Code.LOG_GAP, Code.ENTRY_CORRUPT, Code.TOPIC_ID_WRONG) for finding in findings):
+    if not any(finding.code in _SAY_WHY for finding in findings):
         findings.append(
-            Finding(
+            unread(error, Subject(topic=topic), Code.TOPIC_UNREADABLE)
+            if isinstance(error, StoreError)
+            else Finding(
                 code=Code.TOPIC_SHRUNK if _can_grow_back(log, error) else Code.TOPIC_UNREADABLE,
                 subject=Subject(topic=topic),
                 seen=str(error),

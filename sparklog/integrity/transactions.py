@@ -12,17 +12,18 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from sparklog.errors import CorruptLogError, InvalidTxnStateError, UnsupportedVersionError
+from sparklog.errors import CorruptLogError, InvalidTxnStateError, StoreError, UnsupportedVersionError
 from sparklog.integrity.findings import Code, Counts, Finding, Subject
 from sparklog.integrity.history import Published
 from sparklog.integrity.log_listing import holes, list_numbered
+from sparklog.integrity.unread import unread
 from sparklog.log.cluster import Cluster
 from sparklog.log.publishing import marker_app_id
-from sparklog.parallel import parallel_map
 from sparklog.paths import transaction_log
+from sparklog.storage.each_alone import check_of_one, each_alone, read_each
 from sparklog.txn.cleaning import KEEP_MS
 from sparklog.txn.entries import TransactionEntry, TransactionLog, open_transaction_log
-from sparklog.txn.overview import SessionMarker, markers_by_id, may_be_open, transactional_ids
+from sparklog.txn.overview import SessionMarker, may_be_open, readable_markers, transactional_ids
 from sparklog.txn.states import STEPS, TransactionState, check_step
 
 __all__ = ["TopicTransactions", "TransactionsSeen", "check_gone_topics", "check_topic_transactions", "see_transactions"]
@@ -30,6 +31,7 @@ __all__ = ["TopicTransactions", "TransactionsSeen", "check_gone_topics", "check_
 UNFINISHED_MS = 5_000
 """A decision that is as old is left lying: its producer carries it out within that."""
 _READ_AT_ONCE = 64
+_UNREADABLE = Code.TRANSACTION_UNREADABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,11 +132,14 @@ class TopicTransactions:
         log = open_transaction_log(self.seen.cluster, name)
         try:
             entry = log.read_entry(number)
+            if entry is not None and entry.state is TransactionState.PREPARE_COMMIT:
+                return entry
+            if entry is None and number < max(log.numbers(), default=0):
+                return None
         except (CorruptLogError, UnsupportedVersionError):  # a finding about the id
             return None
-        if entry is not None and entry.state is TransactionState.PREPARE_COMMIT:
-            return entry
-        if entry is None and number < max(log.numbers(), default=0):
+        except StoreError as error:  # the same
+            check_of_one(log.store, error)
             return None
         self._tell(
             Code.TRANSACTION_NOT_COMMITTED,
@@ -227,17 +232,19 @@ def check_gone_topics(seen: TransactionsSeen, topics: Mapping[str, str | None]) 
 def see_transactions(cluster: Cluster) -> TransactionsSeen:
     """Read the logs of all transactional ids, up to 32 at a time, and check each by itself.
 
-    A LIST and a GET for each entry that is kept: those of ten minutes, or 500.
+    A LIST and a GET for each entry that is kept: those of ten minutes, or 500. Of one that can't be read there is a
+    finding. Raises ``StoreError``: the store can't be read.
     """
-    markers = markers_by_id(cluster)
+    markers, unlisted = readable_markers(cluster)
     now_ms = cluster.clock.now_ms()
-
-    def see(name: str) -> _Log:
-        return _see(cluster, name, markers.get(name, ()), now_ms)
-
-    return TransactionsSeen(
-        cluster=cluster, logs={log.transactional_id: log for log in parallel_map(see, transactional_ids(cluster))}
-    )
+    ids = transactional_ids(cluster)
+    found = each_alone(cluster.store, lambda name: _see(cluster, name, markers.get(name, ()), now_ms), ids)
+    logs = {}
+    for name, log in zip(ids, found, strict=True):
+        logs[name] = _Log(transactional_id=name) if isinstance(log, Exception) else log
+        errors = [one for one in (log, unlisted.get(name)) if isinstance(one, Exception)]
+        logs[name].findings += [unread(one, Subject(transactional_id=name), _UNREADABLE) for one in errors]
+    return TransactionsSeen(cluster=cluster, logs=logs)
 
 
 def _see(cluster: Cluster, name: str, markers: Collection[SessionMarker], now_ms: int) -> _Log:
@@ -288,7 +295,10 @@ def _read(log: TransactionLog, numbers: range, seen: _Log) -> list[TransactionEn
     entries: list[TransactionEntry] = []
     for start in range(numbers.start, numbers.stop, _READ_AT_ONCE):
         chunk = range(start, min(start + _READ_AT_ONCE, numbers.stop))
-        for number, data in zip(chunk, log.store.read_many([log.path_of(one) for one in chunk]), strict=True):
+        for number, data in zip(chunk, read_each(log.store, [log.path_of(one) for one in chunk]), strict=True):
+            if isinstance(data, Exception):
+                seen.findings.append(unread(data, Subject(transactional_id=seen.transactional_id), _UNREADABLE))
+                continue
             if data is None:  # cleaned meanwhile, as may be all before it
                 entries.clear()
                 seen.oldest = number + 1

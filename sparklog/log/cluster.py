@@ -13,27 +13,18 @@ from typing import Any
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import (
-    CorruptLogError,
-    InvalidArgumentError,
-    InvalidTopicError,
-    NotATopicError,
-    SparklogError,
-    TopicShrunkError,
-    UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
-)
+from sparklog.errors import InvalidArgumentError, is_no_topic
 from sparklog.log.key_lengths import check_root_length
 from sparklog.log.new_cluster import make_cluster, remains_at
 from sparklog.log.state import open_state
-from sparklog.parallel import parallel_map
 from sparklog.paths import CLUSTER_FILE, TOPICS_FOLDER, topic_table
 from sparklog.storage import ObjectStore, open_store
+from sparklog.storage.each_alone import each_alone
 from sparklog.storage.ground import CLUSTER_FORMAT_VERSION, Ground, NewestCheck, newest_check_of, read_cluster_id
 from sparklog.storage.position import DEFAULT_TAIL_TRUST_MS
 from sparklog.storage.retrying import DEFAULT_RETRY_MS, Patience, RetryingStore
 
-__all__ = ["CLUSTER_FORMAT_VERSION", "Cluster", "open_cluster", "topic_names"]
+__all__ = ["CLUSTER_FORMAT_VERSION", "Cluster", "TopicListing", "open_cluster", "topic_listings", "topic_names"]
 
 _CLOUD_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
 """Beginnings of environment variables that stores read where options are missing."""
@@ -141,26 +132,34 @@ def _opened_by(uri: str, storage_options: Mapping[str, Any]) -> str | None:
     return sha256(text.encode()).hexdigest()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicListing:
+    """A topic, or what is called like one and can't be read."""
+
+    name: str
+    error: Exception | None = None
+    """Why it can't be read; None where it can."""
+
+
 def topic_names(cluster: Cluster) -> list[str]:
+    """The topics of a cluster, by name: those of :func:`topic_listings`."""
+    return [topic.name for topic in topic_listings(cluster)]
+
+
+def topic_listings(cluster: Cluster) -> list[TopicListing]:
     """The topics of a cluster, by name; deleted ones are left out.
 
     Costs one listing of the folder of topics and, since a deleted topic's log goes on (rule L8, one log), one look at
-    the newest commit of each, 32 at a time. A topic whose log can't be understood is listed: describing it says what is
-    wrong. A folder that isn't a topic's is passed over.
+    the newest commit of each, 32 at a time. A topic that can't be read or understood is listed, with the error. A
+    folder that isn't a topic's is passed over.
+
+    Raises:
+        StoreError: the store can't be read.
     """
     names = cluster.store.list_names(TOPICS_FOLDER)
-    living = parallel_map(lambda name: _is_topic(cluster, name), names)
-    return [name for name, lives in zip(names, living, strict=True) if lives]
-
-
-def _is_topic(cluster: Cluster, name: str) -> bool:
-    try:
-        return not open_state(cluster.topic_log(name)).head.deleted
-    except (CorruptLogError, TopicShrunkError, UnsupportedVersionError):
-        return True
-    except (InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError):
-        return False
-    except SparklogError:
-        raise
-    except Exception:  # a defect, which hides no other topic: describing this one raises it
-        return True
+    looks = each_alone(cluster.store, lambda name: not open_state(cluster.topic_log(name)).head.deleted, names)
+    return [
+        TopicListing(name=name, error=look if isinstance(look, Exception) else None)
+        for name, look in zip(names, looks, strict=True)
+        if look is not False and not is_no_topic(look)
+    ]

@@ -41,6 +41,7 @@ from sparklog.observe.transaction_watch import TransactionWatch
 from sparklog.observe.unread_ranges import watched_topic
 from sparklog.parallel import AT_ONCE, parallel_map, parallel_results
 from sparklog.paths import TOPICS_FOLDER
+from sparklog.storage.each_alone import check_of_one, each_alone, one_alone
 from sparklog.storage.request_counts import RequestCounts
 from sparklog.storage.retrying import Patience
 
@@ -267,8 +268,7 @@ class ClusterWatch:
                 data = iter(self._cluster.store.read_many(paths))
                 found = {watch.name: [*islice(data, ahead)] for watch in together}
             except StoreError as error:
-                if error.retriable:
-                    raise
+                check_of_one(self._cluster.store, error)
                 for watch, one in self._each("topic", together, lambda watch: self._read(watch, ahead)):
                     found[watch.name] = one
             taken = {
@@ -319,9 +319,9 @@ class ClusterWatch:
         self, kind: str, names: Sequence[str], call: Callable[[str], T], *, at_once: int = _AT_ONCE
     ) -> list[tuple[str, T]]:
         if at_once == 1:
-            results: list[T | Exception] = [_caught(call, name) for name in names]
+            results: list[T | Exception] = [one_alone(self._cluster.store, partial(call, name)) for name in names]
         else:
-            results = parallel_results(call, names, at_once=at_once)
+            results = each_alone(self._cluster.store, call, names, at_once=at_once)
         done = []
         for name, result in zip(names, results, strict=True):
             if isinstance(result, SparklogError):
@@ -423,13 +423,6 @@ class ClusterWatch:
             figures = group_figures(name, watch.rows, watch.living, watched, now_ms=now_ms, pending=watch.pending_count)
             if figures.partitions or self._shard.has(name):
                 yield figures
-
-
-def _caught(call: Callable[[str], T], name: str) -> T | Exception:
-    try:
-        return call(name)
-    except Exception as error:
-        return error
 
 
 def _disk_usage(uri: str) -> tuple[int, int] | None:

@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from sparklog.compaction.last_runs import RunSummary, read_runs, words
 from sparklog.errors import SparklogError, UnsafeStoreError
 from sparklog.log.cluster import Cluster
+from sparklog.observe.readable import MOST_LOOKED_AT, look_whether_readable
 from sparklog.paths import CLUSTER_FILE, MAINTENANCE_FOLDER, MAINTENANCE_NOTES, TOPICS_FOLDER, new_probe
 from sparklog.storage import CreateResult
+from sparklog.texts import counted
 
 __all__ = ["HealthCheck", "Verdict", "check_health", "clock_check", "maintenance_check", "with_run"]
 
@@ -18,6 +20,8 @@ _CLOCK_WARNS_MS = 30_000
 _CLOCK_FAILS_MS = 300_000
 _MAINTENANCE_WARNS_MS = 2 * 86_400_000
 """Maintenance looks at each topic once a day, and notes it."""
+_MOST_NAMED = 5
+"""Things that can't be read."""
 _AHEAD_MS = 180_000
 """A run whose end is so far ahead of this machine's clock is said to be: less shows as 0.0 h."""
 
@@ -46,13 +50,15 @@ class HealthCheck:
 
 
 def check_health(cluster: Cluster, *, writes: bool = True) -> list[HealthCheck]:
-    """Check a cluster from this machine. Eleven requests; a check that fails hinders no other.
+    """Check a cluster from this machine. A dozen requests, and some for each of up to 100 topics, 100 groups and 100
+    transactional ids (:mod:`sparklog.observe.readable`); a check that fails hinders no other.
 
     Args:
         writes: create an object under ``probes/``, and delete it; without, neither that nor the clock is checked.
     """
     created: list[int] = []
-    checks = [_timed(cluster, "read", lambda: _read(cluster))]
+    topic_counts: list[int] = []
+    checks = [_timed(cluster, "read", lambda: _read(cluster, topic_counts))]
     if writes:
         checks.append(_timed(cluster, "create", lambda: _create(cluster, created)))
     else:
@@ -62,7 +68,7 @@ def check_health(cluster: Cluster, *, writes: bool = True) -> list[HealthCheck]:
     else:
         detail = "the store's time shows on an object that was created"
         checks.append(HealthCheck(name="clock", verdict=Verdict.SKIPPED, detail=detail))
-    checks.append(_timed(cluster, "maintenance", lambda: _maintenance(cluster)))
+    checks.append(_timed(cluster, "maintenance", lambda: _maintenance(cluster, topic_counts)))
     return checks
 
 
@@ -113,11 +119,19 @@ def _timed(cluster: Cluster, name: str, check: Callable[[], HealthCheck]) -> Hea
     return HealthCheck(name=name, verdict=result.verdict, detail=result.detail, took_ms=took_ms, error=error)
 
 
-def _read(cluster: Cluster) -> HealthCheck:
+def _read(cluster: Cluster, topic_counts: list[int]) -> HealthCheck:
+    """Read what there is. The number of topics goes into ``topic_counts``."""
     cluster.store.read(CLUSTER_FILE)
-    count = len(cluster.store.list_names(TOPICS_FOLDER))
-    topics = "1 topic" if count == 1 else f"{count} topics"
-    return HealthCheck(name="read", verdict=Verdict.OK, detail=f"{cluster.store.uri}, {topics}")
+    found = look_whether_readable(cluster)
+    topic_counts.append(found.topic_count)
+    detail = f"{cluster.store.uri}, {counted(found.topic_count, 'topic')}"
+    if not found.unread:
+        return HealthCheck(name="read", verdict=Verdict.OK, detail=detail)
+    named = [f"{name}: {' '.join(str(error).split())}" for name, error in found.unread.items()]
+    more = [f"and {len(named) - _MOST_NAMED} more"] if len(named) > _MOST_NAMED else []
+    of = f" of the {MOST_LOOKED_AT} of each kind that were looked at" if found.is_sample else ""
+    detail = f"{detail}; {len(named)} unreadable{of}: {'; '.join([*named[:_MOST_NAMED], *more])}"
+    return HealthCheck(name="read", verdict=Verdict.WARNING, detail=detail)
 
 
 def _create(cluster: Cluster, ahead_ms: list[int]) -> HealthCheck:
@@ -142,13 +156,14 @@ def _create(cluster: Cluster, ahead_ms: list[int]) -> HealthCheck:
     return HealthCheck(name="create", verdict=verdict, detail=detail)
 
 
-def _maintenance(cluster: Cluster) -> HealthCheck:
+def _maintenance(cluster: Cluster, topic_counts: list[int]) -> HealthCheck:
     store = cluster.store
     listed = store.list(MAINTENANCE_FOLDER)
     notes = next((file.modified_ms for file in listed if file.path == MAINTENANCE_NOTES), None)
     now_ms = cluster.clock.now_ms()
     age_ms = None if notes is None else now_ms - notes
-    check = maintenance_check(age_ms, topic_count=len(store.list_names(TOPICS_FOLDER)))
+    topic_count = topic_counts[0] if topic_counts else len(store.list_names(TOPICS_FOLDER))
+    check = maintenance_check(age_ms, topic_count=topic_count)
     try:
         runs = read_runs(cluster)
     except (ValueError, SparklogError) as error:  # nothing is decided by it: whoever may not read it isn't unfit

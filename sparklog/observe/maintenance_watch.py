@@ -9,6 +9,7 @@ from sparklog.errors import SparklogError
 from sparklog.log.cluster import Cluster
 from sparklog.paths import MAINTENANCE_FOLDER, MAINTENANCE_NOTES, MAINTENANCE_RUNS
 from sparklog.storage import ObjectInfo
+from sparklog.storage.each_alone import one_alone
 
 __all__ = ["MaintenanceSeen", "MaintenanceWatch"]
 
@@ -35,17 +36,21 @@ class MaintenanceWatch:
         """The object that was read last, as it was listed."""
         self._runs: tuple[RunSummary, ...] = ()
         self._error = ""
+        self._noted_ms: int | None = None
 
     def look(self) -> MaintenanceSeen:
-        """A LIST; a GET where a run was noted since. Raises ``StoreError``: the listing."""
-        listed = {found.path: found for found in self._cluster.store.list(MAINTENANCE_FOLDER)}
+        """A LIST; a GET where a run was noted since. Raises ``StoreError``: the store can't be read."""
+        found = one_alone(self._cluster.store, lambda: [*self._cluster.store.list(MAINTENANCE_FOLDER)])
+        if isinstance(found, Exception):
+            return MaintenanceSeen(noted_ms=self._noted_ms, runs=self._runs, error=str(found))
+        listed = {one.path: one for one in found}
         runs, notes = listed.get(MAINTENANCE_RUNS), listed.get(MAINTENANCE_NOTES)
         if runs is None:
             self._read, self._runs, self._error = None, (), ""
         elif runs != self._read:
             self._look_at_runs(runs)
-        noted_ms = None if notes is None else notes.modified_ms
-        return MaintenanceSeen(noted_ms=noted_ms, runs=self._runs, error=self._error)
+        self._noted_ms = None if notes is None else notes.modified_ms
+        return MaintenanceSeen(noted_ms=self._noted_ms, runs=self._runs, error=self._error)
 
     def _look_at_runs(self, listed: ObjectInfo) -> None:
         try:

@@ -14,7 +14,7 @@ from sparklog.log.cluster import Cluster
 from sparklog.logs import about
 from sparklog.observe import loading_room
 from sparklog.observe.figures import OrphanFigures
-from sparklog.parallel import parallel_results
+from sparklog.storage.each_alone import each_alone
 from sparklog.txn.orphans import find_orphans
 
 __all__ = ["OrphanWatch", "share_of"]
@@ -58,7 +58,9 @@ class OrphanWatch:
         self._searched_ticks_ms = {name: at for name, at in self._searched_ticks_ms.items() if name in {*names}}
         self._found = {name: one for name, one in self._found.items() if name in self._searched_ticks_ms}
         wanted = share_of(names, self._searched_ticks_ms, now, elapsed_ms=elapsed_ms, every_ms=self._every_ms)
-        for name, result in zip(wanted, parallel_results(self._search, wanted, at_once=self._at_once), strict=True):
+        for name, result in zip(
+            wanted, each_alone(self._cluster.store, self._search, wanted, at_once=self._at_once), strict=True
+        ):
             self._searched_ticks_ms[name] = now
             if isinstance(result, OrphanFigures):
                 self._found[name] = result

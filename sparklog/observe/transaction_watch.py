@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from sparklog.errors import CorruptLogError, SparklogError, UnsupportedVersionError
+from sparklog.errors import CorruptLogError, SparklogError, UnsupportedVersionError, as_sparklog_error
 from sparklog.log.cluster import Cluster
 from sparklog.observe.figures import TransactionFigures
-from sparklog.parallel import parallel_results
+from sparklog.storage.each_alone import each_alone
 from sparklog.txn.entries import TransactionEntry, TransactionLog, open_transaction_log
-from sparklog.txn.overview import SessionMarker, markers_by_id, may_be_open, transactional_ids
+from sparklog.txn.overview import SessionMarker, may_be_open, readable_markers, transactional_ids
 from sparklog.txn.states import TransactionState
 
 __all__ = ["TransactionWatch", "transaction_figures"]
@@ -51,14 +51,19 @@ class TransactionWatch:
         carried out; a LIST and two GETs more for one that went on, and for one that wasn't known.
 
         Raises:
-            StoreError: the listings.
+            StoreError: the listings, or the store can't be read.
         """
-        markers = markers_by_id(self._cluster)
+        markers, unlisted = readable_markers(self._cluster)
         names = [name for name in transactional_ids(self._cluster) if self._is_ours(name)]
         self._known = {name: one for name, one in self._known.items() if name in {*names}}
         asked = [name for name in names if self._must_ask(name, markers.get(name, ()))]
-        found = parallel_results(lambda name: self._refresh(name, markers.get(name, ())), asked, at_once=self._at_once)
-        errors: dict[str, SparklogError] = {}
+        found = each_alone(
+            self._cluster.store,
+            lambda name: self._refresh(name, markers.get(name, ())),
+            asked,
+            at_once=self._at_once,
+        )
+        errors = {name: as_sparklog_error(unlisted[name]) for name in names if name in unlisted}
         for name, error in zip(asked, found, strict=True):
             if isinstance(error, SparklogError):
                 errors[name] = error.with_traceback(None)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
 from sparklog.log.cluster import Cluster
 from sparklog.sql.duck import connection_for, duckdb_module, told_in_one_line
+from sparklog.sql.unread import log_unread
 from sparklog.workers import Background
 
 if TYPE_CHECKING:
@@ -66,7 +67,9 @@ class ConfinedQuery:
         self._is_idle.set()
         self._interrupting = Background("sql-cancel")
         self._reader: Any = None
-        self._connection = connection_for(cluster, text, versions=versions)
+        unread: dict[str, Exception] = {}
+        self._connection = connection_for(cluster, text, versions=versions, unread=unread)
+        log_unread(unread)
         try:
             confine(self._connection, memory_bytes=memory_bytes)
         except BaseException:

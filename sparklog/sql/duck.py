@@ -25,14 +25,24 @@ from sparklog.log.cluster import Cluster, open_cluster, topic_names
 from sparklog.parallel import parallel_map, parallel_results
 from sparklog.paths import TOPICS_FOLDER
 from sparklog.sql.names import check_names, may_be_system_names, system_names
+from sparklog.sql.unread import log_unread
 from sparklog.storage import ObjectStore
+from sparklog.storage.each_alone import each_alone
 
 if TYPE_CHECKING:
     import duckdb
 
     from sparklog.log.state import TopicState
 
-__all__ = ["QueryResult", "connect", "connection_for", "duckdb_module", "query", "quoted_name", "told_in_one_line"]
+__all__ = [
+    "QueryResult",
+    "connect",
+    "connection_for",
+    "duckdb_module",
+    "query",
+    "quoted_name",
+    "told_in_one_line",
+]
 
 _BATCH_ROWS = 10_000
 _ARROWS_WORDS = re.compile(r"\AInvalid Input Error: reading the Arrow source failed: (Unknown error|IOError): ")
@@ -60,7 +70,9 @@ def connect(
     The session's time zone is UTC. Records that are appended later aren't seen: connect again.
 
     The system views are ``consumer_offsets``, ``consumer_lag`` and ``transactions``; where a topic has such a name, the
-    view is called ``sparklog_…``. Their columns: :data:`~sparklog.sql.view_schemas.VIEW_SCHEMAS`.
+    view is called ``sparklog_…``. Groups and transactional ids that can't be read aren't among their rows, and where
+    ``topics`` is None, topics that can't be read have no view, unless all are so: this package's log names each. Their
+    columns: :data:`~sparklog.sql.view_schemas.VIEW_SCHEMAS`.
 
     Args:
         topics: the topics and system views to load; None: all, which loads the log of each topic, and every group.
@@ -78,22 +90,29 @@ def connect(
     opened = _open(cluster, storage_options, clock)
     if topics is None:
         names = topic_names(opened)
-        return _connect(opened, check_names(names), system_names(names), consistent=consistent, versions=versions)
-    wanted = list(topics)
-    system: Mapping[str, str] = {}
-    if may_be_system_names(wanted):  # else there is no need to look at all topics
-        views = system_names(topic_names(opened))
-        system = {view: name for view, name in views.items() if name in wanted}
-    named = check_names(name for name in wanted if name not in system.values())
-    return _connect(opened, named, system, consistent=consistent, versions=versions)
+        named, system = check_names(names), system_names(names)
+    else:
+        wanted = list(topics)
+        system = {}
+        if may_be_system_names(wanted):  # else there is no need to look at all topics
+            views = system_names(topic_names(opened))
+            system = {view: name for view, name in views.items() if name in wanted}
+        named = check_names(name for name in wanted if name not in system.values())
+    unread: dict[str, Exception] = {}
+    how: dict[str, Any] = {"unread": unread, "skip_unread": topics is None}
+    connection = _connect(opened, named, system, consistent=consistent, versions=versions, **how)
+    log_unread(unread)
+    return connection
 
 
 class QueryResult:
     """The result of a query: iterate over it once, and close it, or use it as a context manager."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, reader: Any) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, reader: Any, unread: Mapping[str, Exception]) -> None:
         self._connection = connection
         self._reader = reader
+        self.unread = unread
+        """Why topics, groups and transactional ids aren't in the result, each by what it is: ``topic orders``, say."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -134,7 +153,8 @@ def query(
 ) -> QueryResult:
     """The result of one query over topics.
 
-    Loads the topics and system views whose names occur in ``text``; all of them for a ``show`` statement.
+    Loads the topics and system views whose names occur in ``text``; all of them for a ``show`` statement, but for those
+    that can't be read (:attr:`QueryResult.unread`).
 
     Args:
         consistent, versions: as for :func:`connect`, of the topics that are loaded.
@@ -143,7 +163,8 @@ def query(
         The errors of :func:`connect`.
     """
     opened = _open(cluster, storage_options, clock)
-    connection = connection_for(opened, text, consistent=consistent, versions=versions)
+    unread: dict[str, Exception] = {}
+    connection = connection_for(opened, text, consistent=consistent, versions=versions, unread=unread)
     try:
         with told_in_one_line():
             relation: Any = connection.sql(text)  # None where there is no result, up to DuckDB 1
@@ -151,14 +172,34 @@ def query(
     except BaseException:
         connection.close()
         raise
-    return QueryResult(connection, reader)
+    return QueryResult(connection, reader, unread)
 
 
 def connection_for(
-    cluster: Cluster, text: str, *, consistent: bool = False, versions: Mapping[str, int] | None = None
+    cluster: Cluster,
+    text: str,
+    *,
+    consistent: bool = False,
+    versions: Mapping[str, int] | None = None,
+    unread: dict[str, Exception],
 ) -> duckdb.DuckDBPyConnection:
-    """A connection with the topics and system views whose names stand in a statement. Raises as :func:`connect`."""
-    return _connect(cluster, *_named_in(cluster, text), skip_deleted=True, consistent=consistent, versions=versions)
+    """A connection with the topics and system views whose names stand in a statement.
+
+    Args:
+        unread: gets why topics, groups and transactional ids are left out. A topic that the statement names isn't.
+    Raises as :func:`connect`.
+    """
+    topics, system = _named_in(cluster, text)
+    return _connect(
+        cluster,
+        topics,
+        system,
+        skip_deleted=True,
+        consistent=consistent,
+        versions=versions,
+        unread=unread,
+        skip_unread=_shows(text),
+    )
 
 
 def quoted_name(name: str) -> str:
@@ -183,11 +224,22 @@ def _connect(
     skip_deleted: bool = False,
     consistent: bool = False,
     versions: Mapping[str, int] | None = None,
+    unread: dict[str, Exception],
+    skip_unread: bool,
 ) -> duckdb.DuckDBPyConnection:
     topics, versions = list(topics), versions or {}
     _check_versions(topics, versions, consistent=consistent)
     # DuckDB takes 20 ms to set itself up, most of it without Python's lock: the logs are read meanwhile.
-    datasets = partial(_datasets, cluster, topics, skip_deleted=skip_deleted, consistent=consistent, versions=versions)
+    left_out = unread if skip_unread else None
+    datasets = partial(
+        _datasets,
+        cluster,
+        topics,
+        skip_deleted=skip_deleted,
+        consistent=consistent,
+        versions=versions,
+        left_out=left_out,
+    )
     steps: Sequence[Callable[[], Any]] = (_empty_connection, datasets)
     made, loaded = parallel_results(_call, steps)
     if isinstance(made, Exception):
@@ -202,7 +254,7 @@ def _connect(
         for view, name in system.items():
             from sparklog.sql.system import read_view  # much code, which most queries don't need
 
-            connection.from_arrow(pa.Table.from_batches([read_view(cluster, view)])).create_view(name)
+            connection.from_arrow(pa.Table.from_batches([read_view(cluster, view, unread)])).create_view(name)
     except BaseException:
         connection.close()
         raise
@@ -232,9 +284,19 @@ def _empty_connection() -> duckdb.DuckDBPyConnection:
 
 
 def _datasets(
-    cluster: Cluster, topics: Iterable[str], *, skip_deleted: bool, consistent: bool, versions: Mapping[str, int]
+    cluster: Cluster,
+    topics: Iterable[str],
+    *,
+    skip_deleted: bool,
+    consistent: bool,
+    versions: Mapping[str, int],
+    left_out: dict[str, Exception] | None,
 ) -> dict[str, Any | None]:
-    """The records of each topic; None for one that is passed over."""
+    """The records of each topic; None for one that is passed over.
+
+    Args:
+        left_out: gets why topics that can't be read are passed over; None, or where all of them can't: they aren't.
+    """
     topic_dataset = load_uncollected("sparklog.sql.dataset", _load_topic_dataset)
 
     wanted = list(topics)
@@ -259,7 +321,14 @@ def _datasets(
                 return None
             raise
 
-    return dict(zip(wanted, parallel_map(dataset, wanted), strict=True))
+    if left_out is None:
+        return dict(zip(wanted, parallel_map(dataset, wanted), strict=True))
+    found = dict(zip(wanted, each_alone(cluster.store, dataset, wanted), strict=True))
+    errors = {name: one for name, one in found.items() if isinstance(one, Exception)}
+    if errors and len(errors) == len(found):
+        raise next(iter(errors.values()))
+    left_out |= {f"topic {name}": error for name, error in errors.items()}
+    return {name: None if isinstance(one, Exception) else one for name, one in found.items()}
 
 
 def _state_at(cluster: Cluster, topic: str, version: int) -> TopicState:
@@ -292,13 +361,18 @@ def _named_in(cluster: Cluster, text: str) -> tuple[Iterable[str], Mapping[str, 
     """The topics and system views that a query may be about: those whose names stand in it, in any case."""
     names = cluster.store.list_names(TOPICS_FOLDER)
     system = system_names(names)
-    if re.match(r"\s*show\b", text, re.IGNORECASE):
+    if _shows(text):
         return check_names(names), system
     occurring = [name for name in names if _stands_in(name, text, re.IGNORECASE)]
     exact = {name.lower() for name in occurring if _stands_in(name, text)}
     # Of names that differ in case alone, the one that is spelled out is meant.
     topics = check_names(name for name in occurring if name.lower() not in exact or _stands_in(name, text))
     return topics, {view: name for view, name in system.items() if _stands_in(name, text, re.IGNORECASE)}
+
+
+def _shows(text: str) -> bool:
+    """Is a statement about all topics?"""
+    return re.match(r"\s*show\b", text, re.IGNORECASE) is not None
 
 
 def _stands_in(name: str, text: str, flags: int = 0) -> bool:

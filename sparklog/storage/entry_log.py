@@ -17,6 +17,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 from sparklog.clock import Clock, Deadline
 from sparklog.errors import StoreError, StoreUnavailableError
 from sparklog.storage.base import CreateResult, ObjectStore
+from sparklog.storage.blocked_name import gone_again
 from sparklog.storage.cleanup_marks import mark_name, parse_mark
 from sparklog.storage.foothold import Foothold
 from sparklog.storage.log_ground import (
@@ -56,8 +57,7 @@ class LogEntry(Protocol):
 
 E = TypeVar("E", bound=LogEntry)
 _NUMBERED = re.compile(r"([0-9]{20})\.json")
-_ATTEMPTS = 5
-"""To read what a listing has shown, while others clean."""
+_ATTEMPTS = 5  # to read what a listing has shown, while others clean
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ class EntryLog(ABC, Generic[E]):
                     continue
                 found = read_refused(self, version, error, verify=partial(self._verify_if_due, position))
             if found is None:  # taken a moment ago and gone now: somebody cleans below us
-                raise PositionLost(self.path_of(version))
+                raise gone_again(self, version, is_unknown=backoff is not None)
             self._note_read(version, found[1])
             if found[0].token not in tokens:
                 return Taken(found[0])

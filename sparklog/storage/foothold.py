@@ -51,13 +51,15 @@ class HeldFolder:
 class Foothold:
     """The place where a log lies, as one client of it and its store know it."""
 
-    __slots__ = ("__weakref__", "held", "known")
+    __slots__ = ("__weakref__", "blocked", "held", "known")
 
     def __init__(self) -> None:
         self.held: HeldFolder | None = None
         """The log's folder; None: it isn't held, or the store has no folders."""
         self.known: tuple[int, str] | None = None
         """Number and token of the newest entry that the client has created there."""
+        self.blocked: tuple[int, int] | None = None
+        """Number of an entry whose name was taken and under which nothing was there, and how often that was so."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Foothold, ())  # another process has other descriptors

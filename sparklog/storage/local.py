@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from sparklog.storage._above import read_above
 from sparklog.storage._durable import Folders
 from sparklog.storage._folder_watch import WATCHES
 from sparklog.storage._known_folders import KnownFolders
+from sparklog.storage._local_listing import LocalListing
 from sparklog.storage._local_reading import LEAST_BUFFER_BYTES, read_buffer, read_whole
 from sparklog.storage._local_writing import MAKINGS, LocalWriting, remove_empty_folders, remove_temporary
 from sparklog.storage._nameless import NamelessFiles
@@ -28,7 +28,6 @@ __all__ = ["LocalStore"]
 
 T = TypeVar("T")
 
-_TEMPORARY = re.compile(r"\..*\.[0-9a-f]{32}\.tmp", re.DOTALL)
 _MISPLACED = 2
 """The core's answer where a folder's name doesn't lead to the folder that is held."""
 _READ_TOGETHER = 16
@@ -58,6 +57,7 @@ class LocalStore(ObjectStore):
         self._foothold, self._check = Foothold(), _nothing_to_check
         self._nameless = NamelessFiles()
         self._writing = LocalWriting(self._nameless, self._make, self._shown)
+        self._listing = LocalListing(self._root, self._shown)
 
     def __repr__(self) -> str:
         return f"LocalStore({self._named!r})"
@@ -274,13 +274,9 @@ class LocalStore(ObjectStore):
 
     def list_names(self, prefix: str) -> list[str]:
         check_prefix(prefix)
-        names = []
-        for name, is_folder in self._entries(prefix):
-            # An object store has no empty folders; here one is left behind when its last file is deleted.
-            if not is_folder or next(self._walk(f"{prefix}{name}/", ""), None) is not None:
-                names.append(name)
+        names = self._listing.names(prefix)
         self._note_listed(prefix, is_empty=not names)
-        return sorted(names)
+        return names
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         check_prefix(prefix)
@@ -288,7 +284,7 @@ class LocalStore(ObjectStore):
 
     def _listed(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
         is_empty = True
-        for found in self._walk(prefix, after):
+        for found in self._listing.walk(prefix, after):
             if is_empty:
                 self._note_listed(prefix, is_empty=False)
                 is_empty = False
@@ -380,70 +376,6 @@ class LocalStore(ObjectStore):
             except OSError as error:
                 raise failed.syncing(error, self._shown(folder)) from error
 
-    def _entries(self, prefix: str, first: str = "") -> Sequence[tuple[str, bool]]:
-        """Names directly in a folder and whether each is a folder, in no order; of legal names only.
-
-        ``first``: names that sort before it, and so does everything in a folder of that name, may be left out.
-        """
-        folder = f"{self._root}/{prefix}"
-        try:
-            with os.scandir(folder) as entries:
-                return [
-                    (entry.name, entry.is_dir())
-                    for entry in entries
-                    if (entry.name >= first or first.startswith(entry.name))  # of very many, most go here
-                    and _is_listed(entry.name)
-                ]
-        except OSError as error:
-            failure = failed.reading(error, self._shown(folder))
-            if isinstance(failure, ObjectNotFoundError):
-                return []
-            raise failure from error
-
-    def _walk(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
-        # A folder sorts as its name with the slash, because that is what its objects' paths begin with.
-        first = after[len(prefix) :].partition("/")[0] if after.startswith(prefix) else ""
-        few = self._few_from(prefix, first)
-        names = [(name, found[0]) for name, found in few.items()] if few is not None else self._entries(prefix, first)
-        for name in sorted(name + "/" if is_folder else name for name, is_folder in names):
-            path = prefix + name
-            if path.endswith("/"):
-                if after < path or after.startswith(path):  # else everything in it sorts before ``after``
-                    yield from self._walk(path, after)
-            elif path > after:
-                try:
-                    found = self._stat(path) if few is None else few[name][1:]
-                except FileNotFoundError:
-                    continue  # deleted since the folder was read
-                except OSError as error:
-                    raise failed.reading(error, path) from error
-                size_bytes, mtime_ns, inode = found
-                yield ObjectInfo(
-                    path=path,
-                    size_bytes=size_bytes,
-                    modified_ms=mtime_ns // 1_000_000,
-                    etag=f"{inode:x}-{mtime_ns:x}-{size_bytes:x}",
-                )
-
-    def _few_from(self, prefix: str, first: str) -> Mapping[str, tuple[bool, int, int, int]] | None:
-        """The names that :meth:`_entries` returns, each with whether it is a folder, and its size, time of change and
-        inode. None where there are many, or Python is to find out."""
-        if CORE is None:
-            return None
-        least = first.encode() if first.isascii() and "\0" not in first else b""
-        listed = CORE.list_folder(os.fsencode(f"{self._root}/{prefix}"), least)
-        if listed is None:
-            return None
-        return {name: found for encoded, *found in listed if _is_listed(name := os.fsdecode(encoded))}
-
-    def _stat(self, path: str) -> tuple[int, int, int]:
-        found = os.stat(f"{self._root}/{path}")
-        return found.st_size, found.st_mtime_ns, found.st_ino
-
 
 def _nothing_to_check() -> None:
     """The root of a store that isn't opened as a cluster may be anything."""
-
-
-def _is_listed(name: str) -> bool:
-    return is_path(name) and not (name[0] == "." and _TEMPORARY.fullmatch(name))

@@ -11,7 +11,7 @@ import math
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass
@@ -27,10 +27,11 @@ from sparklog.parallel import parallel_map
 from sparklog.storage._answers import error_without_answer
 from sparklog.storage._main_thread import run_within
 from sparklog.storage.base import CreateResult, FilesRead, ObjectInfo, ObjectStore
-from sparklog.storage.call_limit import CallLimit
+from sparklog.storage.blame import StoreJudge
+from sparklog.storage.call_limit import CallLimit, call_limit
 from sparklog.storage.delegating import DelegatingStore
 from sparklog.storage.foothold import Foothold
-from sparklog.storage.ground import Ground
+from sparklog.storage.ground import Ground, read_cluster_id
 from sparklog.storage.path_proof import PathProof
 from sparklog.storage.request_counts import CountedStore, RequestCounts
 
@@ -38,6 +39,9 @@ __all__ = ["DEFAULT_RETRY_MS", "Backoff", "Patience", "RetryingStore", "retry"]
 
 DEFAULT_RETRY_MS = 30_000.0
 """Kafka's ``request.timeout.ms``."""
+
+_LOOKS, _LOOK_MS, _BETWEEN_LOOKS_MS = 3, 10_000.0, 100.0
+"""Attempts to read ``cluster.json`` before the store counts as away."""
 
 T = TypeVar("T")
 _LEAST_S = 0.25
@@ -98,8 +102,8 @@ def retry(
             backoff.wait(at_most_ms=left_ms)
 
 
-_PATIENCE: ContextVar[Mapping[ObjectStore, Patience]] = ContextVar("patience", default=MappingProxyType({}))
-"""By store."""
+_PATIENCE: ContextVar[Mapping[ObjectStore, Patience | float]] = ContextVar("patience", default=MappingProxyType({}))
+"""By store; a number: of milliseconds, for each call."""
 
 
 class _Within(AbstractContextManager[None]):
@@ -107,13 +111,14 @@ class _Within(AbstractContextManager[None]):
 
     __slots__ = ("_limit", "_patience", "_store", "_token")
 
-    def __init__(self, store: ObjectStore, patience: Patience) -> None:
+    def __init__(self, store: ObjectStore, patience: Patience | float) -> None:
         self._store = store
         self._patience = patience
 
     def __enter__(self) -> None:
         self._token = _PATIENCE.set({**_PATIENCE.get(), self._store: self._patience})
-        self._limit = CallLimit(self._patience.deadline)
+        patience = self._patience
+        self._limit = CallLimit(patience.deadline if isinstance(patience, Patience) else call_limit())
         self._limit.__enter__()
 
     def __exit__(self, *_: object) -> None:
@@ -136,6 +141,8 @@ class RetryingStore(DelegatingStore):
         """Requests to the store, each attempt."""
         self.ground: Ground | None = None
         """The cluster that the store was opened as; None: as none."""
+        self.judge = StoreJudge(self._look, clock)
+        """Tells errors of one object from those of the store."""
         self._unproved: PathProof | None = None
         """To be tried before the next write; None: it is proved that creates are safe, or that isn't asked."""
 
@@ -172,6 +179,19 @@ class RetryingStore(DelegatingStore):
         """
         return _Within(self, patience)
 
+    def patience_by_default(self, each_ms: float) -> AbstractContextManager[object]:
+        """Within: each call is repeated for up to ``each_ms``, unless somebody has said how long calls are repeated."""
+        return nullcontext() if self in _PATIENCE.get() else _Within(self, each_ms)
+
+    def _look(self) -> None:
+        """Raise ``SparklogError`` unless the cluster can be read: three attempts, or as many as fit in ten seconds."""
+        deadline = self._clock.deadline_in(_LOOK_MS)
+        with self.patience(Patience(deadline=deadline, retries=_LOOKS - 1, backoff_ms=_BETWEEN_LOOKS_MS)):
+            if self.ground is not None:
+                self.ground.check()
+            else:
+                read_cluster_id(self)
+
     def _retry(self, op: str, name: str | Sequence[str], call: Callable[[], T]) -> T:
         patience = self._patience()
         return retry(
@@ -182,10 +202,9 @@ class RetryingStore(DelegatingStore):
         )
 
     def _once(self, op: str, name: str | Sequence[str], call: Callable[[], T]) -> T:
-        own = _PATIENCE.get().get(self)
-        if own is None and not self._abandons:
+        if not self._abandons and self not in _PATIENCE.get():
             return call()
-        return self._abandoned_late(own or self._patience(), op, name, call)()
+        return self._abandoned_late(self._patience(), op, name, call)()
 
     def _abandoned_late(
         self, patience: Patience, op: str, name: str | Sequence[str], call: Callable[[], T]
@@ -213,8 +232,10 @@ class RetryingStore(DelegatingStore):
 
     def _patience(self) -> Patience:
         """For a call that is made now."""
-        own = _PATIENCE.get().get(self)
-        return own or Patience(deadline=self._clock.deadline_in(self._retry_ms), abandons=self._abandons)
+        own = _PATIENCE.get().get(self, self._retry_ms)
+        if isinstance(own, Patience):
+            return own
+        return Patience(deadline=self._clock.deadline_in(own), abandons=self._abandons)
 
     def _backoff(self, patience: Patience) -> Backoff:
         return Backoff(self._clock, first_ms=patience.backoff_ms, most_ms=patience.backoff_max_ms)

@@ -7,21 +7,20 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from sparklog.errors import (
-    CorruptLogError,
     InvalidArgumentError,
     SparklogError,
     TransactionalIdNotFoundError,
-    UnsupportedVersionError,
+    as_sparklog_error,
 )
 from sparklog.log.cluster import Cluster
 from sparklog.model import TopicPartition
-from sparklog.parallel import parallel_map
+from sparklog.storage.each_alone import each_alone
 from sparklog.txn.entries import TransactionEntry, TransactionLog, open_transaction_log
 from sparklog.txn.overview import (
     SessionMarker,
-    markers_by_id,
     markers_of,
     may_be_open,
+    readable_markers,
     transactional_ids,
 )
 from sparklog.txn.states import TransactionState
@@ -44,12 +43,14 @@ class TransactionListing:
 
     transactional_id: str
     producer_id: int
-    """The id of its newest producer; -1 where the log can't be understood."""
+    """The id of its newest producer; -1 where the log can't be read."""
     state: TransactionState | None
     """The state of its newest transaction; None where the log can't be understood.
 
     *Ongoing* means that one may be open: a producer has the id and hasn't closed, or it died. Whether it has begun a
     transaction is written nowhere."""
+    error: SparklogError | None = None
+    """Why ``state`` is None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,7 @@ class TransactionDescription:
     abort_reason: str | None = None
     """Why another process than the producer has aborted its newest transaction; None where none has."""
     error: SparklogError | None = None
-    """Why ``state`` is None: ``CorruptLogError`` or ``UnsupportedVersionError``."""
+    """Why ``state`` is None."""
 
 
 def list_transactions(
@@ -90,7 +91,9 @@ def list_transactions(
     Costs as :func:`describe_transactions` of all.
     """
     listings = (
-        TransactionListing(transactional_id=each.transactional_id, producer_id=each.producer_id, state=each.state)
+        TransactionListing(
+            transactional_id=each.transactional_id, producer_id=each.producer_id, state=each.state, error=each.error
+        )
         for each in describe_transactions(cluster, None)
     )
     return [
@@ -104,7 +107,7 @@ def describe_transactions(cluster: Cluster, wanted: Iterable[str] | None) -> lis
     """Transactional ids as of now, in the order as given; all, sorted, for None.
 
     Costs a LIST, a GET, and a LIST of its markers each, 32 ids at a time; for all of them two listings more, and no
-    LIST of markers each. One whose log can't be understood hides no other: it has an ``error``.
+    LIST of markers each. One whose log can't be read hides no other: it has an ``error``.
 
     Raises:
         TransactionalIdNotFoundError: one that was asked for by name isn't there.
@@ -112,15 +115,23 @@ def describe_transactions(cluster: Cluster, wanted: Iterable[str] | None) -> lis
         StoreError.
     """
     names = transactional_ids(cluster) if wanted is None else list(dict.fromkeys(wanted))
-    everyones = markers_by_id(cluster) if wanted is None else None
+    everyones, unlisted = readable_markers(cluster) if wanted is None else (None, {})
 
     def markers(name: str) -> Collection[SessionMarker]:
         return markers_of(cluster, name) if everyones is None else everyones.get(name, ())
 
-    looks = parallel_map(lambda name: _look(open_transaction_log(cluster, name), lambda: markers(name)), names)
+    def look(name: str) -> TransactionDescription | None:
+        if name in unlisted:
+            raise unlisted[name]
+        return _look(open_transaction_log(cluster, name), lambda: markers(name))
+
+    looks = each_alone(cluster.store, look, names)
     described = []
     for name, description in zip(names, looks, strict=True):
-        if description is not None:
+        if isinstance(description, Exception):
+            error = as_sparklog_error(description).with_traceback(None)
+            described.append(TransactionDescription(transactional_id=name, state=None, error=error))
+        elif description is not None:
             described.append(description)
         elif wanted is not None:
             raise TransactionalIdNotFoundError(f"unknown transactional id: {name!r}")
@@ -159,15 +170,8 @@ def check_state(given: object) -> TransactionState:
 
 def _look(log: TransactionLog, markers: Callable[[], Collection[SessionMarker]]) -> TransactionDescription | None:
     """None: there is no such id."""
-    try:
-        newest, _ = log.open_newest()
-        if newest is None:
-            return None
-        return _describe(log, newest, is_open=_is_open(log, newest, markers))
-    except (CorruptLogError, UnsupportedVersionError) as error:
-        return TransactionDescription(
-            transactional_id=log.transactional_id, state=None, error=error.with_traceback(None)
-        )
+    newest, _ = log.open_newest()
+    return None if newest is None else _describe(log, newest, is_open=_is_open(log, newest, markers))
 
 
 def _is_open(log: TransactionLog, newest: TransactionEntry, markers: Callable[[], Collection[SessionMarker]]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sparklog.errors import InvalidArgumentError
@@ -16,6 +17,8 @@ from sparklog.paths import (
     open_transactions,
     transaction_log,
 )
+from sparklog.storage import ObjectInfo
+from sparklog.storage.each_alone import list_each_folder
 from sparklog.txn.entries import TransactionEntry, TransactionLog
 from sparklog.txn.states import TransactionState
 
@@ -26,6 +29,7 @@ __all__ = [
     "markers_of",
     "may_be_open",
     "newest_number",
+    "readable_markers",
     "store_time_ms",
     "transactional_ids",
 ]
@@ -51,18 +55,29 @@ def transactional_ids(cluster: Cluster) -> list[str]:
 
 def markers_by_id(cluster: Cluster) -> dict[str, list[SessionMarker]]:
     """The markers of sessions that may have a transaction open, by transactional id, each id's sorted by number. One
-    listing (rule T4, open sessions)."""
-    return _markers(cluster, OPEN_TRANSACTIONS_FOLDER)
+    listing (rule T4, open sessions). Raises ``StoreError``: not all can be listed."""
+    return _by_id(cluster.store.list(OPEN_TRANSACTIONS_FOLDER))
+
+
+def readable_markers(cluster: Cluster) -> tuple[dict[str, list[SessionMarker]], dict[str, Exception]]:
+    """The same where it isn't fatal that some can't be listed, and by id why that is: then one listing for each id.
+
+    Raises:
+        StoreError: the store can't be read.
+    """
+    errors: dict[str, Exception] = {}
+    markers = _by_id(list_each_folder(cluster.store, OPEN_TRANSACTIONS_FOLDER, errors))
+    return markers, {decode_id(folder): error for folder, error in errors.items()}
 
 
 def markers_of(cluster: Cluster, transactional_id: str) -> list[SessionMarker]:
     """The same for one id."""
-    return _markers(cluster, open_transactions(transactional_id)).get(transactional_id, [])
+    return _by_id(cluster.store.list(open_transactions(transactional_id))).get(transactional_id, [])
 
 
-def _markers(cluster: Cluster, folder: str) -> dict[str, list[SessionMarker]]:
+def _by_id(objects: Iterable[ObjectInfo]) -> dict[str, list[SessionMarker]]:
     markers: dict[str, list[SessionMarker]] = {}
-    for listed in cluster.store.list(folder):
+    for listed in objects:
         id_folder, _, number = listed.path[len(OPEN_TRANSACTIONS_FOLDER) :].partition("/")
         name = _id_of(id_folder)
         if name is not None and number.isdecimal():

@@ -17,10 +17,11 @@ from sparklog.errors import (
     SparklogError,
     StoreError,
     TransactionalIdNotFoundError,
+    as_sparklog_error,
 )
 from sparklog.log.cluster import Cluster
-from sparklog.parallel import parallel_map
 from sparklog.paths import transaction_marker
+from sparklog.storage.each_alone import check_of_one, each_alone
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position, advance
 from sparklog.storage.retrying import DEFAULT_RETRY_MS
@@ -38,9 +39,9 @@ from sparklog.txn.forward import finish
 from sparklog.txn.overview import (
     SessionMarker,
     age_ms,
-    markers_by_id,
     markers_of,
     may_be_open,
+    readable_markers,
     store_time_ms,
     transactional_ids,
 )
@@ -120,16 +121,24 @@ def recover_transactions(
     Returns:
         What became of each id, sorted; one that can't be finished hinders no other.
     Raises:
-        StoreError: the listings.
+        StoreError: the listings, or the store can't be read.
     """
-    markers = markers_by_id(cluster)
+    markers, unlisted = readable_markers(cluster)
     now_ms = store_time_ms(cluster) if markers or expire_after_ms is not None else 0
     ages = _Ages(now_ms=now_ms, again_after_ms=again_after_ms, expire_after_ms=expire_after_ms)
 
     def recover(transactional_id: str) -> Recovered:
-        return _Recovery(cluster, transactional_id, timeout_ms).run(markers.get(transactional_id, ()), ages)
+        recovery = _Recovery(cluster, transactional_id, timeout_ms)
+        if transactional_id in unlisted:
+            return recovery.failed(unlisted[transactional_id])
+        return recovery.run(markers.get(transactional_id, ()), ages)
 
-    return parallel_map(recover, transactional_ids(cluster))
+    ids = transactional_ids(cluster)
+    recovered = each_alone(cluster.store, recover, ids)
+    return [
+        _Recovery(cluster, name, timeout_ms).failed(one) if isinstance(one, Exception) else one
+        for name, one in zip(ids, recovered, strict=True)
+    ]
 
 
 def abort_transaction(cluster: Cluster, transactional_id: str, *, timeout_ms: float = DEFAULT_RETRY_MS) -> None:
@@ -187,12 +196,21 @@ class _Recovery:
         self._before: TransactionState | None = None
 
     def run(self, markers: Collection[SessionMarker], ages: _Ages) -> Recovered:
-        error: SparklogError | None = None
         try:
             action = self._recover(markers, ages)
-        except SparklogError as failed:
-            action, error = RecoveryAction.FAILED, failed.with_traceback(None)
-        return Recovered(transactional_id=self._log.transactional_id, state=self._before, action=action, error=error)
+        except SparklogError as error:
+            check_of_one(self._cluster.store, error)
+            return self.failed(error)
+        return Recovered(transactional_id=self._log.transactional_id, state=self._before, action=action)
+
+    def failed(self, error: Exception) -> Recovered:
+        """The result where it can't be finished."""
+        return Recovered(
+            transactional_id=self._log.transactional_id,
+            state=self._before,
+            action=RecoveryAction.FAILED,
+            error=as_sparklog_error(error).with_traceback(None),
+        )
 
     def _recover(self, markers: Collection[SessionMarker], ages: _Ages) -> RecoveryAction:
         for _ in range(_ATTEMPTS):

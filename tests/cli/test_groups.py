@@ -123,9 +123,15 @@ def test_groups_are_listed_and_described(cluster):
 def test_a_group_that_can_not_be_understood_is_shown_beside_the_others(cluster):
     done(*READ, "-n", 1, cluster=cluster)
     open_cluster(cluster).store.put("groups/bad/generations/00000000000000000001.json", b"{")
-    assert done("groups", "list", "--state", cluster=cluster).split()[2:] == ["bad", "Unknown", "g", "Empty"]
-    assert "\ng: Empty" in done("groups", "describe", cluster=cluster)
-    bad, good = json.loads(done("groups", "describe", "--json", cluster=cluster))
+    for command in ("list", "list --state", "describe", "describe --json"):
+        result = run("groups", *command.split(), cluster=cluster)
+        assert result.exit_code == 3
+        assert result.stderr.startswith("sparklog: error: group bad: ")
+        assert "groups/bad/generations/00000000000000000001.json" in result.stderr
+    assert run("groups", "list", cluster=cluster).stdout.split() == ["bad", "g"]
+    assert run("groups", "list", "--state", cluster=cluster).stdout.split()[2:] == ["bad", "Unknown", "g", "Empty"]
+    assert "\ng: Empty" in run("groups", "describe", cluster=cluster).stdout
+    bad, good = json.loads(run("groups", "describe", "--json", cluster=cluster).stdout)
     assert (bad["state"], good["error"]) == ("Unknown", None)
     assert "groups/bad" in bad["error"]
     assert "groups/bad" in failure("groups", "describe", "g", "bad", cluster=cluster)

@@ -193,7 +193,7 @@ def test_storage_options_are_merged_and_handed_to_the_store(monkeypatch):
         given.update(options or {})
         raise OSError(5, "seen", "x")
 
-    monkeypatch.setattr("sparklog.admin.connection.open_store", open_store)
+    monkeypatch.setattr("sparklog.log.cluster.open_store", open_store)
     line = failure(
         *("--storage-option", "key=12", "topics", "list", "--storage-option", 'client_kwargs={"region_name": "eu"}'),
         *("--storage-option", "anon=false"),
@@ -215,7 +215,7 @@ def test_an_interruption_has_exit_code_130(monkeypatch, cluster):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sparklog.admin.client.topic_names", interrupt)
+    monkeypatch.setattr("sparklog.log.cluster.topic_listings", interrupt)
     result = run("topics", "list", cluster=cluster)
     assert (result.exit_code, result.output) == (130, "")
 

@@ -137,8 +137,13 @@ def test_a_transaction_is_aborted(cluster, producer):
 
 def test_an_id_that_can_not_be_understood_is_shown_beside_the_others(cluster, producer):
     open_cluster(cluster).store.put(transaction_entry("bad", 1), b"{")
-    assert [row.split()[:2] for row in lines("list", cluster=cluster)[1:]] == [["bad", "Unknown"], ["tx", "Ongoing"]]
-    bad, _, good, _ = lines("describe", cluster=cluster)
+    listed, described = (run("transactions", command, cluster=cluster) for command in ("list", "describe"))
+    rows = listed.stdout.splitlines()[1:]
+    assert [row.split()[:2] for row in rows] == [["bad", "Unknown"], ["tx", "Ongoing"]]
+    for result in (listed, described):
+        assert result.exit_code == 3
+        assert result.stderr.startswith("sparklog: error: transactional id bad: corrupt transaction entry ")
+    bad, _, good, _ = described.stdout.splitlines()
     assert bad.startswith("bad: Unknown, corrupt transaction entry ")
     assert good == "tx: Ongoing"
     assert "corrupt transaction entry" in failure("transactions", "describe", "bad", "tx", cluster=cluster)

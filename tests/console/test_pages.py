@@ -210,6 +210,23 @@ def test_a_topic_that_cannot_be_read_is_told_and_hinders_nothing() -> None:
         assert client.get("/api/topics").json()["unreadable"][0]["name"] == "bad"
 
 
+def test_things_that_may_not_be_read_are_told_and_hinder_nothing() -> None:
+    w = watched()
+    for name in ("bad", "good"):
+        w.append(w.topic(name), "a")
+    w.failing.closed = "topics/bad/"
+    with console(w.cluster) as client:
+        page = ok(client, "/")
+        assert "forbidden" in text_of(page)
+        assert 'href="/topics/good"' in page
+        assert client.get("/api/topics").json()["unreadable"][0]["name"] == "bad"
+        assert client.get("/api/sql", params={"q": "select count(*) as n from good"}).text.count('"n"')
+        assert "good" in client.get("/api/sql", params={"q": "show tables"}).text
+        metrics = client.get("/metrics").text
+        assert 'sparklog_unreadable{kind="topic",name="bad"} 1' in metrics
+        assert "sparklog_up 1" in metrics
+
+
 def test_a_store_that_is_away_is_told() -> None:
     w = watched()
     w.append(w.topic("orders"), "a")

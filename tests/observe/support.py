@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sparklog.errors import StorePermissionError, StoreUnavailableError
+from sparklog.errors import StoreError, StorePermissionError, StoreUnavailableError
 from sparklog.log import Cluster, open_cluster
 from sparklog.log.append import TopicWriter
 from sparklog.log.topic import create_topic
@@ -22,6 +22,8 @@ class FailingStore(WrappedStore):
 
     is_away = False
     closed = "\0"
+    refusal: type[StoreError] = StorePermissionError
+    """Of what is closed."""
 
     def read_many(self, paths: Sequence[str]) -> Sequence[bytes | None]:
         for path in paths:
@@ -36,7 +38,7 @@ class FailingStore(WrappedStore):
         if self.is_away:
             raise StoreUnavailableError("the store is away")
         if path.startswith(self.closed):
-            raise StorePermissionError(f"{path}: forbidden")
+            raise self.refusal(f"{path}: forbidden")
 
 
 @dataclass

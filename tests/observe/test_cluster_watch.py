@@ -11,7 +11,13 @@ from sparklog import Admin
 from sparklog.compaction import maintain
 from sparklog.delta.actions import AddFile, Protocol
 from sparklog.delta.checkpoint import write_checkpoint
-from sparklog.errors import CorruptLogError, InvalidArgumentError, StorePermissionError, StoreUnavailableError
+from sparklog.errors import (
+    CorruptLogError,
+    InvalidArgumentError,
+    StoreError,
+    StorePermissionError,
+    StoreUnavailableError,
+)
 from sparklog.log.cluster import Cluster
 from sparklog.log.live_totals import LiveTotals
 from sparklog.log.state import load_state
@@ -246,6 +252,37 @@ def test_a_topic_that_cannot_be_read_is_named_and_the_others_are_there(here: Wat
     assert [one.name for one in watch.look().topics] == ["bad", "good"]
 
 
+@pytest.mark.parametrize("refusal", [StorePermissionError, StoreUnavailableError])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_topic_that_the_store_does_not_return_is_named_and_the_others_are_there(
+    here: Watched, refusal: type[StoreError], is_known: bool
+) -> None:
+    """A bad sector looks like a disk that is away for a moment."""
+    writer = here.topic("good")
+    here.topic("bad")
+    watch = ClusterWatch(here.cluster)
+    if is_known:
+        watch.look()
+    here.failing.closed, here.failing.refusal = "topics/bad/", refusal
+    here.append(writer, "a")
+    found = watch.look()
+    assert ends(found, "good") == [1]
+    assert [(one.kind, one.name) for one in found.problems] == [("topic", "bad")]
+    assert [one.name for one in found.topics] == (["bad", "good"] if is_known else ["good"])
+
+
+def test_notes_of_maintenance_that_cannot_be_listed_hide_nothing(here: Watched) -> None:
+    here.topic("good")
+    maintain(here.cluster)
+    watch = ClusterWatch(here.cluster)
+    before = watch.look()
+    here.failing.closed = "maintenance/"
+    found = watch.look()
+    assert [one.name for one in found.topics] == ["good"]
+    assert found.maintained_ms == before.maintained_ms
+    assert "maintenance/: forbidden" in found.runs_error
+
+
 def test_a_topic_that_another_engine_upgraded_stays_a_problem_until_it_is_mended(here: Watched) -> None:
     here.topic("t")
     watch = ClusterWatch(here.cluster)
@@ -437,23 +474,13 @@ def test_no_more_topics_are_loaded_first_than_take_a_moment(many: Watched, monke
     assert [one.name for one in parts[1].topics if one.has_files] == ["a", "b"]
 
 
-@pytest.mark.parametrize("is_short", [False, True])
-def test_topics_that_an_outage_hid_are_loaded_as_soon_as_the_store_is_back(many: Watched, is_short: bool) -> None:
-    """Not a minute later, whether the first look fails by the outage or goes on behind it."""
+def test_topics_that_an_outage_hid_are_loaded_as_soon_as_the_store_is_back(many: Watched) -> None:
+    """Not a minute later: the outage is no topic's problem."""
     watch = ClusterWatch(many.cluster, patience_ms=0)
-    parts: list[ClusterFigures] = []
-
-    def begin_outage(part: ClusterFigures) -> None:
-        parts.append(part)
-        many.failing.is_away = len(parts) == 1  # while the second part is loaded
-
-    if is_short:
-        found = watch.look(on_part=begin_outage)
-    else:
-        with pytest.raises(StoreUnavailableError):
-            watch.look(on_part=lambda part: setattr(many.failing, "is_away", True))
-        many.failing.is_away = False
-        found = watch.look()
+    with pytest.raises(StoreUnavailableError):
+        watch.look(on_part=lambda part: setattr(many.failing, "is_away", True))
+    many.failing.is_away = False
+    found = watch.look()
     assert [one.name for one in found.topics] == [*"abcde"]
     assert all(one.has_files for one in found.topics)
     assert found.problems == ()

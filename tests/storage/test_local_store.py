@@ -17,7 +17,7 @@ from sparklog.errors import (
     StoreUnavailableError,
     UnsafeStoreError,
 )
-from sparklog.storage import CreateResult, LocalStore, ObjectStore, _nameless, local
+from sparklog.storage import CreateResult, LocalStore, ObjectStore, _local_listing, _nameless, local
 from sparklog.testing.store_contract import StoreContract
 
 WAYS = ["nameless", "temporary"]
@@ -52,7 +52,8 @@ def by_temporary(tmp_path):
 def by_python(monkeypatch):
     """Have files written and read one by one by Python's calls, which a test can see and part, and which do what the
     core's calls leave over."""
-    monkeypatch.setattr(local, "CORE", None)
+    for module in (local, _local_listing):
+        monkeypatch.setattr(module, "CORE", None)
 
 
 def fail(monkeypatch, function, code, *, when=lambda *arguments: True):
@@ -784,3 +785,29 @@ def test_a_name_that_may_not_be_is_told_among_many(tmp_path, paths):
         with pytest.raises(InvalidArgumentError, match="invalid path") as caught:
             read(paths)
         assert repr(illegal) in str(caught.value)
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.ELOOP])
+def test_a_folder_that_cannot_be_looked_into_is_named_beside_the_others(store, monkeypatch, code):
+    store.put("topics/good/x", b"1")
+    store.put("topics/bad/x", b"1")
+    by_python(monkeypatch)
+    fail(monkeypatch, "scandir", code, when=lambda folder: "bad" in str(folder))
+    assert store.list_names("topics/") == ["bad", "good"]
+    with pytest.raises(StoreError, match="topics/bad"):
+        [*store.list("topics/")]
+
+
+@pytest.mark.parametrize("is_native", [False, True])
+def test_a_circle_of_links_is_listed_and_named_by_whoever_reads_it(tmp_path, monkeypatch, is_native):
+    store = LocalStore(tmp_path)
+    store.put("topics/good/x", b"1")
+    for name in ("circle", "good/entry"):
+        (tmp_path / "topics" / name).symlink_to(tmp_path / "topics" / name)
+    if not is_native:
+        by_python(monkeypatch)
+    assert store.list_names("topics/") == ["circle", "good"]
+    assert [found.path for found in store.list("topics/")] == ["topics/circle", "topics/good/entry", "topics/good/x"]
+    for read in (store.read, lambda path: store.read_many([path]), lambda path: [*store.list(f"{path}/")]):
+        with pytest.raises(StoreError, match=r"circle.*ELOOP"):
+            read("topics/circle")

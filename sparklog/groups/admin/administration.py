@@ -7,22 +7,19 @@ the offset table where a member has taken the partition since.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sparklog.errors import (
-    CorruptLogError,
     GroupIdNotFoundError,
     GroupSubscribedToTopicError,
     InvalidTopicError,
     NonEmptyGroupError,
     NotATopicError,
-    SparklogError,
     StoreUnavailableError,
     TopicShrunkError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
+    as_sparklog_error,
 )
 from sparklog.groups.admin.description import (
     GroupDescription,
@@ -43,6 +40,7 @@ from sparklog.log import Cluster, TopicDescription, describe_topic
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.parallel import parallel_map
 from sparklog.paths import member_heartbeat, member_state
+from sparklog.storage.each_alone import each_alone
 
 __all__ = [
     "alter_offsets",
@@ -56,8 +54,6 @@ __all__ = [
 
 _ATTEMPTS = 5
 
-T = TypeVar("T")
-
 
 def describe_groups(cluster: Cluster, groups: Sequence[str] | None = None) -> list[GroupDescription]:
     """Groups as of now, in the order of ``groups``; one that isn't there is ``Dead``. All that are there by default,
@@ -65,7 +61,7 @@ def describe_groups(cluster: Cluster, groups: Sequence[str] | None = None) -> li
 
     Each costs two LISTs and two or three GETs, and a GET for each member; each topic is looked at once, whatever the
     number of groups that read it, and the store's time is asked for once. 32 looks at a time. A group that can't be
-    understood, or a topic, hides no other group: it is ``Unknown``, with the error.
+    read, or a topic, hides no other group: it is ``Unknown``, with the error.
 
     Raises:
         InvalidArgumentError: a name that no group may have.
@@ -73,12 +69,12 @@ def describe_groups(cluster: Cluster, groups: Sequence[str] | None = None) -> li
     """
     now = StoreNow(cluster)
     wanted_groups = group_folders(cluster) if groups is None else groups
-    seen = parallel_map(lambda group: _understood(lambda: inspect_group(cluster, group, now)), wanted_groups)
+    seen = each_alone(cluster.store, lambda group: inspect_group(cluster, group, now), wanted_groups)
     wanted = {
         topic for look in seen if isinstance(look, InspectedGroup) for topic in topics_of(look.members, look.rows)
     }
     names = sorted(wanted)
-    looks = parallel_map(lambda name: _understood(lambda: _topics(cluster, [name])), names)
+    looks = each_alone(cluster.store, lambda name: _topics(cluster, [name]), names)
     topics = dict(zip(names, looks, strict=True))
     described = [_described(group, look, topics) for group, look in zip(wanted_groups, seen, strict=True)]
     return [look for look in described if groups is not None or look.exists]
@@ -207,26 +203,18 @@ def remove_members(cluster: Cluster, group: str, members: Iterable[str]) -> list
 
 def _described(
     group: str,
-    seen: InspectedGroup | SparklogError,
-    topics: Mapping[str, Mapping[str, TopicDescription] | SparklogError],
+    seen: InspectedGroup | Exception,
+    topics: Mapping[str, Mapping[str, TopicDescription] | Exception],
 ) -> GroupDescription:
     if not isinstance(seen, InspectedGroup):
-        return undescribed(group, seen)
+        return undescribed(group, as_sparklog_error(seen))
     known: dict[str, TopicDescription] = {}
     for topic in topics_of(seen.members, seen.rows):
         facts = topics[topic]
-        if isinstance(facts, SparklogError):
-            return undescribed(group, facts)
+        if isinstance(facts, Exception):
+            return undescribed(group, as_sparklog_error(facts))
         known.update(facts)
     return describe(group, seen.newest, seen.members, seen.rows, known)
-
-
-def _understood(look: Callable[[], T]) -> T | SparklogError:
-    """The result of a look, or the error that says why it can't be understood."""
-    try:
-        return look()
-    except (CorruptLogError, UnsupportedVersionError) as error:
-        return error
 
 
 def _topics(cluster: Cluster, names: Collection[str]) -> dict[str, TopicDescription]:

@@ -50,7 +50,7 @@ class GroupState(str, Enum):
     DEAD = "Dead"
     """There is no such group."""
     UNKNOWN = "Unknown"
-    """The content of its folders, or a topic that it reads, can't be understood. Source: Kafka ``GroupState``."""
+    """The content of its folders, or a topic that it reads, can't be read. Source: Kafka ``GroupState``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +119,7 @@ class GroupDescription:
     """Sorted: those with a committed offset, and all of the topics that a member subscribes to. Only those that
     exist."""
     error: SparklogError | None = None
-    """The error for which its state is ``Unknown``, and nothing else is known: ``CorruptLogError`` or
-    ``UnsupportedVersionError``."""
+    """The error for which its state is ``Unknown``, and nothing else is known."""
 
     @property
     def exists(self) -> bool:
@@ -211,7 +210,7 @@ def describe(
 
 
 def undescribed(group_id: str, error: SparklogError) -> GroupDescription:
-    """The description of a group that can't be understood."""
+    """The description of a group that can't be read."""
     return GroupDescription(
         group_id=group_id,
         state=GroupState.UNKNOWN,

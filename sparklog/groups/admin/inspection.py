@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sparklog.errors import CorruptLogError, InvalidArgumentError, StoreUnavailableError, UnsupportedVersionError
+from sparklog.errors import InvalidArgumentError, StoreUnavailableError, as_sparklog_error
 from sparklog.groups.admin.description import (
     GroupListing,
     GroupState,
@@ -23,7 +23,6 @@ from sparklog.groups.membership.member_state import MemberState
 from sparklog.groups.offsets.offset_state import has_committed, look_once, offset_log
 from sparklog.groups.offsets.rows import Rows
 from sparklog.log import Cluster
-from sparklog.parallel import parallel_map
 from sparklog.paths import (
     GROUPS_FOLDER,
     decode_id,
@@ -34,8 +33,9 @@ from sparklog.paths import (
     group_offsets_table,
 )
 from sparklog.storage import ObjectInfo
+from sparklog.storage.each_alone import each_alone
 
-__all__ = ["InspectedGroup", "group_folders", "group_listings", "group_names", "inspect_group"]
+__all__ = ["InspectedGroup", "group_folders", "group_listings", "group_names", "inspect_group", "named_groups"]
 
 _ATTEMPTS = 5
 
@@ -71,26 +71,48 @@ def group_folders(cluster: Cluster) -> list[str]:
 
 
 def group_names(cluster: Cluster) -> list[str]:
-    """The groups of a cluster, sorted; deleted ones are left out.
+    """The groups of a cluster, sorted: those of :func:`named_groups`."""
+    return [*named_groups(cluster)]
+
+
+def named_groups(cluster: Cluster) -> dict[str, Exception | None]:
+    """The groups of a cluster, sorted, each with why it can't be read, if it can't; deleted ones are left out.
 
     A LIST, and two or three requests for each group, 32 groups at a time: a LIST and a GET, since a deleted group's
     generations stay (rule L8, one log), or two LISTs and a GET where there are none. A group that was deleted, or whose
-    log of offsets is long, costs a few more. A group that can't be understood is listed: describing it says what is
-    wrong.
+    log of offsets is long, costs a few more.
+
+    Raises:
+        StoreError: the store can't be read.
     """
     now = StoreNow(cluster)
     groups = group_folders(cluster)
-    living = parallel_map(lambda group: _exists(cluster, group, now), groups)
-    return [group for group, lives in zip(groups, living, strict=True) if lives]
+    looks = each_alone(cluster.store, lambda group: _exists(cluster, group, now), groups)
+    return {
+        group: look if isinstance(look, Exception) else None
+        for group, look in zip(groups, looks, strict=True)
+        if look is not False
+    }
 
 
 def group_listings(cluster: Cluster) -> list[GroupListing]:
     """The groups of a cluster with their states, sorted; deleted ones are left out.
 
-    As :func:`group_names`, and for a group with members what describing it costs, but for its topics.
+    As :func:`group_names`, and for a group with members what describing it costs, but for its topics. One that can't be
+    read is ``Unknown``, with the error.
+
+    Raises:
+        StoreError: the store can't be read.
     """
     now = StoreNow(cluster)
-    listings = parallel_map(lambda group: _listing(cluster, group, now), group_folders(cluster))
+    groups = group_folders(cluster)
+    looks = each_alone(cluster.store, lambda group: _listing(cluster, group, now), groups)
+    listings = (
+        GroupListing(group_id=group, state=GroupState.UNKNOWN, protocol_type="", error=as_sparklog_error(look))
+        if isinstance(look, Exception)
+        else look
+        for group, look in zip(groups, looks, strict=True)
+    )
     return [listing for listing in listings if listing is not None]
 
 
@@ -140,32 +162,26 @@ def _look_into(cluster: Cluster, group: str) -> _Folder:
 
 
 def _exists(cluster: Cluster, group: str, now: StoreNow) -> bool:
-    try:
-        folder = _look_into(cluster, group)
-        if folder.newest is not None and not folder.newest.plan.deleted:
-            return True
-        if folder.has_offsets and has_committed(offset_log(cluster, group)):
-            return True
-        return bool(_members(cluster, group, folder, now)[1])
-    except (CorruptLogError, UnsupportedVersionError):
+    folder = _look_into(cluster, group)
+    if folder.newest is not None and not folder.newest.plan.deleted:
         return True
+    if folder.has_offsets and has_committed(offset_log(cluster, group)):
+        return True
+    return bool(_members(cluster, group, folder, now)[1])
 
 
 def _listing(cluster: Cluster, group: str, now: StoreNow) -> GroupListing | None:
-    try:
-        folder = _look_into(cluster, group)
-        if not folder.members:
-            is_there = folder.newest is not None and not folder.newest.plan.deleted
-            if not (is_there or (folder.has_offsets and has_committed(offset_log(cluster, group)))):
-                return None
-            return GroupListing(
-                group_id=group, state=GroupState.EMPTY, protocol_type=protocol_of(folder.newest, members={})
-            )
-        newest, members = _members(cluster, group, folder, now)
-        rows = look_once(offset_log(cluster, group)) if folder.has_offsets else {}
-        described = describe(group, newest, members, rows, {})
-    except (CorruptLogError, UnsupportedVersionError) as error:
-        return GroupListing(group_id=group, state=GroupState.UNKNOWN, protocol_type="", error=error)
+    folder = _look_into(cluster, group)
+    if not folder.members:
+        is_there = folder.newest is not None and not folder.newest.plan.deleted
+        if not (is_there or (folder.has_offsets and has_committed(offset_log(cluster, group)))):
+            return None
+        return GroupListing(
+            group_id=group, state=GroupState.EMPTY, protocol_type=protocol_of(folder.newest, members={})
+        )
+    newest, members = _members(cluster, group, folder, now)
+    rows = look_once(offset_log(cluster, group)) if folder.has_offsets else {}
+    described = describe(group, newest, members, rows, {})
     if not described.exists:
         return None
     return GroupListing(group_id=group, state=described.state, protocol_type=described.protocol_type)

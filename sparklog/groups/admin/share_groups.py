@@ -26,17 +26,20 @@ from sparklog.log.store_time import store_time_ms
 from sparklog.model import TopicPartition
 from sparklog.parallel import parallel_map
 from sparklog.paths import SHARE_GROUPS_FOLDER, decode_id, new_probe, share_group_members, share_partitions
+from sparklog.storage.each_alone import each_alone
 from sparklog.storage.entry_log import Created, PositionLost
 
 __all__ = [
     "ShareGroupDescription",
     "ShareMemberDescription",
     "SharePartitionDescription",
+    "all_share_groups",
     "alter_share_offsets",
     "clean_share_groups",
     "delete_share_group",
     "delete_share_offsets",
     "describe_share_group",
+    "named_share_groups",
     "share_group_names",
 ]
 
@@ -87,10 +90,25 @@ class ShareGroupDescription:
 
 
 def share_group_names(cluster: Cluster) -> list[str]:
-    """The names of the share groups that have members, or offsets in some partition. Some LISTs for each group."""
-    groups = sorted(decode_id(part.rstrip("/")) for part in cluster.store.list_names(SHARE_GROUPS_FOLDER))
-    alive = parallel_map(lambda group: _exists(cluster, group), groups)
-    return [group for group, is_there in zip(groups, alive, strict=True) if is_there]
+    """The names of the share groups that have members, or offsets in some partition: those of
+    :func:`named_share_groups`."""
+    return [*named_share_groups(cluster)]
+
+
+def named_share_groups(cluster: Cluster) -> dict[str, Exception | None]:
+    """The share groups that have members, or offsets in some partition, each with why it can't be read, if it can't.
+    Some LISTs for each group.
+
+    Raises:
+        StoreError: the store can't be read.
+    """
+    groups = _folders(cluster)
+    looks = each_alone(cluster.store, lambda group: _exists(cluster, group), groups)
+    return {
+        group: look if isinstance(look, Exception) else None
+        for group, look in zip(groups, looks, strict=True)
+        if look is not False
+    }
 
 
 def describe_share_group(cluster: Cluster, group: str) -> ShareGroupDescription:
@@ -105,6 +123,21 @@ def describe_share_group(cluster: Cluster, group: str) -> ShareGroupDescription:
     partitions = tuple(_describe(at, state, ends) for at, state in sorted(states.items()))
     state = GroupState.STABLE if members else GroupState.EMPTY if partitions else GroupState.DEAD
     return ShareGroupDescription(group_id=group, state=state, members=members, partitions=partitions)
+
+
+def all_share_groups(cluster: Cluster) -> dict[str, ShareGroupDescription | Exception]:
+    """All share groups as :func:`describe_share_group` has them; the error for one that can't be read.
+
+    Raises:
+        StoreError: the store can't be read.
+    """
+    groups = _folders(cluster)
+    looks = each_alone(cluster.store, lambda group: describe_share_group(cluster, group), groups)
+    return {
+        group: look
+        for group, look in zip(groups, looks, strict=True)
+        if isinstance(look, Exception) or look.state is not GroupState.DEAD
+    }
 
 
 def alter_share_offsets(
@@ -148,11 +181,25 @@ def delete_share_group(cluster: Cluster, group: str, *, deadline: Deadline) -> N
         _create(cluster, group, at, None, deadline=deadline)
 
 
-def clean_share_groups(cluster: Cluster) -> int:
-    """Delete entries of all share groups' logs that are no longer needed; how many. Raises ``StoreError``."""
-    groups = sorted(decode_id(part.rstrip("/")) for part in cluster.store.list_names(SHARE_GROUPS_FOLDER))
-    logs = [open_share_log(cluster, group, at) for group in groups for at in _partitions(cluster, group)]
-    return sum(parallel_map(clean_share_log, logs))
+def clean_share_groups(cluster: Cluster) -> dict[str, Exception]:
+    """Delete entries of all share groups' logs that are no longer needed; by name the groups in which that failed.
+
+    Raises:
+        StoreError: the store can't be read.
+    """
+
+    def clean(group: str) -> None:
+        for at in _partitions(cluster, group):
+            clean_share_log(open_share_log(cluster, group, at))
+
+    groups = _folders(cluster)
+    cleaned = each_alone(cluster.store, clean, groups)
+    return {group: one for group, one in zip(groups, cleaned, strict=True) if isinstance(one, Exception)}
+
+
+def _folders(cluster: Cluster) -> list[str]:
+    """The share groups for which there is a folder. One LIST."""
+    return sorted(decode_id(part.rstrip("/")) for part in cluster.store.list_names(SHARE_GROUPS_FOLDER))
 
 
 def _members(cluster: Cluster, group: str) -> tuple[ShareMemberDescription, ...]:

@@ -12,8 +12,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sparklog.compaction.maintenance import MaintenanceOptions, TopicOutcome, as_sparklog_error, maintain_topic
+from sparklog.compaction.maintenance import MaintenanceOptions, TopicOutcome, maintain_topic
 from sparklog.compaction.run_context import MaintenanceRun, RunFacts
+from sparklog.errors import as_sparklog_error
 from sparklog.spark.maintenance.clean_by_shuffle import most_bytes_in_one_process
 from sparklog.spark.maintenance.prefetch import spark_errors
 from sparklog.spark.session.executors import on_executors

@@ -220,8 +220,12 @@ class _ViewReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from sparklog.sql.system import read_view  # imports all of groups, which few queries need
+        from sparklog.sql.unread import log_unread
 
-        yield read_view(cached_cluster(self._cluster_ref).cluster, self._view).select(self._columns)
+        unread: dict[str, Exception] = {}
+        rows = read_view(cached_cluster(self._cluster_ref).cluster, self._view, unread)
+        log_unread(unread)
+        yield rows.select(self._columns)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,23 @@
+"""The exit code of a command that was carried out but for what couldn't be read, and the lines that name that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+__all__ = ["PARTLY", "end_partly"]
+
+PARTLY = 3
+
+
+def end_partly(ctx: click.Context, errors: Mapping[str, Exception]) -> None:
+    """Name what couldn't be read on standard error and end with exit code 3; go on where there is nothing.
+
+    Args:
+        errors: by what it is: ``topic orders``, say.
+    """
+    for name, error in errors.items():
+        click.echo(f"sparklog: error: {name}: {' '.join(str(error).split()) or repr(error)}", err=True)
+    if errors:
+        ctx.exit(PARTLY)

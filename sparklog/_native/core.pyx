@@ -882,6 +882,7 @@ cdef tuple _make_records(
 
 
 include "local_files.pxi"
+include "checksums.pxi"
 include "plain_files.pxi"
 include "plain_reading.pxi"
 include "record_batches.pxi"

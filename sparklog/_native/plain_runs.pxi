@@ -151,7 +151,9 @@ cdef bint _is_ascending(_Cursor column, int64_t count) noexcept nogil:
     if not _literal(&column, _PAGE, 3):
         return False
     size = _zigzag(&column)
-    if not _literal(&column, b"\x15", 1) or _zigzag(&column) != size or not _literal(&column, _OF_PAGE, 2):
+    if not _literal(&column, b"\x15", 1) or _zigzag(&column) != size:
+        return False
+    if not _page_sum(&column) or not _literal(&column, _OF_PAGE, 2):
         return False
     if _zigzag(&column) != count or not _literal(&column, _ASCENDING_VALUES, 8) or column.end - column.at != size:
         return False
@@ -173,7 +175,7 @@ cdef bint _is_ascending(_Cursor column, int64_t count) noexcept nogil:
 
 
 cdef bint _is_plain(_RunFile *file, FooterPattern pattern) noexcept nogil:
-    """Find the columns of a file; False: it isn't one of so many plain records."""
+    """Find the columns of a file; False: it isn't one of so many plain records, or has changed since it was sealed."""
     cdef int64_t[_MOST_NUMBERS] numbers
     cdef uint32_t footer_size
     cdef _Cursor footer
@@ -193,7 +195,7 @@ cdef bint _is_plain(_RunFile *file, FooterPattern pattern) noexcept nogil:
         if file.starts[at] < 0 or not 0 <= file.sizes[at] <= end - file.starts[at]:
             return False
     footer.at, footer.end = file.data + file.starts[0], file.data + file.starts[0] + file.sizes[0]
-    return _is_ascending(footer, file.rows)
+    return _is_ascending(footer, file.rows) and _is_sealed(file.data, file.size, end)
 
 
 cdef int64_t _lay_out(_Run *run, int64_t files) noexcept nogil:

@@ -19,8 +19,8 @@ from sparklog.compaction.encoding import ROW_GROUP_BYTES
 from sparklog.compaction.file_ranges import FileRange
 from sparklog.compaction.sorting import RUN_BYTES, by_offset
 from sparklog.delta.log import DeltaLog
+from sparklog.delta.parquet_reading import open_parquet
 from sparklog.errors import CorruptRecordError, InvalidArgumentError, InvalidRecordError, ObjectNotFoundError
-from sparklog.log.data.encode import open_parquet
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.range_file import RangeFile
 from sparklog.log.data.record_reading import conform, kind_of

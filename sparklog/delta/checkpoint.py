@@ -29,6 +29,7 @@ __all__ = [
     "checkpoint_due",
     "checkpoint_threshold",
     "found_cut",
+    "put_hint",
     "write_checkpoint",
     "write_hint",
     "write_next_checkpoint",
@@ -139,6 +140,11 @@ def _hint(version: int, encoded: EncodedCheckpoint) -> bytes:
         "numOfAddFiles": encoded.add_count,
     }
     return json.dumps(body, separators=(",", ":")).encode()
+
+
+def put_hint(log: DeltaLog, version: int, encoded: EncodedCheckpoint) -> None:
+    """Let ``_last_checkpoint`` name a checkpoint that is there. Raises ``StoreError``."""
+    log.store.put(last_checkpoint_path(log.table), _hint(version, encoded), sync=True)
 
 
 def write_hint(log: DeltaLog, version: int, paths: Sequence[str]) -> None:

@@ -21,7 +21,9 @@ _TAIL_BYTES = 65_536
 _END_BYTES = 4 + len(MAGIC)
 
 
-def open_parquet(source: Any, *, metadata: FileMetaData | None = None, **options: Any) -> ParquetFile:
+def open_parquet(
+    source: Any, *, rows: int | None = None, metadata: FileMetaData | None = None, **options: Any
+) -> ParquetFile:
     """A Parquet file, whoever wrote it. INT96, in which Spark writes times by default, would end in the year 2262 if it
     were read as nanoseconds.
 
@@ -30,6 +32,7 @@ def open_parquet(source: Any, *, metadata: FileMetaData | None = None, **options
 
     Args:
         source: bytes, a buffer of bytes, or a file of Arrow's.
+        rows: the number of them, if a log states it.
         metadata: the footer, if it was read by :func:`read_footer`.
     Raises:
         pa.ArrowException, OSError, ValueError: it isn't a whole Parquet file, or has changed since it was sealed.
@@ -44,6 +47,8 @@ def open_parquet(source: Any, *, metadata: FileMetaData | None = None, **options
         source = pa.BufferReader(source)
     if metadata is None:
         metadata = read_footer(source)
+    if rows is not None and rows != metadata.num_rows:
+        raise pa.ArrowInvalid(f"it has {metadata.num_rows} rows, and the log states {rows}")
     return pq.ParquetFile(
         source,
         metadata=metadata,

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparklog._native import CORE
-from sparklog.arrow import pa as lazy_arrow
 from sparklog.delta import parquet_seals
 from sparklog.delta.flat_parquet import NotFlatError, read_flat
 from sparklog.delta.flat_writing import write_flat
@@ -125,10 +124,14 @@ def test_a_footer_with_another_number_of_rows_in_a_row_group_asks_for_no_memory(
         def row_group(self, _: int) -> object:
             return Group()
 
-    monkeypatch.setattr(lazy_arrow, "__name__", "pyarrow", raising=False)
     monkeypatch.setattr("sparklog.delta.parquet_reading.pq.read_metadata", lambda _: Damaged())
     with pytest.raises(pa.ArrowInvalid, match="row group 0 has"):
         open_parquet(sink.getvalue())
+
+
+def test_a_file_of_another_number_of_rows_than_the_log_states_is_refused():
+    with pytest.raises(pa.ArrowInvalid, match="3 rows, and the log states 4"):
+        open_parquet(by_arrow(), rows=4)
 
 
 @pytest.mark.skipif(CORE is None, reason="the native core isn't compiled")

@@ -6,7 +6,7 @@
 cdef extern from *:
     """
     static uint32_t sparklog_crc32_tables[8][256];
-    static int sparklog_crc32_multiplies = 0;
+    static int sparklog_crc32_multiplies = 0, sparklog_crc32_multiplies_widely = 0;
     #if defined(__x86_64__) && defined(__GNUC__)
     #include <immintrin.h>
     /* Of at least 64 bytes, whose count is a multiple of 16. */
@@ -51,11 +51,50 @@ cdef extern from *:
         __builtin_cpu_init();
         return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
     }
+    #if defined(__clang__) || __GNUC__ >= 9
+    /* The same of four times as many bytes at once. Of at least 256 bytes, whose count is a multiple of 256. What is
+       left stands for 256 bytes that had the same checksum. */
+    __attribute__((target("avx512f,vpclmulqdq")))
+    static uint32_t sparklog_crc32_widely_folded(const uint8_t *data, size_t size, uint32_t value) {
+        const __m512i by = _mm512_set_epi64(
+            0x01322d1430, 0x011542778a, 0x01322d1430, 0x011542778a, 0x01322d1430, 0x011542778a, 0x01322d1430,
+            0x011542778a);
+        __m512i sums[4];
+        uint8_t left[256];
+        for (int part = 0; part < 4; part++) {
+            sums[part] = _mm512_loadu_si512(data + 64 * part);
+        }
+        sums[0] = _mm512_xor_si512(sums[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)value)));
+        for (data += 256, size -= 256; size >= 256; data += 256, size -= 256) {
+            for (int part = 0; part < 4; part++) {
+                __m512i low = _mm512_clmulepi64_epi128(sums[part], by, 0x00);
+                __m512i high = _mm512_clmulepi64_epi128(sums[part], by, 0x11);
+                sums[part] = _mm512_ternarylogic_epi64(low, high, _mm512_loadu_si512(data + 64 * part), 0x96);
+            }
+        }
+        for (int part = 0; part < 4; part++) {
+            _mm512_storeu_si512(left + 64 * part, sums[part]);
+        }
+        return sparklog_crc32_folded(left, sizeof(left), 0);
+    }
+    static int sparklog_crc32_can_multiply_widely(void) {
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
+    }
+    #define SPARKLOG_CRC32_IS_WIDE 1
+    #endif
     #else
     static uint32_t sparklog_crc32_folded(const uint8_t *data, size_t size, uint32_t value) {
         return value;
     }
     static int sparklog_crc32_can_multiply(void) {
+        return 0;
+    }
+    #endif
+    #ifndef SPARKLOG_CRC32_IS_WIDE
+    static uint32_t sparklog_crc32_widely_folded(const uint8_t *data, size_t size, uint32_t value) {
+        return value;
+    }
+    static int sparklog_crc32_can_multiply_widely(void) {
         return 0;
     }
     #endif
@@ -74,9 +113,16 @@ cdef extern from *:
             }
         }
         sparklog_crc32_multiplies = sparklog_crc32_can_multiply();
+        sparklog_crc32_multiplies_widely = sparklog_crc32_multiplies && sparklog_crc32_can_multiply_widely();
     }
     static uint32_t sparklog_crc32(const uint8_t *data, size_t size, uint32_t before, int by_tables) {
         uint32_t value = ~before;
+        if (sparklog_crc32_multiplies_widely && !by_tables && size >= 512) {
+            size_t folded = size & ~(size_t)255;
+            value = sparklog_crc32_widely_folded(data, folded, value);
+            data += folded;
+            size -= folded;
+        }
         if (sparklog_crc32_multiplies && !by_tables && size >= 64) {
             size_t folded = size & ~(size_t)15;
             value = sparklog_crc32_folded(data, folded, value);
@@ -166,13 +212,25 @@ cdef bint _is_footer_right(char *footer, char *end, char *digits) noexcept nogil
     return not memcmp(stated, digits + _SIZE_DIGITS + _DIGITS, _DIGITS)
 
 
-cdef bint _is_sealed(char *data, int64_t size, int64_t footer_at) noexcept nogil:
-    """Has a file a seal, and are all of its bytes as they were when it was sealed?"""
+cdef bint _is_sealed(
+    char *data, int64_t size, int64_t footer_at, uint32_t first_sum, int64_t first_count
+) noexcept nogil:
+    """Has a file a seal, and are all of its bytes as they were when it was sealed?
+
+    Args:
+        first_sum, first_count: the checksum of so many first bytes, 0 of none.
+    """
     cdef char stated[_DIGITS]
     cdef char *digits = _find_seal(data + footer_at, data + size, size)
     if digits == NULL or not _is_footer_right(data + footer_at, data + size, digits):
         return False
-    _write_digits(stated, sparklog_crc32(<const uint8_t *>data, footer_at, 0, False), _DIGITS)
+    if first_count > footer_at:
+        first_sum, first_count = 0, 0
+    _write_digits(
+        stated,
+        sparklog_crc32(<const uint8_t *>(data + first_count), footer_at - first_count, first_sum, False),
+        _DIGITS,
+    )
     return not memcmp(stated, digits + _SIZE_DIGITS, _DIGITS)
 
 
@@ -216,9 +274,9 @@ def is_sealed(data):
     if footer_at < 0 or _find_seal(view.address + footer_at, view.address + view.size, view.size) == NULL:
         return None
     if view.size < _SUMMED_AT_ONCE:
-        return _is_sealed(view.address, view.size, footer_at)
+        return _is_sealed(view.address, view.size, footer_at, 0, 0)
     with nogil:
-        is_right = _is_sealed(view.address, view.size, footer_at)
+        is_right = _is_sealed(view.address, view.size, footer_at, 0, 0)
     return is_right
 
 

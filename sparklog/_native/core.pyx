@@ -881,8 +881,8 @@ cdef tuple _make_records(
     return made, None
 
 
-include "local_files.pxi"
 include "checksums.pxi"
+include "local_files.pxi"
 include "plain_files.pxi"
 include "plain_reading.pxi"
 include "record_batches.pxi"

@@ -20,7 +20,7 @@ EMPTY_SUM = "00000000"
 _MARK = b'"crc32":"'
 _DIGITS = EMPTY_SUM.encode()
 _SMALL = 4_096
-"""Of fewer bytes, zlib takes no longer than the core."""
+"""The size from which on the core is faster than zlib."""
 
 
 def crc32(data: Any, before: int = 0) -> int:

@@ -82,6 +82,26 @@ cdef extern from *:
     }
     #define SPARKLOG_CRC32_IS_WIDE 1
     #endif
+    #elif defined(__aarch64__) && defined(__GNUC__)
+    #if defined(__linux__)
+    #include <sys/auxv.h>
+    #endif
+    /* ARM has an instruction for this checksum. Of at least 64 bytes, whose count is a multiple of 16. */
+    static uint32_t sparklog_crc32_folded(const uint8_t *data, size_t size, uint32_t value) {
+        for (; size >= 8; size -= 8, data += 8) {
+            uint64_t word;
+            memcpy(&word, data, sizeof(word));
+            __asm__(".arch_extension crc\\n\\tcrc32x %w0, %w0, %x1" : "+r"(value) : "r"(word));
+        }
+        return value;
+    }
+    static int sparklog_crc32_can_multiply(void) {
+    #if defined(__linux__)
+        return getauxval(AT_HWCAP) >> 7 & 1;  /* HWCAP_CRC32 */
+    #else
+        return 1;
+    #endif
+    }
     #else
     static uint32_t sparklog_crc32_folded(const uint8_t *data, size_t size, uint32_t value) {
         return value;

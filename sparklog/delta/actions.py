@@ -39,7 +39,7 @@ NEWEST_ENTRY_FORMAT = 2
 """The format of typed topics' entries, which an older sparklog must not take part in (decision 0027)."""
 _OURS = "sparklog"
 _MARKS = (b'"engineInfo":"sparklog/', b'"sparklog":{"format":')
-"""What is in each entry of ours, and in no other: a text of JSON can't contain it."""
+"""Marks of each entry of ours, and of no other: a text of JSON can't contain them."""
 _INT64 = 2**63
 _ENCODER = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 """Kept, because ``json.dumps`` with separators makes an encoder for each call."""
@@ -385,8 +385,12 @@ def _remove(body: Mapping[str, Any]) -> RemoveFile:
 
 def _txn(body: Mapping[str, Any]) -> SetTransaction:
     app_id, number, updated_ms = body.get("appId"), body.get("version"), body.get("lastUpdated")
-    is_usual = type(app_id) is str and type(number) is type(updated_ms) is int
-    if is_usual and -_INT64 <= number < _INT64 and -_INT64 <= updated_ms < _INT64:
+    if (
+        type(app_id) is str
+        and type(number) is type(updated_ms) is int
+        and -_INT64 <= number < _INT64
+        and -_INT64 <= updated_ms < _INT64
+    ):
         return SetTransaction(app_id=app_id, version=number, last_updated_ms=updated_ms)
     return SetTransaction(
         app_id=_typed(body, "appId", str),

@@ -40,7 +40,7 @@ EMPTY_SEAL = b"0" * (_SIZE_DIGITS + 2 * _DIGITS)
 WRITER_OPTIONS = {"write_page_checksum": True}
 """With what Arrow's writers write files that get a seal."""
 _MARK = b"\x18" + bytes([len(SEAL_KEY)]) + SEAL_KEY + b"\x18" + bytes([len(EMPTY_SEAL)])
-"""What is before the digits in a footer: two fields of a struct, by Thrift's compact protocol."""
+"""The bytes before the digits in a footer: two fields of a struct, by Thrift's compact protocol."""
 _ZEROS = b"0" * _DIGITS
 _END_BYTES = 4 + len(MAGIC)
 
@@ -103,7 +103,7 @@ def is_sealed(data: Any) -> bool | None:
 
 
 def wrong_sum(footer: bytes, size: int) -> str | None:
-    """What is wrong with the checksum of a file's end, from its footer on; None: nothing, or there is none.
+    """The fault of the checksum of a file's end, from its footer on; None: it has none, or there is no checksum.
 
     Args:
         size: of the file.

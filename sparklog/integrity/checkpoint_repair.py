@@ -115,7 +115,7 @@ def _encoded(log: DeltaLog, copy: LogCopy) -> EncodedCheckpoint:
 
 
 def _rows(checkpoint: EncodedCheckpoint) -> set[str]:
-    """What a checkpoint says: of live files their paths, of removed files too, and all other actions as they are."""
+    """The content of a checkpoint: of live and of removed files their paths, and all other actions as they are."""
     found: set[str] = set()
     for batch in open_parquet(checkpoint.data).iter_batches(use_threads=False):
         for row in batch.to_pylist():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from operator import le
 from typing import TYPE_CHECKING, Any
 
 from sparklog.config import TOPIC_SETTINGS, TopicConfig
@@ -25,6 +24,7 @@ from sparklog.errors import (
 from sparklog.log.data.segments import Segment, segment_of_add
 from sparklog.log.data.table_schema import SKIPPING_COLUMNS
 from sparklog.log.data.value_columns import Leaf, leaves_of, skipping_columns
+from sparklog.log.head_fields import check_offsets, count_of
 from sparklog.log.live_totals import TOTALS_INFO, LiveTotals, totals_of_info
 from sparklog.log.shape import (
     DELETED_PROPERTY,
@@ -67,7 +67,6 @@ TYPED_FORMAT_VERSION = 2
 SCHEMA_INFO = "value_schema"
 """In ``commitInfo.sparklog`` of a typed topic: the id of the newest schema of its values."""
 _CLEANER = "sparklog.cleaner."
-_INT64 = 2**63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +246,7 @@ def head_of_info(table: str, version: int, info: Mapping[str, Any], *, before: T
     try:
         config = info["config"]
         starts, ends = tuple(info["log_start_offsets"]), tuple(info["log_end_offsets"])
-        _check_offsets(starts, ends)
+        check_offsets(starts, ends)
         head = TopicHead(
             delta_version=version,
             topic_id=str(info["topic_id"]),
@@ -255,33 +254,15 @@ def head_of_info(table: str, version: int, info: Mapping[str, Any], *, before: T
             config=before.config if before is not None and before.config.explicit == config else TopicConfig(config),
             log_start_offsets=starts,
             log_end_offsets=ends,
-            live_file_count=_count(info, "live_files"),
-            unsequenced_count=_count(info, "unsequenced"),
-            deleted_file_retention_ms=_count(info, "deleted_file_retention_ms", DEFAULT_DELETED_FILE_RETENTION_MS),
-            value_schema_id=_count(info, SCHEMA_INFO, 0),
+            live_file_count=count_of(info, "live_files"),
+            unsequenced_count=count_of(info, "unsequenced"),
+            deleted_file_retention_ms=count_of(info, "deleted_file_retention_ms", DEFAULT_DELETED_FILE_RETENTION_MS),
+            value_schema_id=count_of(info, SCHEMA_INFO, 0),
             totals=totals_of_info(info.get(TOTALS_INFO)),
         )
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise CorruptLogError(f"{table}, version {version}: commitInfo.sparklog lacks or garbles {error}") from error
     return head
-
-
-def _check_offsets(starts: tuple[Any, ...], ends: tuple[Any, ...]) -> None:
-    """Raise unless these are log starts and ends of partitions, one at least: 0 ≤ start ≤ end < 2⁶³ for each."""
-    if not 0 < len(starts) == len(ends) <= MAX_PARTITIONS:
-        raise ValueError(f"log starts and ends of {len(starts)} and {len(ends)} partitions")
-    if {*map(type, starts), *map(type, ends)} != {int}:
-        raise TypeError(f"log starts and ends, which aren't whole numbers: {starts!r:.100} and {ends!r:.100}")
-    if min(starts) < 0 or max(ends) >= _INT64 or not all(map(le, starts, ends)):
-        raise ValueError(f"log starts and ends, which aren't offsets: {starts!r:.100} and {ends!r:.100}")
-
-
-def _count(info: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """A whole number from 0 on."""
-    value = info[name] if default is None else info.get(name, default)
-    if type(value) is not int or not 0 <= value < _INT64:
-        raise ValueError(f"{name}, which is {value!r:.100}")
-    return value
 
 
 def head_of_table(

@@ -54,7 +54,7 @@ def a_generation() -> bytes:
 
 
 def a_share_entry() -> bytes:
-    state = StateRange(first=5, last=7, state=RecordState.AVAILABLE, delivery_count=1, lock=None)
+    state = StateRange(first=5, last=7, state=RecordState.AVAILABLE, delivery_count=1)
     return encode_share_entry(SharePartition(topic_id="00", start_offset=5, ranges=(state,), locks={}), "mine")
 
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from sparklog import Admin, NewTopic, Producer
 from sparklog._native import CORE
-from sparklog.log.data.encode import open_parquet, write_parquet
+from sparklog.delta.parquet_reading import open_parquet
+from sparklog.log.data.encode import write_parquet
 from sparklog.log.data.schema import TIMESTAMP
 from sparklog.model import TopicPartition
 from sparklog.sql import connect, core_reading

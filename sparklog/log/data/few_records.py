@@ -49,9 +49,9 @@ _WIDE_HOLE, _NARROW_HOLE = (b"\xff" * len(bounds(kind, 0, 0)) for kind in ("<q",
 
 @lru_cache(maxsize=1024)
 def _frame(count: int, key_bytes: int, value_bytes: int) -> tuple[Any, ...]:
-    """What all files of so many records have in common whose keys and values take pages of these sizes: the headers of
-    both; where the checksums and the pages are that :func:`seal_pages` adds; where the footer begins; and its parts
-    between the bounds of times, producer and sequences."""
+    """The parts that all files of so many records have in common whose keys and values take pages of these sizes: the
+    headers of both; where the checksums and the pages are that :func:`seal_pages` adds; where the footer begins; and
+    its parts between the bounds of times, producer and sequences."""
     shape = _shape(count)
     key_header, value_header = _header(count, key_bytes), _header(count, value_bytes)
     wide, narrow = shape.size_8, shape.size_4

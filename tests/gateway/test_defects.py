@@ -20,7 +20,7 @@ from sparklog.testing import WrappedStore
 from tests.gateway.test_server import Wire, batch, ends, fetching, produce
 from tests.support import foreign_commit
 
-UNKNOWN_SERVER_ERROR = -1
+UNKNOWN_SERVER_ERROR, KAFKA_STORAGE_ERROR = -1, 56
 
 
 class DefectiveStore(WrappedStore):
@@ -112,7 +112,7 @@ def test_what_a_foreign_engine_committed_to_one_topic_hinders_no_other(wire: Wir
     odd = AddFile(path="odd.parquet", partition_values=values, size_bytes=1, modification_ms=1)
     foreign_commit(open_cluster(store).topic_log("bad"), odd)
     told = play(wire)
-    assert told == {one: {"bad": UNKNOWN_SERVER_ERROR, "good": 0} for one in told}
+    assert told == {one: {"bad": KAFKA_STORAGE_ERROR, "good": 0} for one in told}
 
 
 def test_of_each_kind_of_defect_there_is_an_entry_a_second(

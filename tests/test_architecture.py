@@ -16,6 +16,7 @@ LAYERS = [
     {
         "_native",
         "_version",
+        "checksums",
         "model",
         "errors",
         "config",

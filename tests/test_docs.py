@@ -13,6 +13,7 @@ from docs.site.public_names import public_names, undocumented_exports
 from sparklog import Admin, Consumer, Producer
 from sparklog.config import CONSUMER_SETTINGS, PRODUCER_SETTINGS, TOPIC_SETTINGS
 from sparklog.config.clients import NO_EFFECT, REFUSED
+from sparklog.integrity.findings import Code
 
 REPOSITORY = Path(__file__).parent.parent
 PAGES = [
@@ -177,6 +178,13 @@ def python_blocks(page: Path) -> Iterator[str]:
     for block in FENCE.finditer(text):
         if block["language"].strip() == "python":
             yield "\n" * text.count("\n", 0, block.start("code")) + block["code"]
+
+
+@pytest.mark.parametrize("page", ["integrity.md", "operations.md"])
+def test_each_finding_of_a_check_has_a_row(page):
+    text = (REPOSITORY / "docs" / page).read_text()
+    rows = "\n".join(line.split("|")[1] for line in text.splitlines() if line.startswith("| `"))
+    assert [code for code in Code if f"`{code.value}`" not in rows] == []
 
 
 def test_semantics_names_every_setting_of_the_clients():

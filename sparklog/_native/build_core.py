@@ -18,6 +18,7 @@ __all__ = ["SOURCE", "CannotCompileError", "build", "checksum"]
 SOURCE = Path(__file__).with_name("core.pyx")
 _PARTS = (
     "core.pyx",
+    "checksums.pxi",
     "column_reading.pxi",
     "local_files.pxi",
     "plain_batches.pxi",

@@ -95,6 +95,8 @@ cdef struct _ChunkPlace:
 
 cdef struct _PageHeader:
     int64_t kind, raw_size, size, values, encoding, level_encoding
+    bint has_sum
+    int64_t sum
 
 
 cdef int _make_room(_Room *room, int64_t size) noexcept nogil:
@@ -206,10 +208,12 @@ cdef bint _pass_over(_Cursor *cursor, int kind, bint is_element, int depth) noex
 
 
 cdef int64_t _read_footer(int descriptor, int64_t size, _Room *room, _Cursor *footer) noexcept nogil:
-    """Read the footer of a file. Returns where it begins in the file; -1: it has none, or a large one."""
+    """Read the footer of a file. Returns where it begins in the file; -1: it has none, a large one, or one that has
+    changed since it was sealed."""
     cdef uint32_t footer_size
     cdef int64_t tail = min(size, _FOOTER_AT_ONCE)
     cdef char *end
+    cdef char *digits
     if tail <= _END_OF_FILE or not _make_room(room, tail) or not sparklog_read_range(
         descriptor, room.address, tail, size - tail
     ):
@@ -224,6 +228,9 @@ cdef int64_t _read_footer(int descriptor, int64_t size, _Room *room, _Cursor *fo
             return -1
         end = room.address + tail - _END_OF_FILE
     footer.at, footer.end = end - footer_size, end
+    digits = _find_seal(footer.at, end + _END_OF_FILE, size)
+    if digits != NULL and not _is_footer_right(footer.at, end + _END_OF_FILE, digits):
+        return -1
     return size - _END_OF_FILE - footer_size
 
 
@@ -322,13 +329,14 @@ cdef bint _find_chunks(
 
 
 cdef bint _read_header(_Cursor *column, _PageHeader *page) noexcept nogil:
-    """Read the header of a page that isn't compressed, and whose bytes are all there."""
+    """Read the header of a page that isn't compressed, whose bytes are all there and have the checksum that it states,
+    if it states one."""
     cdef int64_t field = 0
     cdef int64_t in_field
     cdef int64_t *place
     cdef int kind, in_kind
     page.kind = page.raw_size = page.size = page.values = page.encoding = -1
-    page.level_encoding = _RLE_ENCODING
+    page.level_encoding, page.has_sum = _RLE_ENCODING, False
     while True:
         kind = _next_field(column, &field)
         if kind <= 0:
@@ -337,6 +345,10 @@ cdef bint _read_header(_Cursor *column, _PageHeader *page) noexcept nogil:
             place = &page.kind if field == 1 else &page.raw_size if field == 2 else &page.size
             if not _BYTE_KIND < kind < _DOUBLE_KIND or not _signed_number(column, place):
                 return False
+        elif field == 4:
+            if not _BYTE_KIND < kind < _DOUBLE_KIND or not _signed_number(column, &page.sum):
+                return False
+            page.has_sum = True
         elif field in (5, 7) and kind == _STRUCT_KIND:
             in_field = 0
             while True:
@@ -355,7 +367,11 @@ cdef bint _read_header(_Cursor *column, _PageHeader *page) noexcept nogil:
                 return False
         elif not _pass_over(column, kind, False, 0):
             return False
-    return kind == 0 and page.values >= 0 and 0 <= page.size == page.raw_size <= column.end - column.at
+    if kind or page.values < 0 or not 0 <= page.size == page.raw_size <= column.end - column.at:
+        return False
+    return not page.has_sum or <uint32_t>page.sum == sparklog_crc32(
+        <const uint8_t *>column.at, page.size, 0, False
+    )
 
 
 cdef bint _read_numbers(_Cursor *page, int width, int64_t count, const int32_t *mean, int32_t *out) noexcept nogil:

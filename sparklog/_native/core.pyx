@@ -881,6 +881,7 @@ cdef tuple _make_records(
     return made, None
 
 
+include "checksums.pxi"
 include "local_files.pxi"
 include "plain_files.pxi"
 include "plain_reading.pxi"

@@ -75,8 +75,16 @@ cdef extern from *:
         }
         return sparklog_create_within(held, ".", name, data, size);
     }
+    /* A file is summed piece by piece as it is read, while the bytes are in the second cache; but for its last ones,
+       among which a footer lies. */
+    #define SPARKLOG_READ_AT_ONCE 262144
+    #define SPARKLOG_NOT_SUMMED 4096
+    typedef struct {
+        uint32_t sum;
+        int64_t count;  /* of bytes that were summed */
+    } sparklog_read_sum;
     /* The file's size; -2: there is none; -1: it can't be read, or is larger. */
-    static int64_t sparklog_read_file(const char *path, char *out, int64_t most) {
+    static int64_t sparklog_read_summed(const char *path, char *out, int64_t most, sparklog_read_sum *summed) {
         int64_t size, done = -1;
         int descriptor = open(path, O_RDONLY | O_CLOEXEC);
         if (descriptor < 0) {
@@ -86,12 +94,25 @@ cdef extern from *:
         if (size >= 0 && size <= most) {
             ssize_t count = 1;
             for (done = 0; done < size && count > 0; done += count) {
-                count = pread(descriptor, out + done, size - done, done);
+                int64_t wanted = size - done, more;
+                if (summed && wanted > SPARKLOG_READ_AT_ONCE) {
+                    wanted = SPARKLOG_READ_AT_ONCE;
+                }
+                count = pread(descriptor, out + done, wanted, done);
+                more = done + count;
+                more = (more < size - SPARKLOG_NOT_SUMMED ? more : size - SPARKLOG_NOT_SUMMED) - done;
+                if (summed && count > 0 && more > 0) {
+                    summed->sum = sparklog_crc32((const uint8_t *)out + done, more, summed->sum, 0);
+                    summed->count = done + more;
+                }
             }
             done = count > 0 ? done : -1;
         }
         close(descriptor);
         return done;
+    }
+    static int64_t sparklog_read_file(const char *path, char *out, int64_t most) {
+        return sparklog_read_summed(path, out, most, NULL);
     }
     typedef struct {
         int64_t size, mtime_ns;
@@ -175,7 +196,11 @@ cdef extern from *:
     int sparklog_create_in_held(
         int held, uint64_t device, uint64_t inode, const char *folder, const char *name, const char *data, size_t size
     ) nogil
+    ctypedef struct sparklog_read_sum:
+        uint32_t sum
+        int64_t count
     int64_t sparklog_read_file(const char *path, char *out, int64_t most) nogil
+    int64_t sparklog_read_summed(const char *path, char *out, int64_t most, sparklog_read_sum *summed) nogil
 
 
 cdef enum:

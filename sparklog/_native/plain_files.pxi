@@ -17,6 +17,7 @@ cdef struct _Piece:
 
 
 cdef enum:
+    _PAGE_SUM = -2
     _BYTES = -1
     _TIMES = 0
     _VALUES = 1  # of the first column; then of the second
@@ -145,12 +146,14 @@ cdef class PlainRows:
             size += more
         return count, size, nulls
 
-    def assemble(self, list parts, int64_t size, FileRoom room=None):
+    def assemble(self, list parts, int64_t size, FileRoom room=None, int64_t footer_at=-1):
         """A file of so many bytes: as bytes, or as a view of some in the room. Without the GIL while it is filled.
 
         Args:
             parts: bytes, as they are; or which (0 the number, 1 and 2 the columns' values, 3 and 4 a bit for each row
-                that isn't null in them), the first row and the count of them, and how many bytes these are.
+                that isn't null in them), the first row and the count of them, and how many bytes these are; or -2, the
+                checksum of a page, with how far behind it the page begins, the page's bytes, and its own size.
+            footer_at: where the footer begins, if the file is to be sealed.
         """
         cdef Py_ssize_t part_count = len(parts)
         cdef Memory memory = _new_memory(part_count * sizeof(_Piece))
@@ -163,12 +166,18 @@ cdef class PlainRows:
                 pieces[at].kind, pieces[at].data, pieces[at].size = _BYTES, PyBytes_AS_STRING(part), len(part)
             else:
                 pieces[at].kind, pieces[at].start, pieces[at].count, pieces[at].size = part
+                if pieces[at].kind == _PAGE_SUM:
+                    self.check_sum(&pieces[at], size - total)
+                    total += pieces[at].size
+                    continue
                 self.check(pieces[at].start, pieces[at].count)
                 if not 0 <= pieces[at].kind <= _LEVELS + 1 or pieces[at].size < 0:
                     raise ValueError(f"part {part}")
             total += pieces[at].size
         if total != size:
             raise ValueError(f"the parts have {total} bytes, expected {size}")
+        if not -1 <= footer_at <= size:
+            raise ValueError(f"a footer at {footer_at} of {size}")
         cdef char *out = NULL if room is None else room.take(size)
         cdef bint is_right = True
         cdef Py_ssize_t first = 0
@@ -178,13 +187,29 @@ cdef class PlainRows:
         else:
             first = room.used - size
             data = memoryview(room.memory)[first : first + size]
+        cdef char *begin = out
         with nogil:
             for at in range(part_count):
                 is_right = is_right and self.fill(&pieces[at], out)
+                pieces[at].data = out
                 out += pieces[at].size
+            for at in range(part_count):
+                if pieces[at].kind == _PAGE_SUM:
+                    _write_page_sum(
+                        pieces[at].data, pieces[at].data + _CRC_BYTES + pieces[at].start, pieces[at].count
+                    )
+            if footer_at >= 0:
+                is_right = is_right and _seal(begin, size, footer_at)
         if not is_right:
             raise ValueError("a part isn't as large as was said")
         return data
+
+    cdef int check_sum(self, _Piece *piece, int64_t left) except -1:
+        """Does a page that is to be summed lie within so many bytes from its checksum on?"""
+        cdef int64_t most = left - _CRC_BYTES
+        if piece.size != _CRC_BYTES or not 0 <= piece.start <= most or not 0 <= piece.count <= most - piece.start:
+            raise ValueError(f"a page of {piece.count} bytes, {piece.start} behind its checksum, in {left}")
+        return 0
 
     cdef bint fill(self, _Piece *piece, char *out) noexcept nogil:
         """Write a piece, whose size is as said; else nothing more than that, and False."""
@@ -193,6 +218,8 @@ cdef class PlainRows:
         if piece.kind == _BYTES:
             memcpy(out, piece.data, piece.size)
             return True
+        if piece.kind == _PAGE_SUM:
+            return True  # it follows once the page is there
         if piece.kind == _TIMES:
             if piece.size != piece.count * <int64_t>sizeof(int64_t):
                 return False

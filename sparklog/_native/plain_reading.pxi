@@ -7,7 +7,7 @@ cdef struct _Cursor:
 
 
 cdef const char *_PAGE = b"\x15\x00\x15"  # a data page; then its size, twice
-cdef const char *_OF_PAGE = b"\x2c\x15"  # then its rows
+cdef const char *_OF_PAGE = b"\x1c\x15"  # behind the checksum; then its rows
 cdef const char *_PLAIN_VALUES = b"\x15\x00\x15\x06\x15\x06\x00\x00"  # the encodings of values and of levels
 
 
@@ -39,12 +39,22 @@ cdef inline int64_t _zigzag(_Cursor *cursor) noexcept nogil:
     return -1 if found < 0 or found & 1 else found >> 1
 
 
+cdef inline bint _page_sum(_Cursor *column) noexcept nogil:
+    """Pass over a page's checksum: whoever reads on has compared that of the whole file."""
+    if column.end - column.at <= _CRC_BYTES or column.at[0] != 0x15:
+        return False
+    column.at += 1 + _CRC_BYTES
+    return True
+
+
 cdef int64_t _begin_page(_Cursor *column, _Cursor *page, int64_t most_rows) noexcept nogil:
     """Go to the next page of a column, which has plain values. Returns its rows; -1: it isn't such a page."""
     if not _literal(column, _PAGE, 3):
         return -1
     cdef int64_t size = _zigzag(column)
-    if not _literal(column, b"\x15", 1) or _zigzag(column) != size or not _literal(column, _OF_PAGE, 2):
+    if not _literal(column, b"\x15", 1) or _zigzag(column) != size:
+        return -1
+    if not _page_sum(column) or not _literal(column, _OF_PAGE, 2):
         return -1
     cdef int64_t rows = _zigzag(column)
     if not _literal(column, _PLAIN_VALUES, 8) or not 0 < rows <= most_rows or not 0 <= size <= column.end - column.at:

@@ -127,6 +127,7 @@ cdef struct _RunFile:
     int64_t rows
     char *data
     int64_t size
+    sparklog_read_sum summed
     int64_t starts[_COLUMNS_READ]
     int64_t sizes[_COLUMNS_READ]
 
@@ -151,7 +152,9 @@ cdef bint _is_ascending(_Cursor column, int64_t count) noexcept nogil:
     if not _literal(&column, _PAGE, 3):
         return False
     size = _zigzag(&column)
-    if not _literal(&column, b"\x15", 1) or _zigzag(&column) != size or not _literal(&column, _OF_PAGE, 2):
+    if not _literal(&column, b"\x15", 1) or _zigzag(&column) != size:
+        return False
+    if not _page_sum(&column) or not _literal(&column, _OF_PAGE, 2):
         return False
     if _zigzag(&column) != count or not _literal(&column, _ASCENDING_VALUES, 8) or column.end - column.at != size:
         return False
@@ -173,7 +176,7 @@ cdef bint _is_ascending(_Cursor column, int64_t count) noexcept nogil:
 
 
 cdef bint _is_plain(_RunFile *file, FooterPattern pattern) noexcept nogil:
-    """Find the columns of a file; False: it isn't one of so many plain records."""
+    """Find the columns of a file; False: it isn't one of so many plain records, or has changed since it was sealed."""
     cdef int64_t[_MOST_NUMBERS] numbers
     cdef uint32_t footer_size
     cdef _Cursor footer
@@ -193,7 +196,9 @@ cdef bint _is_plain(_RunFile *file, FooterPattern pattern) noexcept nogil:
         if file.starts[at] < 0 or not 0 <= file.sizes[at] <= end - file.starts[at]:
             return False
     footer.at, footer.end = file.data + file.starts[0], file.data + file.starts[0] + file.sizes[0]
-    return _is_ascending(footer, file.rows)
+    return _is_ascending(footer, file.rows) and _is_sealed(
+        file.data, file.size, end, file.summed.sum, file.summed.count
+    )
 
 
 cdef int64_t _lay_out(_Run *run, int64_t files) noexcept nogil:
@@ -252,7 +257,9 @@ cdef char *_read_run(_Run *run, FooterPattern pattern, char *block, char *end, i
     cdef _RunFile *file
     while found < run.count:
         file = &run.files[found]
-        file.data, file.size = at, sparklog_read_file(file.path, at, min(most_bytes, end - at))
+        file.data, file.size = at, sparklog_read_summed(
+            file.path, at, min(most_bytes, end - at), &file.summed
+        )
         if file.size <= 0:
             break
         if not _is_plain(file, pattern):

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparklog.delta.parquet_seals import close_sealed
 from sparklog.log.data.encode import parquet_options
 from sparklog.log.data.file_stats import FileStats
 from sparklog.log.data.schema import data_schema
@@ -83,8 +84,7 @@ class DataFileWriter:
     def close(self) -> tuple[bytes, Mapping[str, Any]]:
         """The file, and its statistics as Delta's ``add`` holds them."""
         self.flush()
-        self._opened(None).close()
-        return self._sink.getvalue(), self._stats.to_delta()
+        return close_sealed(self._opened(None), self._sink), self._stats.to_delta()
 
     def flush(self) -> None:
         """Encode what waits, as a row group."""

@@ -19,8 +19,8 @@ from sparklog.compaction.encoding import ROW_GROUP_BYTES
 from sparklog.compaction.file_ranges import FileRange
 from sparklog.compaction.sorting import RUN_BYTES, by_offset
 from sparklog.delta.log import DeltaLog
+from sparklog.delta.parquet_reading import open_parquet
 from sparklog.errors import CorruptRecordError, InvalidArgumentError, InvalidRecordError, ObjectNotFoundError
-from sparklog.log.data.encode import open_parquet
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.range_file import RangeFile
 from sparklog.log.data.record_reading import conform, kind_of
@@ -276,7 +276,7 @@ class OpenRange:
             return path, file
         if segment.size_bytes > _WHOLE_BYTES:
             source = pa.PythonFile(RangeFile(self._log.store, path, segment.size_bytes), mode="r")
-            return path, _open(path, source, buffer_bytes=_BUFFER_BYTES)
+            return path, _open(path, source, segment.record_count, buffer_bytes=_BUFFER_BYTES)
         self._files = {}  # before more are read
         self._files = self._read(next(window for window in self._windows if segment in window))
         return path, self._files[segment.path]
@@ -287,7 +287,7 @@ class OpenRange:
         for segment, path, data in zip(segments, paths, self._log.store.read_buffers(paths), strict=True):
             if data is None:
                 raise ObjectNotFoundError(f"data file {path}: no such object")
-            files[segment.path] = _open(path, pa.BufferReader(data))
+            files[segment.path] = _open(path, data, segment.record_count)
         return files
 
 
@@ -307,8 +307,8 @@ def _windows(segments: Sequence[Segment]) -> Iterator[Sequence[Segment]]:
         yield window
 
 
-def _open(path: str, source: Any, *, buffer_bytes: int = 0) -> pq.ParquetFile:
-    file = _understood(path, lambda: open_parquet(source, buffer_size=buffer_bytes, pre_buffer=False))
+def _open(path: str, source: Any, rows: int | None, *, buffer_bytes: int = 0) -> pq.ParquetFile:
+    file = _understood(path, lambda: open_parquet(source, rows=rows, buffer_size=buffer_bytes, pre_buffer=False))
     names = file.schema_arrow.names
     passed_over = {*ALL_COLUMNS, *PARTITION_COLUMNS, *CHANGE_COLUMNS}
     if _OF_INGEST.search(path):

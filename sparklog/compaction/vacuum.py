@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from sparklog.compaction.due import checkpoint_worthwhile
 from sparklog.compaction.run_context import MaintenanceRun
@@ -23,6 +24,7 @@ from sparklog.txn.orphans import (
     ORPHAN_AGE_MS,
     Orphan,
     candidates_of,
+    check_live_files,
     orphans_among,
     others_folders,
     removed_age_ms,
@@ -114,7 +116,8 @@ def vacuum_state(
         next(filter(lambda _: oldest.are_known, oldest.watch(log.store.list(log_folder(log.table)))), None)
     entries = 0
     if not dry_run and oldest.may_go(state.checkpoint_version, now_ms=run.now_ms(), retention_ms=log_retention_ms):
-        cleaned = clean_log(log, retention_ms=log_retention_ms, protected_below=below)
+        check = partial(check_live_files, state)
+        cleaned = clean_log(log, retention_ms=log_retention_ms, protected_below=below, before_delete=check)
         entries = cleaned.deleted_count if cleaned is not None else 0
     expired: list[str] = []
     orphans: Sequence[Orphan] = ()

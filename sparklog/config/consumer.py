@@ -80,7 +80,7 @@ class ConsumerConfig:
     """Where to begin without a valid position: ``earliest``, ``latest``, ``none`` (an error) or
     ``by_duration:<ISO 8601 duration>``."""
     check_crcs: bool = setting(from_text(boolean), True)
-    """Has no effect: Parquet pages are read without checksums."""
+    """Has no effect: checksums are always compared."""
     client_id: str | None = setting(optional(text), None)
     consumer_timeout_ms: int = setting(number(0, LONG_MAX, infinity=LONG_MAX), LONG_MAX)
     """Iteration ends after this time without a record. The default, the greatest value, means never."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from sparklog.checksums import EMPTY_SUM, SUM_FIELD, check_sum, with_sum
 from sparklog.errors import CorruptLogError, UnsupportedVersionError
 
 __all__ = [
@@ -37,6 +38,9 @@ ENTRY_FORMAT = 1
 NEWEST_ENTRY_FORMAT = 2
 """The format of typed topics' entries, which an older sparklog must not take part in (decision 0027)."""
 _OURS = "sparklog"
+_MARKS = (b'"engineInfo":"sparklog/', b'"sparklog":{"format":')
+"""Marks of each entry of ours, and of no other: a text of JSON can't contain them."""
+_INT64 = 2**63
 _ENCODER = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 """Kept, because ``json.dumps`` with separators makes an encoder for each call."""
 
@@ -212,8 +216,8 @@ def encode_entry(
 ) -> bytes:
     """The bytes of an entry of ours: ``commitInfo`` first, then an action a line.
 
-    ``info`` goes into ``commitInfo`` under ``sparklog``, beside the token and the number of actions, by which an
-    entry that was cut at the end of a line is recognised.
+    ``info`` goes into ``commitInfo`` under ``sparklog``, beside the token, the checksum of all bytes, and the number of
+    actions, by which an entry that was cut at the end of a line is recognised, also by older versions.
     """
     commit_info = {
         "timestamp": timestamp_ms,
@@ -221,17 +225,17 @@ def encode_entry(
         "operationParameters": {},
         "isBlindAppend": blind_append,
         "engineInfo": f"{ENGINE_INFO}/{version}",
-        _OURS: {"format": ENTRY_FORMAT, "token": token, "actions": len(actions), **info},
+        _OURS: {"format": ENTRY_FORMAT, "token": token, SUM_FIELD: EMPTY_SUM, "actions": len(actions), **info},
     }
     lines = [_dumps({"commitInfo": commit_info}), *map(_line, actions)]
-    return ("\n".join(lines) + "\n").encode()
+    return with_sum(("\n".join(lines) + "\n").encode())
 
 
 def decode_entry(version: int, path: str, data: bytes) -> Entry:
     """Read the entry that lies at ``path``.
 
     Raises:
-        CorruptLogError: empty, truncated, no JSON or of an unknown shape; names the entry and the line.
+        CorruptLogError: empty, truncated, changed, no JSON or of an unknown shape; names the entry and the line.
         UnsupportedVersionError: a newer sparklog wrote it.
     """
     actions: list[Action] = []
@@ -245,12 +249,16 @@ def decode_entry(version: int, path: str, data: bytes) -> Entry:
                     commit_info = _typed({kind: body}, kind, dict)
                 elif kind in _DECODERS:
                     actions.append(_DECODERS[kind](body))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise CorruptLogError(f"corrupt log entry {path}: line {number} is no Delta action ({error!r})") from error
     if is_empty:
         raise CorruptLogError(f"corrupt log entry {path}: it holds no action ({len(data)} bytes)")
     info = commit_info.get(_OURS)
     if info is None:
+        if any(mark in data for mark in _MARKS):
+            raise CorruptLogError(
+                f"corrupt log entry {path}: sparklog wrote it, and it has no commitInfo of sparklog's"
+            )
         return Entry(version=version, token=_content_token(data), actions=tuple(actions), commit_info=commit_info)
     if isinstance(info, dict) and isinstance(info.get("format"), int) and info["format"] > NEWEST_ENTRY_FORMAT:
         raise UnsupportedVersionError(
@@ -260,6 +268,10 @@ def decode_entry(version: int, path: str, data: bytes) -> Entry:
         raise CorruptLogError(
             f"corrupt log entry {path}: {len(actions)} actions, its commitInfo states {info!r:.200}; is it truncated?"
         )
+    try:
+        check_sum(data, info)
+    except ValueError as error:
+        raise CorruptLogError(f"corrupt log entry {path}: {error}") from error
     return Entry(version=version, token=info["token"], actions=tuple(actions), commit_info=commit_info, info=info)
 
 
@@ -307,12 +319,40 @@ def _typed(body: Mapping[str, Any], name: str, kind: type[T], default: T | None 
     return value
 
 
+def _long(body: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    """A whole number of 64 bits."""
+    value = _typed(body, name, int, default)
+    if type(value) is not int or not -_INT64 <= value < _INT64:
+        raise ValueError(f"{name}: expected a whole number of 64 bits, got {value!r:.100}")
+    return value
+
+
+def _size(body: Mapping[str, Any], default: int | None = None) -> int:
+    value = _long(body, "size", default)
+    if value < 0:
+        raise ValueError(f"size: {value} bytes")
+    return value
+
+
+def _texts(values: Iterable[Any], name: str) -> None:
+    """Raise unless all of these are texts."""
+    for value in values:
+        if not isinstance(value, str):
+            raise TypeError(f"{name}: expected texts, got {value!r:.100}")
+
+
 def _add(body: Mapping[str, Any]) -> AddFile:
     get: Callable[[str], Any] = body.get
     stats, path, values, size_bytes = get("stats"), get("path"), get("partitionValues"), get("size")
     modification_ms, data_change = get("modificationTime"), get("dataChange")
     is_usual = type(path) is str and type(values) is dict and type(size_bytes) is type(modification_ms) is int
-    if is_usual and type(data_change) is bool and type(stats) is str:
+    if (
+        is_usual
+        and 0 <= size_bytes < _INT64
+        and -_INT64 <= modification_ms < _INT64
+        and type(data_change) is bool
+        and type(stats) is str
+    ):
         parsed = _parsed(stats) if stats else None
         if type(parsed) is dict or not stats:
             return AddFile(
@@ -326,8 +366,8 @@ def _add(body: Mapping[str, Any]) -> AddFile:
     return AddFile(
         path=_typed(body, "path", str),
         partition_values=_typed(body, "partitionValues", dict),
-        size_bytes=_typed(body, "size", int),
-        modification_ms=_typed(body, "modificationTime", int),
+        size_bytes=_size(body),
+        modification_ms=_long(body, "modificationTime"),
         data_change=_typed(body, "dataChange", bool),
         stats=_typed({"stats": _parsed(stats)}, "stats", dict) if stats else None,
     )
@@ -336,30 +376,38 @@ def _add(body: Mapping[str, Any]) -> AddFile:
 def _remove(body: Mapping[str, Any]) -> RemoveFile:
     return RemoveFile(
         path=_typed(body, "path", str),
-        deletion_ms=_typed(body, "deletionTimestamp", int, 0),
+        deletion_ms=_long(body, "deletionTimestamp", 0),
         data_change=_typed(body, "dataChange", bool, True),
         partition_values=_typed(body, "partitionValues", dict, {}),
-        size_bytes=_typed(body, "size", int, 0),
+        size_bytes=_size(body, 0),
     )
 
 
 def _txn(body: Mapping[str, Any]) -> SetTransaction:
     app_id, number, updated_ms = body.get("appId"), body.get("version"), body.get("lastUpdated")
-    if type(app_id) is str and type(number) is type(updated_ms) is int:
+    if (
+        type(app_id) is str
+        and type(number) is type(updated_ms) is int
+        and -_INT64 <= number < _INT64
+        and -_INT64 <= updated_ms < _INT64
+    ):
         return SetTransaction(app_id=app_id, version=number, last_updated_ms=updated_ms)
     return SetTransaction(
         app_id=_typed(body, "appId", str),
-        version=_typed(body, "version", int),
-        last_updated_ms=_typed(body, "lastUpdated", int, 0),
+        version=_long(body, "version"),
+        last_updated_ms=_long(body, "lastUpdated", 0),
     )
 
 
 def _metadata(body: Mapping[str, Any]) -> Metadata:
+    _texts(_typed(body, "partitionColumns", list), "partitionColumns")
+    configuration = {name: one for name, one in _typed(body, "configuration", dict, {}).items() if one is not None}
+    _texts(configuration.values(), "configuration")
     return Metadata(
         table_id=_typed(body, "id", str),
         schema_string=_typed(body, "schemaString", str),
         partition_columns=tuple(_typed(body, "partitionColumns", list)),
-        configuration=_typed(body, "configuration", dict, {}),
+        configuration=configuration,
         created_ms=body.get("createdTime"),
         name=body.get("name"),
         description=body.get("description"),
@@ -368,8 +416,8 @@ def _metadata(body: Mapping[str, Any]) -> Metadata:
 
 def _protocol(body: Mapping[str, Any]) -> Protocol:
     return Protocol(
-        min_reader_version=_typed(body, "minReaderVersion", int),
-        min_writer_version=_typed(body, "minWriterVersion", int),
+        min_reader_version=_long(body, "minReaderVersion"),
+        min_writer_version=_long(body, "minWriterVersion"),
         reader_features=listed_features(body.get("readerFeatures")),
         writer_features=listed_features(body.get("writerFeatures")),
     )

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sparklog.arrow import pa, pq
+from sparklog.arrow import pa
 from sparklog.delta.listing import CheckpointHint, is_cut, read_hint
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path, entry_path, last_checkpoint_path
+from sparklog.delta.parquet_reading import open_parquet
 from sparklog.delta.snapshot import read_log
 from sparklog.errors import CorruptLogError, SparklogError, StoreReplacedError
 from sparklog.storage.retrying import DEFAULT_RETRY_MS, retry
@@ -28,6 +29,7 @@ __all__ = [
     "checkpoint_due",
     "checkpoint_threshold",
     "found_cut",
+    "put_hint",
     "write_checkpoint",
     "write_hint",
     "write_next_checkpoint",
@@ -140,10 +142,15 @@ def _hint(version: int, encoded: EncodedCheckpoint) -> bytes:
     return json.dumps(body, separators=(",", ":")).encode()
 
 
+def put_hint(log: DeltaLog, version: int, encoded: EncodedCheckpoint) -> None:
+    """Let ``_last_checkpoint`` name a checkpoint that is there. Raises ``StoreError``."""
+    log.store.put(last_checkpoint_path(log.table), _hint(version, encoded), sync=True)
+
+
 def write_hint(log: DeltaLog, version: int, paths: Sequence[str]) -> None:
     """Let ``_last_checkpoint`` name a checkpoint that is there and reads back. Source: Delta protocol, "Last Checkpoint
     File". Raises ``StoreError``."""
-    rows = [pq.ParquetFile(pa.BufferReader(log.store.read(path))).metadata.num_rows for path in paths]
+    rows = [open_parquet(log.store.read(path)).metadata.num_rows for path in paths]
     hint = {"version": version, "size": sum(rows)} | ({"parts": len(rows)} if len(rows) > 1 else {})
     log.store.put(last_checkpoint_path(log.table), json.dumps(hint).encode(), sync=True)
 
@@ -155,7 +162,7 @@ def check_checkpoint(log: DeltaLog, paths: list[str], expected_version: int) -> 
     for path in paths:
         try:
             # Without threads: those of pyarrow's dataset reader may abort a process that exits right after it.
-            for batch in pq.ParquetFile(pa.BufferReader(log.store.read(path))).iter_batches(use_threads=False):
+            for batch in open_parquet(log.store.read(path)).iter_batches(use_threads=False):
                 missing -= {name for name in batch.schema.names if batch[name].null_count < batch.num_rows}
         except (pa.ArrowException, OSError) as error:
             raise CorruptLogError(f"corrupt checkpoint {path} of version {expected_version}: {error}") from error

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparklog.delta.checkpoint_content import CheckpointContent
+from sparklog.delta.parquet_reading import open_parquet
 from sparklog.errors import CorruptLogError
 
 __all__ = [
@@ -89,7 +90,7 @@ class CheckpointPartFile:
         """
         self.path = path
         with _Naming(path):
-            self._file = pq.ParquetFile(pa.BufferReader(data))
+            self._file = open_parquet(data)
             schema = self._file.schema
             self._leaves = {schema.column(number).path: number for number in range(len(schema))}
 

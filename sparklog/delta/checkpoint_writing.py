@@ -10,6 +10,7 @@ any other the ``deltalake`` package writes the checkpoint (:mod:`sparklog.delta.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sparklog.delta.checkpoint_rows import ADD, METADATA, PROTOCOL, REMOVE, SET_TRANSACTION, CheckpointPartFile
+from sparklog.delta.parquet_seals import WRITER_OPTIONS, close_sealed
 from sparklog.delta.properties import removal_retention_ms, transaction_retention_ms
 
 __all__ = ["EncodedCheckpoint", "NotUnderstoodError", "next_checkpoint"]
@@ -250,9 +252,9 @@ class _Writer:
     """Writes a checkpoint's row groups: what the table is, its live files, its removed files, apart from each other."""
 
     def __init__(self) -> None:
-        self._sink = pa.BufferOutputStream()
+        self._sink = io.BytesIO()
         self._parquet = pq.ParquetWriter(
-            self._sink, _SCHEMA, compression="zstd", use_dictionary=_DICTIONARIES, store_schema=False
+            self._sink, _SCHEMA, compression="zstd", use_dictionary=_DICTIONARIES, store_schema=False, **WRITER_OPTIONS
         )
         self._kind = ""
         self._waiting: list[pa.StructArray] = []
@@ -289,8 +291,7 @@ class _Writer:
     def finish(self) -> EncodedCheckpoint:
         """The checkpoint."""
         self.flush()
-        self._parquet.close()
-        data = self._sink.getvalue().to_pybytes()
+        data = close_sealed(self._parquet, self._sink)
         return EncodedCheckpoint(data=data, row_count=self._row_count, add_count=self._add_count)
 
     def _write_group(self, count: int, columns: Mapping[str, Sequence[pa.Array]]) -> None:

@@ -12,6 +12,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sparklog.delta.parquet_seals import is_sealed
+
 __all__ = ["NotFlatError", "read_flat"]
 
 _MAGIC = b"PAR1"
@@ -57,6 +59,8 @@ def read_flat(data: bytes, columns: Mapping[str, str]) -> dict[str, list[Any]]:
 def _read(data: bytes, columns: Mapping[str, str]) -> dict[str, list[Any]]:
     if data[:4] != _MAGIC or data[-4:] != _MAGIC:
         raise NotFlatError("no Parquet")
+    if is_sealed(data) is False:
+        raise NotFlatError("it has changed since it was written")
     length = int.from_bytes(data[-8:-4], "little")
     footer, end = _struct(data, len(data) - 8 - length)
     if end != len(data) - 8:

@@ -14,7 +14,9 @@ from itertools import groupby
 from typing import Any
 
 from sparklog._version import __version__
+from sparklog.checksums import crc32
 from sparklog.delta.parquet_pages import MAGIC, PLAIN, RLE, data_page, run, thrift_string, varint, zigzag
+from sparklog.delta.parquet_seals import EMPTY_SEAL, SEAL_KEY, sealed_footer
 
 __all__ = ["write_flat"]
 
@@ -43,10 +45,9 @@ def write_flat(columns: Mapping[str, str], values: Sequence[Sequence[Any]]) -> b
     number = zigzag(count)
     parts, chunks, at = [MAGIC], [], len(MAGIC)
     for (begin, end), kind, column in zip(_marks(tuple(columns.items())), columns.values(), values, strict=True):
-        page = _levels(column) + _plain(kind, [value for value in column if value is not None])
-        header = data_page(count, len(page))
-        parts += (header, page)
-        size = len(header) + len(page)
+        page = data_page(count, (_levels(column), _plain(kind, [value for value in column if value is not None])))
+        parts.append(page)
+        size = len(page)
         whole = zigzag(size)
         chunks.append(begin + number + b"\x16" + whole + b"\x16" + whole + b"\x26" + zigzag(at) + end)
         at += size
@@ -54,7 +55,8 @@ def write_flat(columns: Mapping[str, str], values: Sequence[Sequence[Any]]) -> b
     row_group = b"".join(chunks) + b"\x16" + total + b"\x16" + number + b"\x26\x08\x16" + total + b"\x14\x00\x00"
     schema, writer = _ends(tuple(columns.items()))
     footer = schema + b"\x16" + number + b"\x19\x1c" + _list(len(columns)) + row_group + writer
-    return b"".join((*parts, footer, struct.pack("<I", len(footer)), MAGIC))
+    data = b"".join(parts)
+    return data + sealed_footer(footer + struct.pack("<I", len(footer)) + MAGIC, len(data), crc32(data))
 
 
 def _levels(column: Sequence[Any]) -> bytes:
@@ -103,4 +105,5 @@ def _ends(columns: tuple[tuple[str, str], ...]) -> tuple[bytes, bytes]:
     )
     schema = b"\x15\x04" + _list(len(columns) + 1) + root + fields
     orders = _list(len(columns)) + b"\x1c\x00\x00" * len(columns) + b"\x00"
-    return schema, b"\x28" + thrift_string(f"sparklog version {__version__}") + orders
+    seal = b"\x18" + thrift_string(SEAL_KEY.decode()) + b"\x18" + thrift_string(EMPTY_SEAL.decode()) + b"\x00"
+    return schema, _list(1) + seal + b"\x18" + thrift_string(f"sparklog version {__version__}") + orders

@@ -14,6 +14,7 @@ __all__ = [
     "last_checkpoint_path",
     "log_folder",
     "parse_name",
+    "set_aside_checkpoint_path",
     "set_aside_path",
     "version_prefix",
 ]
@@ -69,6 +70,15 @@ def set_aside_path(table: str, version: int, token: str) -> str:
     It lies in the log's folder, sorts behind every entry, and has a name that no Delta engine knows.
     """
     return f"{log_folder(table)}_set_aside/{version}.{token.replace(':', '-')}.json"
+
+
+def set_aside_checkpoint_path(table: str, path: str, token: str) -> str:
+    """The path of a part of a checkpoint that was set aside, as it is damaged; beside :func:`set_aside_path`'s.
+
+    Args:
+        path: of the part. token: distinguishes it from others that had the path.
+    """
+    return f"{log_folder(table)}_set_aside/{path.rpartition('/')[2].removesuffix('.parquet')}.{token}.parquet"
 
 
 def version_prefix(table: str, version: int) -> str:

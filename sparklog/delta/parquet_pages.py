@@ -5,9 +5,26 @@ Source: parquet-format, ``parquet.thrift``, by Thrift's compact protocol.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
-__all__ = ["MAGIC", "PLAIN", "RLE", "data_page", "run", "thrift_string", "unzigzag", "varint", "zigzag"]
+from sparklog.checksums import crc32
+
+__all__ = [
+    "EMPTY_PAGE_SUM",
+    "MAGIC",
+    "PAGE_SUM_BYTES",
+    "PLAIN",
+    "RLE",
+    "data_page",
+    "page_header",
+    "page_sum",
+    "run",
+    "thrift_string",
+    "unzigzag",
+    "varint",
+    "zigzag",
+]
 
 PLAIN, RLE = 0, 3
 """Parquet's encodings of values, and of levels."""
@@ -53,9 +70,38 @@ def run(count: int, level: int) -> bytes:
     return varint(count << 1) + bytes([level])
 
 
+def data_page(row_count: int, parts: Sequence[bytes], encoding: int = PLAIN) -> bytes:
+    """A page of levels and values, with its header."""
+    content = b"".join(parts)
+    begin, end = page_header(row_count, len(content), encoding)
+    return b"".join((begin, page_sum(crc32(content)), end, content))
+
+
+EMPTY_PAGE_SUM = b"\x80\x80\x80\x80\x00"
+"""The checksum of a page, 0, before it is known."""
+
+
 @lru_cache(_KNOWN)
-def data_page(row_count: int, size_bytes: int, encoding: int = PLAIN) -> bytes:
-    """The header of a page: its levels and values take so many bytes."""
+def page_header(row_count: int, size_bytes: int, encoding: int = PLAIN) -> tuple[bytes, bytes]:
+    """The header of a page whose levels and values take so many bytes: what is before its checksum, and behind it."""
     size = zigzag(size_bytes)
-    of_page = b"\x2c\x15" + zigzag(row_count) + b"\x15" + zigzag(encoding) + b"\x15\x06\x15\x06\x00\x00"
-    return b"\x15\x00\x15" + size + b"\x15" + size + of_page
+    end = b"\x1c\x15" + zigzag(row_count) + b"\x15" + zigzag(encoding) + b"\x15\x06\x15\x06\x00\x00"
+    return b"\x15\x00\x15" + size + b"\x15" + size + b"\x15", end
+
+
+PAGE_SUM_BYTES = len(EMPTY_PAGE_SUM)
+"""The size of a page's checksum, whatever it is: Thrift's numbers may have more bytes than they need."""
+
+
+def page_sum(crc: int) -> bytes:
+    """The checksum of a page as its header has it: a signed number of 32 bits."""
+    number = (crc << 1 ^ -(crc >> 31)) & 0xFFFFFFFF
+    return bytes(
+        (
+            number & 0x7F | 0x80,
+            number >> 7 & 0x7F | 0x80,
+            number >> 14 & 0x7F | 0x80,
+            number >> 21 & 0x7F | 0x80,
+            number >> 28,
+        )
+    )

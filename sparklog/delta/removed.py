@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 
-from sparklog.arrow import pa, pc, pq
+from sparklog.arrow import pa, pc
 from sparklog.delta.actions import Entry, RemoveFile
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import log_folder, parse_name
+from sparklog.delta.parquet_reading import open_parquet
 from sparklog.delta.snapshot import read_log
 from sparklog.errors import CorruptLogError
 from sparklog.storage.cleanup_marks import mark_of
@@ -93,7 +94,7 @@ def _entries_below(log: DeltaLog, version: int) -> Iterator[tuple[Entry, int]]:
 
 def _removed_in(checkpoint: bytes, path: str) -> dict[str, int]:
     try:
-        file = pq.ParquetFile(pa.BufferReader(checkpoint))
+        file = open_parquet(checkpoint)
         rows = file.read(columns=["remove.path", "remove.deletionTimestamp"], use_threads=False)
         if "remove" not in rows.column_names:
             return {}

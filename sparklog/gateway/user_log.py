@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from sparklog.checksums import EMPTY_SUM, SUM_FIELD, check_sum, with_sum
 from sparklog.clock import Deadline
 from sparklog.errors import (
     CommitStateUnknownError,
@@ -78,8 +79,9 @@ def open_user_log(cluster: Cluster) -> UserLog:
 
 def encode_users(token: str, secret: bytes, users: Mapping[str, User]) -> bytes:
     """The bytes of an entry."""
-    body = {"format": USERS_FORMAT, "token": token, "secret": secret.hex()}
-    return json.dumps({**body, "users": [json.loads(user.to_json()) for user in users.values()]}).encode()
+    body: dict[str, Any] = {"format": USERS_FORMAT, "token": token, SUM_FIELD: EMPTY_SUM, "secret": secret.hex()}
+    body |= {"users": [json.loads(user.to_json()) for user in users.values()]}
+    return with_sum(json.dumps(body, separators=(",", ":")).encode())
 
 
 def _decode(version: int, path: str, data: bytes) -> UserEntry:
@@ -89,6 +91,7 @@ def _decode(version: int, path: str, data: bytes) -> UserEntry:
             raise UnsupportedVersionError(
                 f"{path} has format {body['format']}; this sparklog knows up to {USERS_FORMAT}: upgrade it"
             )
+        check_sum(data, body)
         users = [User.from_json(json.dumps(fields), needs_all=False) for fields in body["users"]]
         by_name = {user.name: user for user in users}
         if len(by_name) < len(users):
@@ -97,7 +100,7 @@ def _decode(version: int, path: str, data: bytes) -> UserEntry:
         if len(secret) != _SECRET_BYTES:
             raise ValueError(f"a secret of {len(secret)} bytes")
         return UserEntry(version=version, token=str(body["token"]), secret=secret, users=by_name)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CorruptLogError(f"corrupt list of users {path}: {error!r}") from error
 
 

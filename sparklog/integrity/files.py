@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.delta.log import DeltaLog
+from sparklog.delta.parquet_reading import open_parquet
 from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotFoundError, StoreError
 from sparklog.integrity.findings import Code, Finding, Subject
 from sparklog.integrity.unread import unread
 from sparklog.integrity.value_stats import LoggedValues, contradictions
-from sparklog.log.data.encode import open_parquet
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.record_reading import conform, milliseconds
 from sparklog.log.data.segments import Segment, SegmentIndex
@@ -221,7 +221,7 @@ def _decode(
     kept: list[pa.Table] = []
     unknown: Counter[str] = Counter()
     try:
-        file = open_parquet(pa.BufferReader(data), page_checksum_verification=True)
+        file = open_parquet(data)
         for number in range(file.num_row_groups):
             group = file.read_row_group(number, use_threads=False)
             columns = {name: conform(path, group, name) for name in _LOOKED_AT}

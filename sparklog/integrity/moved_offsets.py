@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from sparklog.delta.actions import AddFile, Entry, RemoveFile
 from sparklog.delta.log import DeltaLog
+from sparklog.delta.parquet_reading import open_parquet
 from sparklog.errors import CorruptRecordError, InvalidArgumentError, StoreError
 from sparklog.integrity.findings import Code, Finding, Subject
-from sparklog.log.data.encode import open_parquet
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.record_reading import conform
 from sparklog.log.foreign_rewrites import gives_offsets
@@ -107,7 +107,7 @@ def _records(log: DeltaLog, paths: Sequence[str]) -> dict[int, _Record] | None:
     for path in paths:
         try:
             name = object_path(log.table, path)
-            file = open_parquet(pa.BufferReader(log.store.read(name)))
+            file = open_parquet(log.store.read(name))
             table = file.read(columns=[column for column in _COLUMNS if column in file.schema_arrow.names])
             columns = [conform(name, table, column).to_pylist() for column in _COLUMNS]
         except (InvalidArgumentError, CorruptRecordError, pa.ArrowException, OSError):

@@ -11,6 +11,7 @@ from sparklog.delta.checkpoint import check_checkpoint, write_checkpoint, write_
 from sparklog.delta.listing import read_hint
 from sparklog.errors import CorruptLogError, SparklogError
 from sparklog.groups.offsets.offset_table import OffsetTable
+from sparklog.integrity.checkpoint_repair import replace_damaged_checkpoints
 from sparklog.integrity.findings import Code, Report
 from sparklog.integrity.groups import finished_pending
 from sparklog.integrity.log_listing import list_log_folder
@@ -36,6 +37,7 @@ MENDED = frozenset(
         Code.TRANSACTION_TIMED_OUT,
         Code.UNSEQUENCED_FILES,
         Code.CHECKPOINT_CORRUPT,
+        Code.CHECKPOINT_DIFFERS,
         Code.CHECKPOINT_DUE,
         Code.HINT_WRONG,
         Code.PENDING_ABORTED,
@@ -44,7 +46,7 @@ MENDED = frozenset(
 )
 """The codes of findings that :func:`repair_cluster` may mend; everything else is for a person to decide."""
 
-_CHECKPOINTS = (Code.CHECKPOINT_CORRUPT, Code.CHECKPOINT_DUE, Code.HINT_WRONG)
+_CHECKPOINTS = (Code.CHECKPOINT_CORRUPT, Code.CHECKPOINT_DIFFERS, Code.CHECKPOINT_DUE, Code.HINT_WRONG)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,8 +63,8 @@ def repair_cluster(cluster: Cluster, report: Report, *, timeout_ms: float = DEFA
     Sets aside entries of another topic on which nothing stands, and names those that stay; puts back the properties of
     topics that another engine set back; finishes transactions that are decided and aborts those that are past their
     time-outs; gives offsets to files that have none; writes a checkpoint, and its hint, where one is missing or
-    damaged; settles pending offsets of transactions that are finished. Each may be done by anybody, at any time and
-    twice. What fails hinders no other.
+    damaged, and sets the damaged one aside; settles pending offsets of transactions that are finished. Each may be done
+    by anybody, at any time and twice. What fails hinders no other.
 
     Args:
         timeout_ms: for each entry, each topic and each group.
@@ -79,8 +81,11 @@ def repair_cluster(cluster: Cluster, report: Report, *, timeout_ms: float = DEFA
         work.attempt("transactions", work.recover)
     for topic in _names(report, [Code.UNSEQUENCED_FILES], "topic"):
         work.attempt(f"topic {topic}", partial(work.sequence, topic))
+    differing = _names(report, [Code.CHECKPOINT_DIFFERS], "topic")
     for topic in _names(report, _CHECKPOINTS, "topic"):
-        work.attempt(f"topic {topic}", partial(work.checkpoint, topic))
+        work.attempt(f"topic {topic}", partial(work.checkpoint, topic, differs=topic in differing))
+    for group in _names(report, [Code.CHECKPOINT_DIFFERS], "group"):
+        work.attempt(f"group {group}", partial(work.group_checkpoint, group))
     for group in _names(report, [Code.PENDING_ABORTED, Code.PENDING_COMMITTED], "group"):
         work.attempt(f"group {group}", partial(work.settle, group))
     return work.repaired
@@ -131,11 +136,12 @@ class _Repair:
             )
         self.repaired.failed += [f"topic {topic}: {path}: {why}" for path, why in result.refused.items()]
 
-    def checkpoint(self, topic: str) -> None:
+    def checkpoint(self, topic: str, *, differs: bool) -> None:
         log = self._cluster.topic_log(topic)
         state = load_state(log)
         if state.head.unsequenced_count and not state.head.deleted:
             sequence_topic(log, timeout_ms=self._timeout_ms)  # rule F2, sequencing: a checkpoint forgets their order
+        self.repaired.done += [f"topic {topic}: {one}" for one in replace_damaged_checkpoints(log, differs=differs)]
         version = write_checkpoint(log)
         known = list_log_folder(log).checkpoints
         newest = max(known, default=-1) if version is None else version
@@ -149,6 +155,10 @@ class _Repair:
         elif read_hint(log) not in known:
             write_hint(log, newest, list(known[newest]))
             self.repaired.done.append(f"topic {topic}: wrote the hint of checkpoint {newest}")
+
+    def group_checkpoint(self, group: str) -> None:
+        log = OffsetTable(self._cluster, group).log
+        self.repaired.done += [f"group {group}: {one}" for one in replace_damaged_checkpoints(log, differs=True)]
 
     def settle(self, group: str) -> None:
         table = OffsetTable(self._cluster, group)

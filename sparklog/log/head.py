@@ -24,6 +24,7 @@ from sparklog.errors import (
 from sparklog.log.data.segments import Segment, segment_of_add
 from sparklog.log.data.table_schema import SKIPPING_COLUMNS
 from sparklog.log.data.value_columns import Leaf, leaves_of, skipping_columns
+from sparklog.log.head_fields import check_offsets, count_of
 from sparklog.log.live_totals import TOTALS_INFO, LiveTotals, totals_of_info
 from sparklog.log.shape import (
     DELETED_PROPERTY,
@@ -244,20 +245,22 @@ def head_of_info(table: str, version: int, info: Mapping[str, Any], *, before: T
     """
     try:
         config = info["config"]
+        starts, ends = tuple(info["log_start_offsets"]), tuple(info["log_end_offsets"])
+        check_offsets(starts, ends)
         head = TopicHead(
             delta_version=version,
             topic_id=str(info["topic_id"]),
             deleted=bool(info["deleted"]),
             config=before.config if before is not None and before.config.explicit == config else TopicConfig(config),
-            log_start_offsets=tuple(info["log_start_offsets"]),
-            log_end_offsets=tuple(info["log_end_offsets"]),
-            live_file_count=int(info["live_files"]),
-            unsequenced_count=int(info["unsequenced"]),
-            deleted_file_retention_ms=int(info.get("deleted_file_retention_ms", DEFAULT_DELETED_FILE_RETENTION_MS)),
-            value_schema_id=int(info.get(SCHEMA_INFO, 0)),
+            log_start_offsets=starts,
+            log_end_offsets=ends,
+            live_file_count=count_of(info, "live_files"),
+            unsequenced_count=count_of(info, "unsequenced"),
+            deleted_file_retention_ms=count_of(info, "deleted_file_retention_ms", DEFAULT_DELETED_FILE_RETENTION_MS),
+            value_schema_id=count_of(info, SCHEMA_INFO, 0),
             totals=totals_of_info(info.get(TOTALS_INFO)),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise CorruptLogError(f"{table}, version {version}: commitInfo.sparklog lacks or garbles {error}") from error
     return head
 

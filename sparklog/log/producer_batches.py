@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 BATCHES_INFO = "producer_batches"
+_BATCH_FIELDS = 6
 """In ``commitInfo.sparklog``: [producer id, epoch, partition, base sequence, count, offset of its first record] of each
 batch that the entry stores."""
 _KEPT = 10
@@ -223,7 +224,7 @@ class ProducerBatches:
     def _note_info(self, entry: Entry) -> None:
         if entry.info is None or entry.info.get("topic_id") != self._topic_id:
             return
-        for producer_id, epoch, partition, base_sequence, count, offset in entry.info.get(BATCHES_INFO, ()):
+        for producer_id, epoch, partition, base_sequence, count, offset in _batches_of(entry):
             batch = ProducerBatch(
                 producer_id=producer_id, producer_epoch=epoch, base_sequence=base_sequence, count=count
             )
@@ -419,3 +420,12 @@ def _entries_left(log: DeltaLog, versions: Sequence[int]) -> list[Entry]:
     found = log.read_raw_entries(versions)
     mark = log.cleaned_below()
     return [one[0] for version, one in zip(versions, found, strict=True) if one is not None and version >= mark]
+
+
+def _batches_of(entry: Entry) -> Sequence[Sequence[int]]:
+    """The batches that an entry lists. Raises ``CorruptLogError`` where these are none."""
+    listed = (entry.info or {}).get(BATCHES_INFO, ())
+    for batch in listed if isinstance(listed, list | tuple) else [listed]:
+        if not isinstance(batch, list | tuple) or len(batch) != _BATCH_FIELDS or {*map(type, batch)} != {int}:
+            raise CorruptLogError(f"version {entry.version}: {BATCHES_INFO} lists {batch!r:.100}, expected six numbers")
+    return listed  # type: ignore[no-any-return]

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from sparklog._native import CORE
-from sparklog.log.data.encode import open_parquet
+from sparklog.delta.parquet_reading import open_parquet
 from sparklog.log.data.parquet_bytes import MAGIC
 from sparklog.log.data.value_columns import DATA
 
@@ -115,7 +115,7 @@ def _leaves(schema: bytes) -> Mapping[str, _Leaf]:
     """
     footer = schema + _NO_ROWS
     try:
-        file = open_parquet(pa.BufferReader(MAGIC + footer + len(footer).to_bytes(4, "little") + MAGIC))
+        file = open_parquet(MAGIC + footer + len(footer).to_bytes(4, "little") + MAGIC)
         columns, kinds = file.schema, _kinds(file.schema_arrow)
     except (pa.ArrowException, OSError, ValueError):  # no file can be read that has it, which Arrow says of each
         return MappingProxyType({})

@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparklog.delta.parquet_reading import read_footer
+from sparklog.delta.parquet_seals import is_sealed
 from sparklog.errors import CorruptRecordError, InvalidArgumentError
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.schema import TIMESTAMP
@@ -285,12 +287,16 @@ class TopicSearch:
     def _fragment(self, file: TopicFile) -> Any:
         """A file as Arrow reads it. Raises ``ObjectNotFoundError``: maintenance has deleted it meanwhile."""
         if self._filesystem is not None:
+            with self._filesystem.open_input_file(file.path) as found:
+                read_footer(found)
             return parquet_format().make_fragment(
                 file.path, filesystem=self._filesystem, partition_expression=file.known
             )
         [data] = self._store.read_many([file.path])
         if data is None:
             raise self._missing(file.path)
+        if is_sealed(data) is False:
+            raise CorruptRecordError(f"corrupt data file {file.path}: its bytes aren't those that were written")
         return parquet_format().make_fragment(pa.BufferReader(data), partition_expression=file.known)
 
 

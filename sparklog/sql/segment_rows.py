@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sparklog.delta.log import DeltaLog
+from sparklog.delta.parquet_reading import open_parquet
 from sparklog.errors import CorruptRecordError, ObjectNotFoundError
-from sparklog.log.data.encode import open_parquet
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.record_reading import conform, kind_of
 from sparklog.log.data.segments import Segment

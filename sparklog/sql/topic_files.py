@@ -73,7 +73,10 @@ def file_schema(state: TopicState) -> pa.Schema:
 
 def parquet_format() -> Any:
     """The way in which Arrow reads data files of any writer."""
-    return ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
+    return ds.ParquetFileFormat(
+        read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"),
+        default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True),
+    )
 
 
 def _equal(name: str, value: Any) -> Any:

@@ -14,6 +14,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
+from sparklog.checksums import EMPTY_SUM, SUM_FIELD, check_sum, with_sum
 from sparklog.clock import Deadline
 from sparklog.errors import CorruptLogError, UnsupportedVersionError
 from sparklog.groups.membership.member_state import decode_partitions, encode_partitions
@@ -274,6 +275,7 @@ def encode_transaction(entry: TransactionEntry, token: str) -> bytes:
     body = {
         "format": TYPED_TRANSACTION_FORMAT if _is_typed(entry.contents) else TRANSACTION_FORMAT,
         "token": token,
+        SUM_FIELD: EMPTY_SUM,
         "previous": entry.previous,
         "state": entry.state.value,
         "producer_id": header.producer_id,
@@ -301,7 +303,7 @@ def encode_transaction(entry: TransactionEntry, token: str) -> bytes:
         targets = {batch.query_id: _target_body(batch.target) for batch in entry.batches if batch.target is not None}
         if targets:
             body["targets"] = targets
-    return json.dumps(body, separators=(",", ":")).encode()
+    return with_sum(json.dumps(body, separators=(",", ":")).encode())
 
 
 def decode_transaction(version: int, path: str, data: bytes) -> TransactionEntry:
@@ -312,6 +314,7 @@ def decode_transaction(version: int, path: str, data: bytes) -> TransactionEntry
             raise UnsupportedVersionError(
                 f"{path} has format {body['format']}; this sparklog knows up to {TYPED_TRANSACTION_FORMAT}: upgrade it"
             )
+        check_sum(data, body)
         header = Header(
             producer_id=int(body["producer_id"]),
             producer_epoch=int(body["producer_epoch"]),
@@ -345,7 +348,7 @@ def decode_transaction(version: int, path: str, data: bytes) -> TransactionEntry
                 for query, number in body.get("batches", ())
             ),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CorruptLogError(f"corrupt transaction entry {path}: {error!r}") from error
 
 

@@ -25,9 +25,11 @@ from sparklog.delta.names import log_folder
 from sparklog.delta.others_folders import OthersFolders
 from sparklog.delta.properties import CHANGES_FOLDER, deleted_file_retention_ms, has_kept_changes
 from sparklog.delta.removed import RemovedFiles, removed_files
+from sparklog.errors import CorruptLogError
 from sparklog.log.cluster import Cluster
 from sparklog.log.commit import Commit, commit
 from sparklog.log.data.object_paths import object_path
+from sparklog.log.live_totals import TOTALS_INFO, totals_of, totals_of_info
 from sparklog.log.state import TopicState, load_state
 from sparklog.paths import STAGE_PREFIX
 from sparklog.storage import ObjectInfo
@@ -40,6 +42,7 @@ __all__ = [
     "Orphan",
     "Swept",
     "candidates_of",
+    "check_live_files",
     "find_orphans",
     "orphan_age_ms",
     "orphans_among",
@@ -260,6 +263,7 @@ def sweep_candidates(
     removed = removed_files(state.log) if candidates else None
     if removed is None or not orphans_among(state, candidates, removed, tuple, now_ms=now_ms):
         return Swept(orphans=(), state=state)
+    check_live_files(state)
     known = barrier()
     known.check()
     state = _take_next_version(state, timeout_ms=timeout_ms)
@@ -303,6 +307,20 @@ def _with_removed_since(state: TopicState, removed: RemovedFiles, *, read_ticks_
     actions = (action for read in entries if read is not None for action in read[0].actions)
     since = {action.path: _NOW_MS for action in actions if isinstance(action, RemoveFile)}
     return RemovedFiles(removed_ms={**removed.removed_ms, **since}, version=state.position.version)
+
+
+def check_live_files(state: TopicState) -> None:
+    """Raise ``CorruptLogError`` where fewer files are live than the newest entry states: the checkpoint lacks some, and
+    what it lacks looks like an orphan."""
+    entry = state.log.read_entry(state.position.version)
+    stated = None if entry is None else totals_of_info((entry.info or {}).get(TOTALS_INFO))
+    found = totals_of(state.require_whole().index.by_path.values())
+    if stated is not None and found.file_count < stated.file_count:
+        raise CorruptLogError(
+            f"{state.log.table}, version {state.position.version}: {found.file_count} files are live by the checkpoint "
+            f"of version {state.checkpoint_version} and the entries behind it, and the entry states "
+            f"{stated.file_count}: no file is deleted; sparklog check --repair writes a right checkpoint if it can"
+        )
 
 
 def _live(state: TopicState) -> set[str]:

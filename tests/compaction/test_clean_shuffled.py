@@ -138,7 +138,7 @@ def test_a_file_with_fewer_records_than_logged_fails_the_partition_and_stays() -
     memory.put(object_path("topics/t", first.path), memory.read(object_path("topics/t", second.path)))
     [found] = compact(a_log(memory, clock), clean_shuffled).partitions
     assert found.outcome is Outcome.FAILED
-    assert "offsets 0 to 2: found 2 records, the log tells of 3" in found.error
+    assert "it has 1 rows, and the log states 2" in found.error
     assert len(live(log)) == 3
 
 

@@ -292,7 +292,7 @@ def test_a_file_that_makes_no_sense_is_told_and_the_other_ranges_are_merged() ->
 
 @pytest.mark.parametrize(
     ("deltas", "told"),
-    [([0], "found 15 records, the log tells of 16"), ([0, 0], "offsets that other records have"), ([0, 2], "offsets")],
+    [([0], "it has 1 rows, and the log states 2"), ([0, 0], "offsets that other records have"), ([0, 2], "offsets")],
 )
 def test_records_that_are_not_what_the_log_tells_are_left_alone(deltas: list[int], told: str) -> None:
     _, _, log = nine()

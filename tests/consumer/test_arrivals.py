@@ -15,7 +15,7 @@ from sparklog.storage import MemoryStore
 from sparklog.storage.entry_log import PositionLost
 from sparklog.testing import ManualClock, WrappedStore
 from tests.consumer.support import Rounds, a_cluster, tp, with_topic
-from tests.support import foreign_commit, foreign_file, foreign_records
+from tests.support import foreign_commit, foreign_file, foreign_records, resealed
 
 STEP_MS = 200
 """Longer than what was done about news of a topic is remembered."""
@@ -251,7 +251,7 @@ def test_an_entry_that_moves_ends_without_files_is_left_to_a_round():
     lines = [json.loads(line) for line in store.read(path).splitlines()]
     [info] = [line["commitInfo"] for line in lines if "commitInfo" in line]
     info["sparklog"]["log_end_offsets"] = [2, 5]
-    store.put(path, "\n".join(map(json.dumps, lines)).encode())
+    store.put(path, resealed("\n".join(map(json.dumps, lines)).encode()))
     consumer.take_told()
     assert consumer.looks
     assert consumer.take(tp()) == [(1, "b")]

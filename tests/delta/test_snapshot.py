@@ -36,6 +36,7 @@ from tests.support import (
     contents,
     copy_of,
     foreign_entry,
+    resealed,
     split_checkpoint,
     two_days_of_others,
     unsequenced_file,
@@ -599,7 +600,7 @@ def test_a_name_cleaned_and_created_again_under_a_reader_is_no_part_of_what_it_r
     store = InterruptedStore(memory)
 
     def cleaned_and_created_again() -> None:
-        stray = memory.read(entry_path("topics/t", 1)).replace(b'"token":"', b'"token":"stray')
+        stray = resealed(memory.read(entry_path("topics/t", 1)).replace(b'"token":"', b'"token":"stray'))
         two_days_later(memory, clock)
         memory.create(entry_path("topics/t", 0), stray)
         memory.create(entry_path("topics/t", 1), stray)

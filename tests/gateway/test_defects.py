@@ -20,8 +20,7 @@ from sparklog.testing import WrappedStore
 from tests.gateway.test_server import Wire, batch, ends, fetching, produce
 from tests.support import foreign_commit
 
-UNKNOWN_SERVER_ERROR = -1
-KAFKA_STORAGE_ERROR = 56
+UNKNOWN_SERVER_ERROR, KAFKA_STORAGE_ERROR = -1, 56
 
 
 class DefectiveStore(WrappedStore):

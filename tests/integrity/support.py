@@ -38,6 +38,7 @@ from tests.support import (
     foreign_file,
     foreign_records,
     records,
+    resealed,
     unsequenced_file,
 )
 from tests.txn.support import Driver, a_cluster, with_generation
@@ -187,7 +188,7 @@ def edit_entry(log: DeltaLog, version: int, edit: Callable[[Lines], object]) -> 
     path = entry_path(log.table, version)
     lines = [json.loads(line) for line in log.store.read(path).splitlines()]
     edit(lines)
-    log.store.put(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
+    log.store.put(path, resealed("".join(json.dumps(line) + "\n" for line in lines).encode()))
 
 
 def own_commit(log: DeltaLog, decide: Callable[[TopicState], Commit]) -> None:

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import TypeVar
 
+import pyarrow.parquet as pq
+import pytest
+
+from sparklog.compaction.vacuum import vacuum_topic
 from sparklog.delta.checkpoint import write_checkpoint
-from sparklog.delta.names import checkpoint_path, last_checkpoint_path
-from sparklog.errors import StorePermissionError
+from sparklog.delta.listing import read_hint
+from sparklog.delta.names import checkpoint_path, entry_path, last_checkpoint_path
+from sparklog.delta.parquet_reading import open_parquet
+from sparklog.errors import CorruptLogError, StorePermissionError
 from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.groups.offsets.rows import Decider
 from sparklog.integrity import check_cluster, repair_cluster
+from sparklog.integrity.checkpoint_repair import replace_damaged_checkpoints
 from sparklog.integrity.repair import MENDED
 from sparklog.testing import WrappedStore
 from sparklog.txn.entries import TopicFiles
 from tests.compaction.support import live
 from tests.integrity.support import a_plain_world, codes, found, infos
 from tests.integrity.test_group_faults import AT, a_group_world, a_transaction, pend
-from tests.support import a_writer, append, contents, foreign_commit, foreign_file, foreign_records, unsequenced_file
+from tests.support import (
+    DAY_MS,
+    a_writer,
+    append,
+    contents,
+    foreign_commit,
+    foreign_file,
+    foreign_records,
+    unsequenced_file,
+)
 from tests.txn.support import TIMEOUT_MS, Driver, a_cluster, a_world, values
 
 T = TypeVar("T")
@@ -83,18 +100,92 @@ def test_a_file_that_cannot_be_given_offsets_is_told() -> None:
     assert "its partition is 9" in repaired.failed[0]
 
 
-def test_a_damaged_checkpoint_gets_a_successor() -> None:
+def aside(log) -> list[str]:
+    return [one.path.rpartition("/")[2][:31] for one in log.store.list(f"{log.table}/_delta_log/_set_aside/")]
+
+
+def test_a_damaged_checkpoint_of_the_newest_version_is_replaced_by_a_right_one() -> None:
     _, _, cluster, log = a_plain_world()
     write_checkpoint(log)
     path = checkpoint_path(log.table, 4)
-    log.store.put(path, log.store.read(path)[:-100])
+    whole = log.store.read(path)
+    log.store.put(path, whole[:-100])
     report = check_cluster(cluster)
+    assert codes(report) == {"checkpoint-corrupt"}
     repaired = repair_cluster(cluster, report)
-    assert repaired.done == []
-    assert [line.split(": ")[1] for line in repaired.failed] == ["repair it again once the topic has a newer version"]
-    append(a_writer(log), "it goes on")
-    assert repair_cluster(cluster, report).done == ["topic t: wrote a checkpoint of version 5"]
+    assert repaired.failed == []
+    assert repaired.done == [
+        "topic t: wrote a checkpoint of version 4 from the entries",
+        "topic t: set the damaged checkpoint of version 4 aside, in _set_aside",
+    ]
+    assert aside(log) == ["00000000000000000004.checkpoint"]
     assert found(cluster) == set()
+
+
+def flipped(data: bytes) -> bytes:
+    at = len(data) // 2
+    return data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
+
+
+def test_a_flipped_bit_of_an_older_checkpoint_gets_a_successor() -> None:
+    _, _, cluster, log = a_plain_world()
+    write_checkpoint(log)
+    path = checkpoint_path(log.table, 4)
+    log.store.put(path, flipped(log.store.read(path)))
+    append(a_writer(log), "it goes on")
+    before = contents(log)
+    report = check_cluster(cluster)
+    assert codes(report) == {"checkpoint-corrupt"}
+    assert repair_cluster(cluster, report).done == [
+        "topic t: wrote a checkpoint of version 5 from the entries",
+        "topic t: set the damaged checkpoint of version 4 aside, in _set_aside",
+    ]
+    assert not log.store.exists(path)
+    assert read_hint(log) == 5
+    assert found(cluster) == set()
+    assert contents(log) == before
+
+
+def without_files(data: bytes) -> bytes:
+    """A checkpoint that reads back, without its last row: that of a live file."""
+    table = open_parquet(data).read()
+    sink = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata(None).slice(0, len(table) - 1), sink)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_checkpoint_that_lacks_a_file_is_found_and_made_anew(goes_on: bool) -> None:
+    _, clock, cluster, log = a_plain_world()
+    before = contents(log)
+    write_checkpoint(log)
+    path = checkpoint_path(log.table, 4)
+    log.store.put(path, without_files(log.store.read(path)))
+    if goes_on:
+        append(a_writer(log), "it goes on")
+    clock.advance(9 * DAY_MS)
+    report = check_cluster(cluster)
+    assert "checkpoint-differs" in codes(report)
+    with pytest.raises(CorruptLogError, match="no file is deleted"):
+        vacuum_topic(cluster, "t", timeout_ms=TIMEOUT_MS)
+    done = repair_cluster(cluster, report).done
+    assert done[1] == "topic t: set the damaged checkpoint of version 4 aside, in _set_aside"
+    assert found(cluster) <= {"orphans"}
+    assert contents(log)[0][: len(before[0])] == before[0]
+    assert repair_cluster(cluster, check_cluster(cluster)).done == []
+
+
+def test_a_checkpoint_that_differs_stays_where_the_entries_before_it_are_gone() -> None:
+    _, _, _, log = a_plain_world()
+    write_checkpoint(log)
+    path = checkpoint_path(log.table, 4)
+    damaged = without_files(log.store.read(path))
+    log.store.put(path, damaged)
+    log.store.delete([entry_path(log.table, 0), entry_path(log.table, 1)])
+    with pytest.raises(CorruptLogError, match="version 4 differs from the entries, and no right one can be made"):
+        replace_damaged_checkpoints(log, differs=True)
+    assert log.store.read(path) == damaged
+    assert aside(log) == []
 
 
 def test_a_hint_that_is_wrong_is_written_anew() -> None:

@@ -31,7 +31,7 @@ from tests.integrity.support import (
     seen,
     uploaded,
 )
-from tests.support import a_writer, append
+from tests.support import a_writer, append, resealed
 from tests.txn.support import ID, TIMEOUT_MS, Driver, a_log, a_world
 
 
@@ -55,7 +55,7 @@ def edit(cluster: Cluster, number: int, change: Callable[[dict[str, Any]], objec
     path = transaction_entry(ID, number)
     body = json.loads(cluster.store.read(path))
     change(body)
-    cluster.store.put(path, json.dumps(body).encode())
+    cluster.store.put(path, resealed(json.dumps(body).encode()))
 
 
 def add_entry(cluster: Cluster, state: TransactionState) -> None:

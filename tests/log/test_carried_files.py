@@ -81,7 +81,7 @@ def test_the_fewer_bytes_the_more_entries_follow_a_checkpoint(live: int) -> None
 def test_long_after_a_checkpoint_entries_carry_less_until_the_next_is_known() -> None:
     log = with_topic(a_cluster(RemoteStore())).topic_log("t")
     writer = a_writer(log, checkpoints=inline_checkpoints())
-    value = os.urandom(4_500)  # a file twice as large, with its statistics
+    value = os.urandom(4_400)  # a file twice as large, with its statistics
     for _ in range(3):
         append(writer, value)
     writer.state.checkpoint_version = -250  # as if the next one were due after so many entries, and more

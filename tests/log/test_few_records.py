@@ -6,14 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparklog.delta.parquet_reading import open_parquet
 from sparklog.errors import InvalidArgumentError
 from sparklog.log.data import encode, few_records, sorted_rows
-from sparklog.log.data.encode import (
-    FEW_RECORDS,
-    MAX_TIMESTAMP_MS,
-    encode_batch,
-    open_parquet,
-)
+from sparklog.log.data.encode import FEW_RECORDS, MAX_TIMESTAMP_MS, encode_batch
 from sparklog.log.data.producer_stamp import SEQUENCE_MODULUS, ProducerStamp
 from sparklog.log.data.schema import TIMESTAMP
 

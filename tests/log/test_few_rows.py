@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.log.data.encode import FEW_RECORDS, encode_batch, open_parquet
+from sparklog.delta.parquet_reading import open_parquet
+from sparklog.log.data.encode import FEW_RECORDS, encode_batch
 from sparklog.log.data.few_rows import FewRows, as_batch, decode_few_records, offset_at
 from sparklog.log.data.producer_stamp import ProducerStamp
 from sparklog.log.data.schema import PLAIN_RECORDS, RECORD_SCHEMA

@@ -35,6 +35,7 @@ from tests.support import (
     foreign_file,
     no_checkpoints,
     records,
+    resealed,
     within,
 )
 
@@ -81,7 +82,7 @@ def a_waiting_file(log: DeltaLog, path: str = WAITING) -> AddFile:
 def commit_foreign(log: DeltaLog, version: int, *adds: AddFile) -> bool:
     """Try to commit as another engine would."""
     lines = [{"commitInfo": {"operation": "WRITE"}}, *(add.to_json() for add in adds)]
-    data = "\n".join(json.dumps(line) for line in lines).encode()
+    data = resealed("\n".join(json.dumps(line) for line in lines).encode())
     return log.store.create(entry_path(log.table, version), data) is CreateResult.CREATED
 
 
@@ -312,7 +313,7 @@ def test_nobody_waits_for_longer_than_ten_seconds_whatever_an_entry_says(
     lines = log.store.read(path).splitlines()
     info = json.loads(lines[0])
     info["commitInfo"]["sparklog"]["gap_ms"] = said
-    log.store.put(path, b"\n".join([json.dumps(info).encode(), *lines[1:]]))
+    log.store.put(path, resealed(b"\n".join([json.dumps(info).encode(), *lines[1:]])))
     assert elapsed(clock, lambda: append(second, "b")) == pytest.approx(expected, abs=1)
 
 

@@ -25,6 +25,7 @@ from sparklog.log.follow import TopicFollower
 from sparklog.log.state import load_state, open_state
 from sparklog.log.topic import delete_topic
 from sparklog.storage.retrying import RetryingStore
+from tests.support import resealed
 
 OLD = 6
 """Entries of the topic that was there before."""
@@ -72,7 +73,7 @@ class Replaced:
         first = json.loads(lines[0])
         first["commitInfo"]["sparklog"]["token"] = f"{version:032x}"
         change(first["commitInfo"]["sparklog"])
-        entry(self.root, version).write_text("\n".join([json.dumps(first), *lines[1:]]) + "\n")
+        entry(self.root, version).write_bytes(resealed(("\n".join([json.dumps(first), *lines[1:]]) + "\n").encode()))
         for file in (self.old / "topics/t").rglob("*.parquet"):
             to = self.root / "topics/t" / file.relative_to(self.old / "topics/t")
             to.parent.mkdir(parents=True, exist_ok=True)

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog._native import CORE
+from sparklog.delta.parquet_reading import open_parquet
 from sparklog.log.data import record_streaming
-from sparklog.log.data.encode import encode_batch, open_parquet
+from sparklog.log.data.encode import encode_batch
 from sparklog.log.data.plain_reading import read_plain_columns
 from sparklog.log.data.record_streaming import RECORD_SCHEMA, open_segments
 from sparklog.log.data.segments import Segment

@@ -14,16 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog._native import CORE
+from sparklog.delta.parquet_reading import open_parquet
 from sparklog.errors import InvalidArgumentError
 from sparklog.log.data import plain_records, sorted_rows
-from sparklog.log.data.encode import (
-    FEW_RECORDS,
-    MAX_TIMESTAMP_MS,
-    decode_file,
-    encode_batch,
-    encode_batches,
-    open_parquet,
-)
+from sparklog.log.data.encode import FEW_RECORDS, MAX_TIMESTAMP_MS, decode_file, encode_batch, encode_batches
 from sparklog.log.data.producer_stamp import SEQUENCE_MODULUS, ProducerStamp
 from sparklog.log.data.schema import TIMESTAMP
 from sparklog.log.data.sorted_rows import SortedRows

@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog._native import CORE
+from sparklog.delta.parquet_reading import open_parquet
 from sparklog.errors import InvalidArgumentError
 from sparklog.log.data import sorted_rows, typed_columns, typed_records
 from sparklog.log.data.carried_stats import carried_stats
-from sparklog.log.data.encode import MAX_TIMESTAMP_MS, decode_file, encode_batch, open_parquet
+from sparklog.log.data.encode import MAX_TIMESTAMP_MS, decode_file, encode_batch
 from sparklog.log.data.producer_stamp import SEQUENCE_MODULUS, ProducerStamp
 from sparklog.log.data.schema import HEADERS, TIMESTAMP
 from sparklog.log.data.sorted_rows import SortedRows

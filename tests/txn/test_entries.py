@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparklog.checksums import SUM_FIELD
 from sparklog.errors import CorruptLogError, InvalidArgumentError, InvalidTxnStateError, UnsupportedVersionError
 from sparklog.log.data.data_files import UploadedFile
 from sparklog.log.data.producer_stamp import ProducerStamp
@@ -35,6 +36,7 @@ from sparklog.txn.entries import (
     open_transaction_log,
 )
 from sparklog.txn.states import TransactionState
+from tests.support import resealed
 from tests.txn.support import a_cluster, a_log, states
 
 S = TransactionState
@@ -142,7 +144,7 @@ def test_an_entry_without_batches_is_as_it_was_before_there_were_any() -> None:
     body = json.loads(encode_transaction(an_entry(), "mine"))
     assert not {"batches", "holder", "unsynced"} & body.keys()
     assert [len(file) for topic in body["topics"].values() for file in topic["files"]] == [8, 8, 8]
-    assert decode_transaction(4, "path", json.dumps(body).encode()).batches == ()
+    assert decode_transaction(4, "path", resealed(json.dumps(body).encode())).batches == ()
 
 
 def test_an_older_sparklog_reads_the_batches_and_passes_over_their_targets() -> None:
@@ -155,10 +157,10 @@ def test_an_older_sparklog_reads_the_batches_and_passes_over_their_targets() -> 
     assert body["batches"] == [["q", 7], ["r", 1]]
     assert body["targets"] == {"q": "t"}
     del body["targets"]  # as it hands them on
-    found = decode_transaction(4, "path", json.dumps(body).encode()).batches
+    found = decode_transaction(4, "path", resealed(json.dumps(body).encode())).batches
     assert found == tuple(replace(batch, target=None) for batch in batches)
     with pytest.raises(CorruptLogError, match="target 5"):
-        decode_transaction(4, "path", json.dumps({**body, "targets": {"q": 5}}).encode())
+        decode_transaction(4, "path", resealed(json.dumps({**body, "targets": {"q": 5}}).encode()))
 
 
 def test_a_topics_files_count_as_uploaded_behind_the_earliest_of_their_versions() -> None:
@@ -168,7 +170,7 @@ def test_a_topics_files_count_as_uploaded_behind_the_earliest_of_their_versions(
     assert [file.topic_version for file in decoded.contents.topics["t"].files] == [5, 5, 5]
     body = json.loads(encode_transaction(entry, "mine"))
     del body["topics"]["t"]["version"]  # as it was before it was written
-    assert decode_transaction(4, "path", json.dumps(body).encode()).contents.topics["t"].topic_version == -1
+    assert decode_transaction(4, "path", resealed(json.dumps(body).encode())).contents.topics["t"].topic_version == -1
 
 
 def test_every_entry_that_follows_hands_the_batches_on() -> None:
@@ -187,10 +189,10 @@ def test_an_entry_says_whether_another_than_the_producer_aborted() -> None:
     assert not NOTHING
 
 
-def broken(change: Callable[[dict[str, Any]], object]) -> bytes:
+def broken(change: Callable[[dict[str, Any]], object], seal: Callable[[bytes], bytes] = resealed) -> bytes:
     body = json.loads(encode_transaction(an_entry(), "mine"))
     change(body)
-    return json.dumps(body).encode()
+    return seal(json.dumps(body).encode())
 
 
 BAD = {
@@ -199,7 +201,12 @@ BAD = {
     "no JSON object": b"[1]",
     "no UTF-8": b"\xff\xfe\xff",
     "null": b"null",
-    **{f"without {key}": broken(methodcaller("pop", key)) for key in json.loads(broken(lambda _: None))},
+    **{
+        f"without {key}": broken(methodcaller("pop", key))
+        for key in json.loads(broken(lambda _: None))
+        if key != SUM_FIELD
+    },
+    "another checksum": broken(lambda body: body.update(crc32="00000001"), seal=bytes),
     "unknown state": broken(lambda body: body.update(state="Dead")),
     "a state that is never written": broken(lambda body: body.update(state="Ongoing")),
     "a file with a field too few": broken(lambda body: body["topics"]["t"]["files"][0].pop()),

@@ -13,6 +13,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from sparklog.checksums import EMPTY_SUM, SUM_FIELD, check_sum, with_sum
 from sparklog.errors import CorruptLogError, UnsupportedVersionError
 from sparklog.groups.membership.member_state import decode_partitions, encode_partitions
 from sparklog.log import Cluster
@@ -176,6 +177,7 @@ def encode_generation(plan: GenerationPlan, token: str) -> bytes:
     body = {
         "format": GENERATION_FORMAT,
         "token": token,
+        SUM_FIELD: EMPTY_SUM,
         "created_ms": plan.created_ms,
         "assignor": plan.assignor,
         "deleted": plan.deleted,
@@ -195,7 +197,7 @@ def encode_generation(plan: GenerationPlan, token: str) -> bytes:
             for member_id, m in plan.members.items()
         },
     }
-    return json.dumps(body, separators=(",", ":")).encode()
+    return with_sum(json.dumps(body, separators=(",", ":")).encode())
 
 
 def decode_generation(version: int, path: str, data: bytes) -> Generation:
@@ -206,6 +208,7 @@ def decode_generation(version: int, path: str, data: bytes) -> Generation:
             raise UnsupportedVersionError(
                 f"{path} has format {body['format']}; this sparklog knows up to {GENERATION_FORMAT}: upgrade it"
             )
+        check_sum(data, body)
         members: dict[str, Any] = body["members"]
         subscriptions = [_subscription(written) for written in body.get("subscriptions", ())]
         plan = GenerationPlan(
@@ -217,7 +220,7 @@ def decode_generation(version: int, path: str, data: bytes) -> Generation:
             created_ms=int(body["created_ms"]),
         )
         return Generation(version=version, token=str(body["token"]), plan=plan)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CorruptLogError(f"corrupt generation {path}: {error!r}") from error
 
 

@@ -14,6 +14,7 @@ against that of the live file, both by the store's own clock. Nobody's clock is 
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import secrets
@@ -27,6 +28,8 @@ from typing import Any
 from sparklog.arrow import is_arrow_loaded, pa, pq
 from sparklog.delta.flat_parquet import NotFlatError, read_flat
 from sparklog.delta.flat_writing import write_flat
+from sparklog.delta.parquet_reading import open_parquet
+from sparklog.delta.parquet_seals import WRITER_OPTIONS, close_sealed
 from sparklog.errors import CorruptLogError
 from sparklog.groups.offsets.rows import Decider, OffsetRow, Pending, Rows, Stamp
 from sparklog.model import OffsetAndMetadata, TopicPartition
@@ -124,9 +127,10 @@ def encode_rows(rows: Rows) -> bytes:
             return write_flat(_COLUMNS, columns)
     schema = _schema()
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), sink, compression="snappy", write_statistics=False)
-    return bytes(sink.getvalue())
+    sink = io.BytesIO()
+    writer = pq.ParquetWriter(sink, schema, compression="snappy", write_statistics=False, **WRITER_OPTIONS)
+    writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+    return close_sealed(writer, sink)
 
 
 @lru_cache(maxsize=1)
@@ -240,7 +244,7 @@ def _flat_values(data: bytes) -> Mapping[str, list[Any]] | None:
 def _values(path: str, data: bytes) -> Mapping[str, list[Any]]:
     """The values by column. Raises ``CorruptLogError``."""
     try:
-        table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
+        table = open_parquet(data).read(use_threads=False)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptLogError(f"corrupt offset file {path} ({len(data)} bytes): {error}") from error
     values = {field.name: _column(path, table, field) for field in _schema()}

@@ -12,6 +12,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
+from sparklog.checksums import EMPTY_SUM, SUM_FIELD, check_sum, with_sum
 from sparklog.errors import CorruptLogError, UnsupportedVersionError
 from sparklog.groups.sharing.states import Lock, RecordState, SharePartition, StateRange
 from sparklog.log import Cluster
@@ -77,7 +78,7 @@ def open_share_log(cluster: Cluster, group: str, at: TopicPartition) -> ShareLog
 def encode_entry(partition: SharePartition | None, token: str) -> bytes:
     """The bytes of an entry. A range is ``[offsets, state, delivery count, lock]``; the first one begins at the start
     offset, each other one behind the one before."""
-    body: dict[str, Any] = {"format": SHARE_FORMAT, "token": token}
+    body: dict[str, Any] = {"format": SHARE_FORMAT, "token": token, SUM_FIELD: EMPTY_SUM}
     if partition is not None:
         body |= {
             "topic_id": partition.topic_id,
@@ -85,7 +86,7 @@ def encode_entry(partition: SharePartition | None, token: str) -> bytes:
             "ranges": [[r.offset_count, _STATES[r.state], r.delivery_count, r.lock] for r in partition.ranges],
             "locks": {str(number): [lock.member, lock.duration_ms] for number, lock in partition.locks.items()},
         }
-    return json.dumps(body, separators=(",", ":")).encode()
+    return with_sum(json.dumps(body, separators=(",", ":")).encode())
 
 
 def decode_entry(version: int, path: str, data: bytes) -> ShareEntry:
@@ -96,9 +97,10 @@ def decode_entry(version: int, path: str, data: bytes) -> ShareEntry:
             raise UnsupportedVersionError(
                 f"{path} has format {body['format']}; this sparklog knows up to {SHARE_FORMAT}: upgrade it"
             )
+        check_sum(data, body)
         partition = _partition(body) if "topic_id" in body else None
         return ShareEntry(version=version, token=str(body["token"]), partition=partition)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CorruptLogError(f"corrupt entry of a share group {path}: {error!r}") from error
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparklog.delta.log import DeltaLog
+from sparklog.delta.parquet_reading import footer_of
 from sparklog.errors import StoreError
 from sparklog.log.announced.names import Announcement, announcer_and_number, folders_to_list, parse_name
 from sparklog.log.announced.plan import Listed, Listing, StoreClock
@@ -35,7 +36,6 @@ _TAIL_BYTES = 64 * 1024
 _MOST_FILES_KNOWN = 1_000
 _STATS_MS = 2_000
 """Statistics that take longer to read are done without."""
-_MAGIC = b"PAR1"
 _END_BYTES = 8
 """The length of the footer and the magic number behind it."""
 
@@ -183,7 +183,7 @@ def _carried(
 ) -> Mapping[str, Mapping[str, Any]]:
     footer = _footer(log, announced)
     try:
-        return carried_stats(pq.read_metadata(pa.BufferReader(footer)).metadata, leaves, announced.record_count)
+        return carried_stats(footer_of(footer, announced.size_bytes).metadata, leaves, announced.record_count)
     except (pa.ArrowException, OSError, ValueError):
         return {}
 
@@ -193,7 +193,7 @@ def is_true_to_its_name(log: DeltaLog, announced: Announcement) -> bool:
     statistics isn't ours. Raises ``StoreError``."""
     footer = _footer(log, announced)
     try:
-        return _states_the_same(pq.read_metadata(pa.BufferReader(footer)), announced)
+        return _states_the_same(footer_of(footer, announced.size_bytes), announced)
     except (pa.ArrowException, OSError, ValueError):  # it isn't a Parquet file, or a broken one
         return False
 
@@ -218,7 +218,7 @@ def _footer(log: DeltaLog, announced: Announcement) -> bytes:
     wanted = int.from_bytes(tail[-_END_BYTES:-4], "little") + _END_BYTES
     if len(tail) < wanted <= size:
         tail = log.store.read_range(path, size - wanted, size)
-    return _MAGIC + tail[-wanted:]
+    return tail[-wanted:]
 
 
 def _bounds(metadata: pq.FileMetaData, column: str, *, divisor: int = 1) -> tuple[int, int] | None:

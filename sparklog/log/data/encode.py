@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -13,6 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sparklog._native import CORE
+from sparklog.delta.parquet_reading import open_parquet
+from sparklog.delta.parquet_seals import WRITER_OPTIONS, close_sealed
 from sparklog.errors import CorruptRecordError, InvalidArgumentError
 from sparklog.log.data.arrow_buffers import buffer_numbers, one_array
 from sparklog.log.data.carried_stats import footer_entry
@@ -35,7 +38,6 @@ __all__ = [
     "decode_file",
     "encode_batch",
     "encode_batches",
-    "open_parquet",
     "parquet_options",
     "record_columns",
 ]
@@ -293,15 +295,12 @@ def write_parquet(table: pa.Table, *, compression: str, footer: Mapping[bytes, b
         footer: what the file's metadata has, by key.
     """
     pool = pa.system_memory_pool()  # Arrow's own gives pages back and asks the system for them again, file by file
-    sink = pa.BufferOutputStream(memory_pool=pool)
-    options = parquet_options(compression, table.schema, table)
-    if not footer:
-        pq.write_table(table, sink, memory_pool=pool, **options)
-        return bytes(sink.getvalue())
-    with pq.ParquetWriter(sink, table.schema, memory_pool=pool, **options) as writer:
-        writer.write_table(table)
+    sink = io.BytesIO()
+    writer = pq.ParquetWriter(sink, table.schema, memory_pool=pool, **parquet_options(compression, table.schema, table))
+    writer.write_table(table)
+    if footer:
         writer.add_key_value_metadata(dict(footer))
-    return bytes(sink.getvalue())
+    return close_sealed(writer, sink)
 
 
 def parquet_options(
@@ -332,6 +331,7 @@ def parquet_options(
         "column_encoding": {"offset_delta": "DELTA_BINARY_PACKED", "sequence": "DELTA_BINARY_PACKED"},
         "write_batch_size": 65_536,
         "write_statistics": statistics,
+        **WRITER_OPTIONS,
     }
 
 
@@ -340,21 +340,13 @@ def _path(leaf: Leaf) -> str:
     return ".".join((DATA, *leaf))
 
 
-def open_parquet(source: Any, **options: Any) -> pq.ParquetFile:
-    """A data file, whoever wrote it; raises what pyarrow raises.
-
-    INT96, in which Spark writes times by default, would end in the year 2262 if it were read as nanoseconds.
-    """
-    return pq.ParquetFile(source, coerce_int96_timestamp_unit="us", **options)
-
-
 def decode_file(path: str, data: bytes, columns: list[str] | None = None) -> pa.Table:
     """Read a data file; ``columns`` that it doesn't have are passed over.
 
     Raises ``CorruptRecordError``, which names the file, where it is truncated or no Parquet.
     """
     try:
-        return open_parquet(pa.BufferReader(data)).read(columns)
+        return open_parquet(data).read(columns)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptRecordError(f"corrupt data file {path} ({len(data)} bytes): {error}") from error
 

@@ -7,9 +7,11 @@ import struct
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sparklog.log.data.parquet_bytes import MAGIC, Chunk, bounds, data_page, footer, run
+from sparklog.delta.parquet_pages import EMPTY_PAGE_SUM, page_header
+from sparklog.delta.parquet_seals import seal_pages
+from sparklog.log.data.parquet_bytes import MAGIC, Chunk, bounds, footer, run
 
 __all__ = ["encode_few_records"]
 
@@ -27,7 +29,7 @@ def encode_few_records(
     count = len(timestamps_us)
     shape = _shape(count)
     key_page, value_page = _byte_arrays(keys, shape.present), _byte_arrays(values, shape.present)
-    key_header, value_header, *footers = _frame(count, len(key_page), len(value_page))
+    key_header, value_header, pages, footer_at, *footers = _frame(count, len(key_page), len(value_page))
     producer, producer_bounds = _of_producer(count, producer_id, producer_epoch)
     low_us, high_us = (timestamps_us[0],) * 2 if count == 1 else (min(timestamps_us), max(timestamps_us))
     low, high = (sequences[0],) * 2 if count == 1 else (min(sequences), max(sequences))
@@ -38,7 +40,7 @@ def encode_few_records(
         *(to_times, bounds("<q", low_us, high_us), to_producer, producer_bounds),
         *(to_sequences, bounds("<i", low, high), end),
     )
-    return b"".join(parts)
+    return seal_pages(b"".join(parts), pages, footer_at)
 
 
 _WIDE_HOLE, _NARROW_HOLE = (b"\xff" * len(bounds(kind, 0, 0)) for kind in ("<q", "<i"))
@@ -46,27 +48,30 @@ _WIDE_HOLE, _NARROW_HOLE = (b"\xff" * len(bounds(kind, 0, 0)) for kind in ("<q",
 
 
 @lru_cache(maxsize=1024)
-def _frame(count: int, key_bytes: int, value_bytes: int) -> tuple[bytes, ...]:
-    """The bytes that all files of so many records have in common whose keys and values take pages of these sizes: the
-    headers of both; and the parts of the footer between the bounds of times, producer and sequences."""
+def _frame(count: int, key_bytes: int, value_bytes: int) -> tuple[Any, ...]:
+    """The parts that all files of so many records have in common whose keys and values take pages of these sizes: the
+    headers of both; where the checksums and the pages are that :func:`seal_pages` adds; where the footer begins; and
+    its parts between the bounds of times, producer and sequences."""
     shape = _shape(count)
-    key_header, value_header = data_page(count, key_bytes), data_page(count, value_bytes)
+    key_header, value_header = _header(count, key_bytes), _header(count, value_bytes)
     wide, narrow = shape.size_8, shape.size_4
-    whole = footer(
-        count,
-        (
-            Chunk(wide, shape.offset_bounds),
-            Chunk(wide, _WIDE_HOLE),
-            Chunk(len(key_header) + key_bytes),
-            Chunk(len(value_header) + value_bytes),
-            Chunk(wide, _WIDE_HOLE),
-            Chunk(narrow),
-            Chunk(narrow, _NARROW_HOLE),
-        ),
-    )
+    sizes = (wide, wide, len(key_header) + key_bytes, len(value_header) + value_bytes, wide, narrow, narrow)
+    of_columns = (shape.offset_bounds, _WIDE_HOLE, b"", b"", _WIDE_HOLE, b"", _NARROW_HOLE)
+    whole = footer(count, [Chunk(size, of_column) for size, of_column in zip(sizes, of_columns, strict=True)])
+    of_8, of_4 = len(shape.present) + 8 * count, len(shape.present) + 4 * count
+    pages, stop = [], len(MAGIC)
+    for size, content in zip(sizes, (of_8, of_8, key_bytes, value_bytes, of_8, of_4, of_4), strict=True):
+        stop += size
+        before, _ = page_header(count, content)
+        pages += [stop - size + len(before), stop - content, stop]
     to_times, to_producer, rest = whole.split(_WIDE_HOLE)
     to_sequences, end = rest.split(_NARROW_HOLE)
-    return key_header, value_header, to_times, to_producer, to_sequences, end
+    return key_header, value_header, tuple(pages), stop, to_times, to_producer, to_sequences, end
+
+
+def _header(count: int, size_bytes: int) -> bytes:
+    """The header of a page, without its checksum."""
+    return EMPTY_PAGE_SUM.join(page_header(count, size_bytes))
 
 
 @lru_cache(maxsize=64)
@@ -78,7 +83,7 @@ def _of_producer(count: int, producer_id: int, producer_epoch: int) -> tuple[byt
 
 
 class _Shape(NamedTuple):
-    """The bytes that all files of so many records have in common."""
+    """The bytes that all files of so many records have in common, without checksums."""
 
     present: bytes
     """The definition levels of a column without nulls."""
@@ -102,7 +107,7 @@ class _Shape(NamedTuple):
 @cache
 def _shape(count: int) -> _Shape:
     present = _levels([True] * count)
-    of_8, of_4 = (data_page(count, len(present) + width * count) + present for width in (8, 4))
+    of_8, of_4 = (_header(count, len(present) + width * count) + present for width in (8, 4))
     int64, int32 = f"<{count}q", f"<{count}i"
     return _Shape(
         present=present,

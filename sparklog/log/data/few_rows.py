@@ -14,8 +14,17 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from sparklog.delta.parquet_seals import is_sealed
 from sparklog.log.data.copied_rows import CopiedRows
-from sparklog.log.data.parquet_bytes import MAGIC, WRITER, data_page, footer_begin, run
+from sparklog.log.data.parquet_bytes import (
+    MAGIC,
+    PAGE_SUM_BYTES,
+    WRITER,
+    data_page,
+    footer_begin,
+    page_header,
+    run,
+)
 from sparklog.log.data.schema import HEADERS, PLAIN_RECORDS, RECORD_SCHEMA, TIMESTAMP
 
 __all__ = ["FEW_RECORDS", "FewRows", "Rows", "as_batch", "decode_few_records", "offset_at"]
@@ -98,10 +107,10 @@ def offset_at(rows: Rows, place: int) -> int:
 
 def decode_few_records(data: bytes, base_offset: int) -> FewRows | None:
     """The records of a file that :func:`~sparklog.log.data.few_records.encode_few_records` has put together; None: it
-    is another one, or not as such a file is bound to be in what is compared, and Arrow is to read it.
+    is another one, or has changed since, and Arrow is to read it, or says what is wrong with it.
 
-    Everything is compared that such a file is bound to have: the numbers that each page begins with, the sizes of all
-    pages, which end where the footer begins, its columns, its writer. Pages and footer follow from each other then.
+    Everything is compared that such a file is bound to have: the checksums of its seal, the numbers that each page
+    begins with, the sizes of all pages, which end where the footer begins, its columns, its writer.
     """
     if data[:4] != MAGIC or data[-4:] != MAGIC:
         return None
@@ -111,11 +120,14 @@ def decode_few_records(data: bytes, base_offset: int) -> FewRows | None:
         shape = _shape(count) if 0 < count <= FEW_RECORDS else None
         if shape is None or end < len(shape.begin) or not data.startswith(shape.begin):
             return None
-        if not data.startswith(shape.footer_begin, end) or data.find(WRITER, end) < 0:
+        if not data.startswith(shape.footer_begin, end) or data.find(WRITER, end) < 0 or not is_sealed(data):
             return None
-        at = len(shape.begin) + 8 * count
-        times = list(struct.unpack_from(f"<{count}q", data, len(shape.begin)))
-        keys, at = _byte_arrays(data, at, shape)
+        at = len(shape.begin) + PAGE_SUM_BYTES
+        if not data.startswith(shape.end_of_times, at):
+            return None
+        at += len(shape.end_of_times)
+        times = list(struct.unpack_from(f"<{count}q", data, at))
+        keys, at = _byte_arrays(data, at + 8 * count, shape)
         values, at = _byte_arrays(data, at, shape)
     except (_OtherFileError, IndexError, struct.error):
         return None
@@ -138,9 +150,11 @@ class _Shape:
     no_levels: bytes
     """The definition levels of a column of nothing but nulls."""
     begin: bytes
-    """All before the timestamps."""
+    """All before the checksum of the timestamps."""
+    end_of_times: bytes
+    """All between that and the timestamps."""
     of_producers: bytes
-    """All between the values and the producer's ids."""
+    """All between the values and the checksum of the producer's ids."""
     end_bytes: int
     """The size of the last three columns."""
     footer_begin: bytes
@@ -153,14 +167,16 @@ _COUNT_AT = len(footer_begin(1)[0])
 @cache
 def _shape(count: int) -> _Shape:
     levels, no_levels = (struct.pack("<I", len(found)) + found for found in (run(count, 1), run(count, 0)))
-    of_8, of_4 = (data_page(count, len(levels) + width * count) + levels for width in (8, 4))
+    (begin_8, end_8), narrow = page_header(count, len(levels) + 8 * count), page_header(count, len(levels) + 4 * count)
+    offsets = data_page(count, (levels, struct.pack(f"<{count}q", *range(count))))
     return _Shape(
         count=count,
         levels=levels,
         no_levels=no_levels,
-        begin=MAGIC + of_8 + struct.pack(f"<{count}q", *range(count)) + of_8,
-        of_producers=of_8,
-        end_bytes=len(of_8) + 2 * len(of_4) + 16 * count,
+        begin=MAGIC + offsets + begin_8,
+        end_of_times=end_8 + levels,
+        of_producers=begin_8,
+        end_bytes=len(offsets) + 2 * (sum(map(len, narrow)) + PAGE_SUM_BYTES + len(levels) + 4 * count),
         footer_begin=b"".join(footer_begin(count)),
     )
 
@@ -169,10 +185,11 @@ def _byte_arrays(data: bytes, at: int, shape: _Shape) -> tuple[list[bytes | None
     """The keys or values of a page, and where it ends."""
     size, after = _varint(data, at + 3)
     size >>= 1
-    header = data_page(shape.count, size)
-    if not data.startswith(header, at):
+    begin, end_of_header = page_header(shape.count, size)
+    after = at + len(begin) + PAGE_SUM_BYTES
+    if not data.startswith(begin, at) or not data.startswith(end_of_header, after):
         raise _OtherFileError
-    at += len(header)
+    at = after + len(end_of_header)
     end = at + size
     if data.startswith(shape.levels, at):
         at += len(shape.levels)

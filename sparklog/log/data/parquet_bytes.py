@@ -13,15 +13,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sparklog._version import __version__
-from sparklog.delta.parquet_pages import MAGIC, PLAIN, RLE, data_page, run, thrift_string, unzigzag, varint, zigzag
+from sparklog.checksums import crc32
+from sparklog.delta.parquet_pages import (
+    MAGIC,
+    PAGE_SUM_BYTES,
+    PLAIN,
+    RLE,
+    data_page,
+    page_header,
+    page_sum,
+    run,
+    thrift_string,
+    unzigzag,
+    varint,
+    zigzag,
+)
+from sparklog.delta.parquet_seals import EMPTY_SEAL, SEAL_KEY
 
 __all__ = [
     "COLUMNS",
     "DELTA_BINARY_PACKED",
     "MAGIC",
+    "PAGE_SUM_BYTES",
     "PLAIN",
     "PLAIN_LAYOUT",
     "RLE",
@@ -37,6 +53,9 @@ __all__ = [
     "footer_begin",
     "footer_parts",
     "footer_pattern",
+    "late_page",
+    "page_header",
+    "part_bytes",
     "run",
     "statistics",
     "unzigzag",
@@ -165,10 +184,31 @@ def _list_begin(kind: int, size: int) -> bytes:
     return bytes([size << 4 | kind]) if size < _LONG else bytes([_LONG << 4 | kind]) + varint(size)
 
 
+_PAGE_SUM_PART = -2
+
+
+def late_page(row_count: int, before: bytes, late_bytes: int, encoding: int = PLAIN) -> list[Any]:
+    """The beginning of a page as parts for the core, which adds the checksum once the rest of the page is there.
+
+    Args:
+        before: the first bytes of the page: its levels, or their beginning.
+        late_bytes: the bytes that follow, by whichever parts.
+    """
+    begin, end = page_header(row_count, len(before) + late_bytes, encoding)
+    checksum = (_PAGE_SUM_PART, len(end), len(before) + late_bytes, PAGE_SUM_BYTES)
+    return [begin, checksum, end + before]
+
+
+def part_bytes(parts: Sequence[Any]) -> int:
+    """The size of parts for the core."""
+    return sum(part[-1] if isinstance(part, tuple) else len(part) for part in parts)
+
+
 def dictionary_page(values: bytes, count: int = 1) -> bytes:
     """A dictionary of so many plain values, with its header."""
     size = zigzag(len(values))
-    return b"\x15\x04\x15" + size + b"\x15" + size + b"\x4c\x15" + zigzag(count) + b"\x15\x00\x00\x00" + values
+    head = b"\x15\x04\x15" + size + b"\x15" + size + b"\x15" + page_sum(crc32(values))
+    return head + b"\x3c\x15" + zigzag(count) + b"\x15\x00\x00\x00" + values
 
 
 def bounds(kind: str, low: int, high: int) -> bytes:
@@ -202,7 +242,7 @@ def footer(
     layout: Layout | None = None,
     metadata: Mapping[bytes, bytes] = _NO_METADATA,
 ) -> bytes:
-    """The end of a file whose columns lie one behind the other from :data:`MAGIC` on.
+    """The end of a file whose columns lie one behind the other from :data:`MAGIC` on, with an empty seal.
 
     Args:
         chunks: one for each column of the layout.
@@ -227,8 +267,9 @@ def footer(
         at += size_bytes
     total = zigzag(at - len(MAGIC))
     found += (b"\x16", total, b"\x16", number, b"\x26\x08\x16", total, b"\x14\x00", _END)
-    entries = [_STRING_FIELD + _bytes(key) + _STRING_FIELD + _bytes(value) + _END for key, value in metadata.items()]
-    found += (b"\x19", _list(_STRUCT, entries), _STRING_FIELD) if entries else (b"\x28",)
+    pairs = {**metadata, SEAL_KEY: EMPTY_SEAL}.items()  # the seal is the last: what is before may contain its name
+    entries = [_STRING_FIELD + _bytes(key) + _STRING_FIELD + _bytes(value) + _END for key, value in pairs]
+    found += (b"\x19", _list(_STRUCT, entries), _STRING_FIELD)
     found.append(layout.end)
     whole_footer = b"".join(found)
     return b"".join((whole_footer, struct.pack("<I", len(whole_footer)), MAGIC))

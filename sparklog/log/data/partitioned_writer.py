@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparklog.delta.parquet_seals import close_sealed
 from sparklog.errors import StoreError
 from sparklog.log.data.encode import parquet_options
 from sparklog.log.data.file_stats import FileStats
@@ -186,8 +187,7 @@ class PartitionedWriter:
         objects: dict[str, bytes] = {}
         for number in numbers:
             file = self._open.pop(number)
-            file.writer.close()
-            data = file.sink.getvalue()  # no copy
+            data = close_sealed(file.writer, file.sink)
             path = new_data_file(number // self._bins_per_partition)
             objects[object_path(self._table, path)] = data
             finished = FinishedFile(path=path, size_bytes=len(data), stats=file.stats)

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from sparklog._native import CORE
+from sparklog.delta.parquet_seals import is_sealed
 from sparklog.log.data.copied_rows import CopiedRows
 from sparklog.log.data.parquet_bytes import (
     DELTA_BINARY_PACKED,
@@ -64,8 +65,9 @@ def read_plain_rows(data: Any, count: int, base_offset: int, most_bytes: int) ->
 
 
 def plain_column_ranges(file: memoryview, count: int, most_bytes: int) -> list[tuple[int, int]] | None:
-    """The byte ranges of timestamps, keys and values in a file of many plain records, as its footer has them; the core
-    checks them. Arguments and None as of :func:`read_plain_rows`."""
+    """The byte ranges of timestamps, keys and values in a file of many plain records, as its footer has them, none of
+    whose bytes has changed since it was sealed; the core checks them. Arguments and None as of
+    :func:`read_plain_rows`."""
     if CORE is None or count <= 0 or not len(MAGIC) + _END_BYTES < len(file) <= most_bytes or file[:4] != MAGIC:
         return None
     footer_bytes = int.from_bytes(file[-_END_BYTES : -len(MAGIC)], "little")
@@ -80,7 +82,7 @@ def plain_column_ranges(file: memoryview, count: int, most_bytes: int) -> list[t
     if any(not 0 <= start <= stop <= end for start, stop in places):
         return None
     (start, stop), *columns = places
-    return columns if file[start:stop] == ascending_page(0, count) else None
+    return columns if file[start:stop] == ascending_page(0, count) and is_sealed(file) else None
 
 
 def _copied(file: memoryview, count: int, base_offset: int, places: list[tuple[int, int]]) -> CopiedRows | None:

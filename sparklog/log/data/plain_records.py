@@ -22,6 +22,8 @@ from sparklog.log.data.parquet_bytes import (
     data_page,
     dictionary_page,
     footer,
+    late_page,
+    part_bytes,
     run,
     varint,
     zigzag,
@@ -77,8 +79,8 @@ def encode_plain_records(
     ]
     end = footer(count, [chunk for _, chunk in columns], layout, metadata)
     parts = [MAGIC, *(part for parts, _ in columns for part in parts), end]
-    size = len(MAGIC) + sum(chunk.size_bytes for _, chunk in columns) + len(end)
-    data: bytes = rows.assemble(parts, size, room)
+    footer_at = len(MAGIC) + sum(chunk.size_bytes for _, chunk in columns)
+    data: bytes = rows.assemble(parts, footer_at + len(end), room, footer_at)
     return data
 
 
@@ -92,36 +94,28 @@ def ascending_page(first: int, count: int) -> bytes:
     """The page of so many numbers of which each is one more than the one before it."""
     blocks = -(-(count - 1) // _BLOCK)
     values = _DELTA_BEGIN + varint(count) + zigzag(first) + _BLOCK_OF_ONES * blocks
-    levels = _all_there(count)
-    header = data_page(count, len(levels) + len(values), DELTA_BINARY_PACKED)
-    return header + levels + values
+    return data_page(count, (_all_there(count), values), DELTA_BINARY_PACKED)
 
 
 def _constant(kind: str, number: int, count: int, of_column: bytes) -> tuple[list[Any], Chunk]:
     """The same number in each row: a dictionary of it, and a run of its place there."""
     dictionary = dictionary_page(struct.pack(kind, number))
-    levels = _all_there(count)
-    values = b"\x01" + run(count, 0)
-    page = data_page(count, len(levels) + len(values), RLE_DICTIONARY) + levels + values
+    page = data_page(count, (_all_there(count), b"\x01" + run(count, 0)), RLE_DICTIONARY)
     encodings = (PLAIN, RLE, RLE_DICTIONARY)
     return [dictionary, page], Chunk(len(dictionary) + len(page), of_column, encodings, len(dictionary))
 
 
 def _times(start: int, count: int, of_column: bytes) -> tuple[list[Any], Chunk]:
     parts: list[Any] = []
-    size = 0
     for first in range(0, count, _TIMES_A_PAGE):
         rows = min(_TIMES_A_PAGE, count - first)
-        levels = _all_there(rows)
-        before = data_page(rows, len(levels) + 8 * rows) + levels
-        parts += (before, (0, start + first, rows, 8 * rows))
-        size += len(before) + 8 * rows
-    return parts, Chunk(size, of_column)
+        parts += (*late_page(rows, _all_there(rows), 8 * rows), (0, start + first, rows, 8 * rows))
+    return parts, Chunk(part_bytes(parts), of_column)
 
 
 def _values(rows: Any, which: int, start: int, count: int) -> tuple[list[Any], Chunk]:
     parts: list[Any] = []
-    size, at, end = 0, start, start + count
+    at, end = start, start + count
     while at < end:
         page_rows, page_bytes, null_count = rows.next_page(which, at, end - at, _PAGE_BYTES)
         if null_count in (0, page_rows):
@@ -130,15 +124,13 @@ def _values(rows: Any, which: int, start: int, count: int) -> tuple[list[Any], C
             bits_bytes = (page_rows + 7) // 8
             begin = varint(bits_bytes << 1 | 1)
             levels = struct.pack("<I", len(begin) + bits_bytes) + begin
-        before = data_page(page_rows, len(levels) + bits_bytes + page_bytes) + levels
-        parts.append(before)
+        parts += late_page(page_rows, levels, bits_bytes + page_bytes)
         if bits_bytes:
             parts.append((3 + which, at, page_rows, bits_bytes))
         if page_bytes:
             parts.append((1 + which, at, page_rows, page_bytes))
-        size += len(before) + bits_bytes + page_bytes
         at += page_rows
-    return parts, Chunk(size)
+    return parts, Chunk(part_bytes(parts))
 
 
 def _all_there(count: int) -> bytes:

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.delta.log import DeltaLog
+from sparklog.delta.parquet_reading import open_parquet
 from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotFoundError
-from sparklog.log.data.encode import decode_file, open_parquet
+from sparklog.log.data.encode import decode_file
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.range_file import WHOLE_FILE_BYTES, RangeFile
 from sparklog.log.data.schema import DATA_SCHEMA, TIMESTAMP

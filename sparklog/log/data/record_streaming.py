@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparklog.delta.log import DeltaLog
+from sparklog.delta.parquet_reading import open_parquet
 from sparklog.errors import CorruptRecordError, ObjectNotFoundError
-from sparklog.log.data.encode import open_parquet
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.plain_reading import read_plain_columns
 from sparklog.log.data.range_file import AHEAD_BYTES, WHOLE_FILE_BYTES, RangeFile
@@ -102,7 +102,7 @@ def open_segments(
     for number, segment in enumerate(segments):
         path = object_path(log.table, segment.path)
         found = data[number] if data else log.store.read(path)
-        parquet = _open_parquet(path, pa.BufferReader(_present(path, found)))
+        parquet = _open_parquet(path, _present(path, found), segment)
         table = _decode(path, lambda parquet=parquet: parquet.read(_columns_of(parquet, schema), use_threads=False))
         parts += _parts(path, table, segment, schema)
     return _in_pieces(parts, start_offset, piece_bytes)
@@ -123,8 +123,8 @@ def _open_file(
         if plain is not None:
             return _whole(_from(_numbered(segment.base_offset or 0, plain), start_offset))
     file = RangeFile(log.store, path, segment.size_bytes) if by_ranges else None
-    source: Any = pa.BufferReader(_present(path, data)) if file is None else pa.PythonFile(file, mode="r")
-    parquet = _open_parquet(path, source, buffer_bytes=_BUFFER_BYTES if by_ranges else 0)
+    source: Any = _present(path, data) if file is None else pa.PythonFile(file, mode="r")
+    parquet = _open_parquet(path, source, segment, buffer_bytes=_BUFFER_BYTES if by_ranges else 0)
     columns = ("offset_delta", *schema.names[1:])
     groups: list[RowGroup] = []
     is_small = _is_tiny(parquet.metadata, WHOLE_PIECES * piece_bytes)
@@ -139,7 +139,7 @@ def _open_file(
             return _whole(_records(path, table, segment, start_offset, schema))
         return _in_pieces(_parts(path, table, segment, schema), start_offset, piece_bytes)
     if isinstance(data, memoryview):  # of memory that others of its files are in: a stream may be open for long
-        parquet = _open_parquet(path, pa.BufferReader(bytes(data)))
+        parquet = _open_parquet(path, bytes(data), segment)
     wanted = [number for number, last in enumerate(last_offsets) if last >= start_offset]
     held = segment.size_bytes
     if file is not None:
@@ -375,8 +375,9 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _open_parquet(path: str, source: Any, *, buffer_bytes: int = 0) -> pq.ParquetFile:
-    return _decode(path, lambda: open_parquet(source, buffer_size=buffer_bytes, pre_buffer=False))
+def _open_parquet(path: str, source: Any, segment: Segment, *, buffer_bytes: int = 0) -> pq.ParquetFile:
+    rows = segment.record_count
+    return _decode(path, lambda: open_parquet(source, rows=rows, buffer_size=buffer_bytes, pre_buffer=False))
 
 
 def _columns_of(parquet: pq.ParquetFile, schema: pa.Schema) -> list[str]:

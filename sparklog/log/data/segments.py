@@ -33,6 +33,7 @@ __all__ = [
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH = datetime(1970, 1, 1)
 _DAY_MS = 86_400_000
+_INT64 = 2**63
 _OUR_LENGTH = len("1970-01-01T00:00:00.000Z")
 _FEW = 16
 _FRACTION = re.compile(r"\.(\d{1,9})")
@@ -127,7 +128,7 @@ def segment_of_add(add: AddFile, delta_version: int, *, table: str = "") -> Segm
     """
     try:
         return _segment(add, delta_version)
-    except ValueError as error:
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
         where = f"version {delta_version} of {table}" if table else f"version {delta_version}"
         raise CorruptLogError(f"{where} adds {add.path} with what makes no sense: {error}") from error
 
@@ -145,9 +146,10 @@ def _segment(add: AddFile, delta_version: int) -> Segment:
         base_offset=_value(values, "base_offset"),
         size_bytes=add.size_bytes,
         modification_ms=add.modification_ms,
-        record_count=count if type(count) is int else _int(count),  # asked here: this is done for each small commit
-        min_offset_delta=first if type(first) is int else _int(first),
-        max_offset_delta=last if type(last) is int else _int(last),
+        # the types are asked for here: this is done for each small commit
+        record_count=count if type(count) is int and 0 <= count < _INT64 else _int(count, least=0),
+        min_offset_delta=first if type(first) is int and -_INT64 <= first < _INT64 else _int(first),
+        max_offset_delta=last if type(last) is int and -_INT64 <= last < _INT64 else _int(last),
         min_timestamp_ms=min_timestamp_ms,
         max_timestamp_ms=min_timestamp_ms if most == least else _time(most),  # of one record they are the same
         delta_version=delta_version,
@@ -173,7 +175,7 @@ def segment_of_row(row: Mapping[str, Any]) -> Segment:
             stats=stats,
         )
         return _segment(add, -1)
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CorruptLogError(f"a checkpoint tells of {row['path']} what makes no sense: {error}") from error
 
 
@@ -361,20 +363,24 @@ def _value(partition_values: Mapping[str, Any], name: str) -> int | None:
     if value is None or value == "":
         return None
     try:
-        return int(value)
+        number = int(value)
     except (ValueError, TypeError, OverflowError):
         raise ValueError(f"{name} is {value!r:.100}, expected a whole number") from None
+    if not -_INT64 <= number < _INT64:
+        raise ValueError(f"{name} is {value!r:.100}, expected a number of 64 bits")
+    return number
 
 
 def _bounds(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _int(value: Any) -> int | None:
+def _int(value: Any, *, least: int = -(2**63)) -> int | None:
     try:
-        return None if value is None or value == "" else int(value)
+        number = None if value is None or value == "" else int(value)
     except (ValueError, TypeError, OverflowError):  # no usable statistics (rule F1, foreign files)
         return None
+    return number if number is not None and least <= number < _INT64 else None
 
 
 def _time(value: Any) -> int | None:

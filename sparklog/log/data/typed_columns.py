@@ -28,6 +28,8 @@ from sparklog.log.data.parquet_bytes import (
     Chunk,
     data_page,
     dictionary_page,
+    late_page,
+    part_bytes,
     run,
     statistics,
     varint,
@@ -206,7 +208,7 @@ def _pages(
             places = np.flatnonzero(of_page == _THERE) + first
             nulls += end - first - len(places)
             before, content = levels_page(of_page, 2), values(places)
-        parts += (data_page(end - first, len(before) + len(content), encoding) + before, content)
+        parts.append(data_page(end - first, (before, content), encoding))
         pages += 1
     return parts, pages, nulls
 
@@ -349,7 +351,7 @@ class _Texts:
         if pa.types.is_binary(some.type):
             bounds = None
         parts = [*self._pages(start, count)]
-        size = sum(part[-1] if isinstance(part, tuple) else len(part) for part in parts)
+        size = part_bytes(parts)
         return LeafPart([self.rows.assemble(parts, size)], Chunk(size, statistics(nulls, low, high)), nulls, bounds)
 
     def _pages(self, start: int, count: int) -> Iterator[Any]:
@@ -357,7 +359,7 @@ class _Texts:
         while at < end:
             rows, size, _ = self.rows.next_page(0, at, end - at, _PAGE_BYTES)
             before = _run_of_levels(rows) if self.levels is None else levels_page(self.levels[at : at + rows], 2)
-            yield data_page(rows, len(before) + size) + before
+            yield from late_page(rows, before, size)
             if size:
                 yield (1, at, rows, size)
             at += rows

@@ -81,8 +81,8 @@ class TypedRows:
         """The column ``schema_id`` of some rows, of which one has a value."""
         is_there = np.ones(count, np.bool_) if self._is_there is None else self._is_there[start : start + count]
         dictionary = dictionary_page(struct.pack("<i", self._schema_id))
-        content = levels_page(is_there.view(np.uint8), 1) + b"\x01" + run(int(np.count_nonzero(is_there)), 0)
-        page = data_page(count, len(content), RLE_DICTIONARY) + content
+        places = b"\x01" + run(int(np.count_nonzero(is_there)), 0)
+        page = data_page(count, (levels_page(is_there.view(np.uint8), 1), places), RLE_DICTIONARY)
         size = len(dictionary) + len(page)
         return [dictionary, page], Chunk(size, b"", (PLAIN, RLE, RLE_DICTIONARY), len(dictionary))
 

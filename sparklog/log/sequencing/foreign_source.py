@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from sparklog.delta.parquet_reading import open_parquet
 from sparklog.errors import CorruptRecordError, InvalidRecordError
-from sparklog.log.data.encode import open_parquet
 from sparklog.log.data.range_file import RangeFile
 from sparklog.log.data.record_reading import conform
 from sparklog.log.data.record_streaming import RowGroup
@@ -71,7 +71,7 @@ class ForeignSource:
         if size_bytes <= _HELD_BYTES:
             self.data = store.read(path)
             self.size_bytes = len(self.data)
-            source, buffer_bytes = pa.BufferReader(self.data), 0
+            source, buffer_bytes = self.data, 0
         else:
             source, buffer_bytes = pa.PythonFile(RangeFile(store, path, size_bytes), mode="r"), _BUFFER_BYTES
         with self._decoding():

@@ -45,7 +45,7 @@ from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, ManualClock
 from sparklog.testing.interrupted_store import InterruptedStore
 from tests.groups.membership.support import NO_TRANSACTIONS
-from tests.support import T0_MS, a_writer, records, within
+from tests.support import T0_MS, a_writer, records, resealed, within
 
 SESSION_MS = 10_000
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -318,7 +318,7 @@ def test_a_table_of_offsets_is_read_once_as_it_is_read_by_members(stage, age, mo
             stage.commit_unowned({P0: offset})
     elif age == "of an older version":
         path = log.path_of(0)
-        stage.cluster.store.put(path, re.sub(rb',? *"committed": *1', b"", stage.cluster.store.read(path)))
+        stage.cluster.store.put(path, resealed(re.sub(rb',? *"committed": *1', b"", stage.cluster.store.read(path))))
         assert b"committed" not in stage.cluster.store.read(path)
     elif age == "of another engine":
         ours = stage.cluster.store.read(log.path_of(0)).splitlines()

@@ -64,7 +64,7 @@ from tests.groups.offsets.support import (
     take,
     unowned,
 )
-from tests.support import T0_MS, OvertakenStore, foreign_entry, versions_of
+from tests.support import T0_MS, OvertakenStore, foreign_entry, resealed, versions_of
 
 NEW_OFFSETS = itertools.count()
 T0 = datetime(2100, 1, 1, tzinfo=UTC)
@@ -560,7 +560,7 @@ def test_a_table_of_a_newer_sparklog_is_left_alone(memory: MemoryStore, clock: M
     assert FORMAT_PROPERTY in entry
     newer = entry.replace(f'"offsets_format":{FORMAT_VERSION}', f'"offsets_format":{FORMAT_VERSION + 1}')
     assert newer != entry
-    memory.put(path, newer.encode())
+    memory.put(path, resealed(newer.encode()))
     expected = f"format {FORMAT_VERSION + 1}; this sparklog knows up to {FORMAT_VERSION}"
     with pytest.raises(UnsupportedVersionError, match=expected):
         a_table(memory, clock).fetch()

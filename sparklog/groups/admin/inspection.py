@@ -17,7 +17,7 @@ from sparklog.groups.admin.description import (
     group_exists,
     protocol_of,
 )
-from sparklog.groups.admin.emptiness import StoreNow, living_of
+from sparklog.groups.admin.emptiness import SeenNow, StoreNow, living_of
 from sparklog.groups.membership.generations import Generation, generation_log
 from sparklog.groups.membership.member_state import MemberState
 from sparklog.groups.offsets.offset_state import has_committed, look_once, offset_log
@@ -78,7 +78,7 @@ def group_names(cluster: Cluster) -> list[str]:
     log of offsets is long, costs a few more. A group that can't be understood is listed: describing it says what is
     wrong.
     """
-    now = StoreNow(cluster)
+    now = SeenNow(cluster)
     groups = group_folders(cluster)
     living = parallel_map(lambda group: _exists(cluster, group, now), groups)
     return [group for group, lives in zip(groups, living, strict=True) if lives]
@@ -89,14 +89,16 @@ def group_listings(cluster: Cluster) -> list[GroupListing]:
 
     As :func:`group_names`, and for a group with members what describing it costs, but for its topics.
     """
-    now = StoreNow(cluster)
+    now = SeenNow(cluster)
     listings = parallel_map(lambda group: _listing(cluster, group, now), group_folders(cluster))
     return [listing for listing in listings if listing is not None]
 
 
-def inspect_group(cluster: Cluster, group: str, now: StoreNow | None = None) -> InspectedGroup:
-    """A group's members, its newest generation, then its rows. Two LISTs and three GETs, a GET for each member, and the
-    store's time where there are any.
+def inspect_group(cluster: Cluster, group: str, now: StoreNow | SeenNow | None = None) -> InspectedGroup:
+    """A group's members, its newest generation, then its rows. Two LISTs and three GETs, and a GET for each member.
+
+    Args:
+        now: the time by which members live; by default the store's, which is asked for by a write if there are any.
 
     A member that acts upon a generation is never judged by an older one.
     """
@@ -107,7 +109,7 @@ def inspect_group(cluster: Cluster, group: str, now: StoreNow | None = None) -> 
 
 
 def _members(
-    cluster: Cluster, group: str, folder: _Folder, now: StoreNow
+    cluster: Cluster, group: str, folder: _Folder, now: StoreNow | SeenNow
 ) -> tuple[Generation | None, dict[str, MemberState]]:
     """The newest generation, and the members that live."""
     newest, living = folder.newest, living_of(cluster, group, folder.members, now)
@@ -139,7 +141,7 @@ def _look_into(cluster: Cluster, group: str) -> _Folder:
     raise StoreUnavailableError(f"{cluster.store.uri}/{generations} was cleaned under {_ATTEMPTS} looks")
 
 
-def _exists(cluster: Cluster, group: str, now: StoreNow) -> bool:
+def _exists(cluster: Cluster, group: str, now: StoreNow | SeenNow) -> bool:
     try:
         folder = _look_into(cluster, group)
         if folder.newest is not None and not folder.newest.plan.deleted:
@@ -151,7 +153,7 @@ def _exists(cluster: Cluster, group: str, now: StoreNow) -> bool:
         return True
 
 
-def _listing(cluster: Cluster, group: str, now: StoreNow) -> GroupListing | None:
+def _listing(cluster: Cluster, group: str, now: StoreNow | SeenNow) -> GroupListing | None:
     try:
         folder = _look_into(cluster, group)
         if not folder.members:

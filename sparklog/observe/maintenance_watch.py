@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparklog.compaction.last_runs import RunSummary, read_runs
+from sparklog.compaction.last_runs import FailedRuns, RunHistory, RunSummary, read_history
 from sparklog.errors import SparklogError
 from sparklog.log.cluster import Cluster
 from sparklog.paths import MAINTENANCE_FOLDER, MAINTENANCE_NOTES, MAINTENANCE_RUNS
@@ -23,6 +23,7 @@ class MaintenanceSeen:
     """Newest first."""
     error: str
     """Why it is unknown what runs did; empty where it is known."""
+    failed: FailedRuns
 
 
 class MaintenanceWatch:
@@ -33,7 +34,7 @@ class MaintenanceWatch:
         self._cluster = cluster
         self._read: ObjectInfo | None = None
         """The object that was read last, as it was listed."""
-        self._runs: tuple[RunSummary, ...] = ()
+        self._history = RunHistory()
         self._error = ""
 
     def look(self) -> MaintenanceSeen:
@@ -41,16 +42,17 @@ class MaintenanceWatch:
         listed = {found.path: found for found in self._cluster.store.list(MAINTENANCE_FOLDER)}
         runs, notes = listed.get(MAINTENANCE_RUNS), listed.get(MAINTENANCE_NOTES)
         if runs is None:
-            self._read, self._runs, self._error = None, (), ""
+            self._read, self._history, self._error = None, RunHistory(), ""
         elif runs != self._read:
             self._look_at_runs(runs)
         noted_ms = None if notes is None else notes.modified_ms
-        return MaintenanceSeen(noted_ms=noted_ms, runs=self._runs, error=self._error)
+        history = self._history
+        return MaintenanceSeen(noted_ms=noted_ms, runs=history.runs, error=self._error, failed=history.failed)
 
     def _look_at_runs(self, listed: ObjectInfo) -> None:
         try:
-            self._runs, self._error, self._read = read_runs(self._cluster), "", listed
+            self._history, self._error, self._read = read_history(self._cluster), "", listed
         except ValueError as error:
-            self._runs, self._error, self._read = (), str(error), listed
+            self._history, self._error, self._read = RunHistory(), str(error), listed
         except SparklogError as error:  # the next look tries again
             self._error = str(error)

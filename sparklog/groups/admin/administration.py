@@ -66,8 +66,8 @@ def describe_groups(
     sorted.
 
     Each costs two LISTs and two or three GETs, and a GET for each member; each topic is looked at once, whatever the
-    number of groups that read it. 32 looks at a time. A group that can't be understood, or a topic, hides no other group:
-    it is ``Unknown``, with the error. Writes nothing.
+    number of groups that read it. 32 looks at a time. A group that can't be understood, or a topic, hides no other
+    group: it is ``Unknown``, with the error. Writes nothing.
 
     Args:
         by_store_time: judge whether members live by the store's clock, which is asked for once, by a write; else by

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -104,12 +104,26 @@ def produce(
         **pairs(config, "--config"),
         **{name: value for name, value in named.items() if value is not None},
     }
-    uri, options = root_of(ctx)
+    is_transactional = "transactional_id" in {name.replace(".", "_") for name in settings}
+    is_endless = not is_transactional and files in ((), ("-",))
+    is_sent = _produce(ctx, topic, files, parser, settings, is_transactional=is_transactional)
+    if not (is_sent or is_endless):
+        ctx.exit(TERMINATED)  # what was given wasn't sent to its end, or is aborted
 
+
+def _produce(
+    ctx: click.Context,
+    topic: str,
+    files: tuple[str, ...],
+    parser: TextLines | JsonLines,
+    settings: Mapping[str, Any],
+    *,
+    is_transactional: bool,
+) -> bool:
+    """Send what is given. False: a signal ended it before; what was read is settled."""
     from sparklog.producer import Producer
 
-    is_transactional = "transactional_id" in {name.replace(".", "_") for name in settings}
-    is_sent = False
+    uri, options = root_of(ctx)
     with (
         ended_by_signals(with_interrupts=False) as ending,
         Producer(uri, storage_options=options, **settings) as producer,
@@ -117,10 +131,8 @@ def produce(
         sender = (_TransactionSender if is_transactional else _Sender)(producer, topic, parser, ending)
         producer.partitions_for(topic)  # an unknown topic is an error before anything is read
         _send_files(sender, files)
-        is_sent = True
-    is_endless = not is_transactional and files in ((), ("-",))
-    if not (is_sent or is_endless):
-        ctx.exit(TERMINATED)  # what was given wasn't sent to its end, or is aborted
+        return True
+    return False
 
 
 def _check_usage(

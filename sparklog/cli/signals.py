@@ -21,7 +21,7 @@ __all__ = ["TERMINATED", "Ending", "Terminated", "end_despite_hanging_calls", "e
 FAILED = 1
 TERMINATED = 128 + signal.SIGTERM
 _LONGEST_END_S = 8.0
-"""Of ten that service managers and containers grant."""
+"""Service managers and containers grant ten."""
 _END_S = 0.3
 
 

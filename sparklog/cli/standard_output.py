@@ -52,7 +52,7 @@ class _Lenient(io.RawIOBase):
 
 
 _PROTECTED: list[_Lenient] = []
-"""That of standard output, once it is protected."""
+"""The file of standard output, once it is protected."""
 
 
 def protect_output() -> None:
@@ -79,7 +79,7 @@ def check_output() -> None:
 
 
 def forgive_output() -> None:
-    """What can't be printed matters to nobody: of services, which say on standard output where they listen."""
+    """Let it matter to nobody what can't be printed: for services, which only say where they listen."""
     _PROTECTED.clear()
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "ORPHAN_AGE_MS",
     "Orphan",
     "Swept",
+    "any_age_candidates",
     "candidates_of",
     "find_orphans",
     "orphan_age_ms",
@@ -198,6 +199,11 @@ def candidates_of(
     for other in others.found():
         _LOGGER.warning("%s holds another cluster or table: what is there isn't swept", other)
     return [file for file in old if not others.spares(file.path)]
+
+
+def any_age_candidates(state: TopicState, listed: Iterable[ObjectInfo]) -> list[ObjectInfo]:
+    """The same, however young they are: for who knows otherwise that nobody will name them."""
+    return candidates_of(state, listed, now_ms=_NOW_MS)
 
 
 def orphans_among(

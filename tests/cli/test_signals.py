@@ -110,7 +110,7 @@ def test_a_signal_is_noted_while_something_is_done_that_has_to_end() -> None:
     assert done == ["the line is sent"]
 
 
-def test_services_ignore_a_terminal_that_was_never_there_and_commands_of_nohup_that_of_their_user(
+def test_services_without_a_terminal_and_commands_of_nohup_ignore_a_hangup(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(signals, "_has_terminal", lambda: False)

@@ -31,6 +31,7 @@ def check_cluster(
     *,
     deep: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    tell: Callable[[str, int, int], object] = lambda kind, done, count: None,
 ) -> Report:
     """Check everything that a cluster holds, and report what isn't as it should be. Writes nothing.
 
@@ -43,6 +44,8 @@ def check_cluster(
             them, and all groups and transactional ids.
         deep: also read every live file, and compare its rows with what the log states of them.
         storage_options: for a URI.
+        tell: is called before each topic, and before the groups, with the kind, how many of it are done and how many
+            there are.
     Raises:
         InvalidArgumentError: there is no cluster.
         UnknownTopicOrPartitionError: one of ``topics`` isn't there.
@@ -52,7 +55,9 @@ def check_cluster(
     findings: list[Finding] = []
     if topics is not None:
         counts = Counts()
-        for name in sorted(set(topics)):
+        wanted = sorted(set(topics))
+        for done, name in enumerate(wanted):
+            tell("topics", done, len(wanted))
             topic, its_findings = _check_topic(cluster, name, None, deep=deep)
             findings += its_findings
             counts += topic.counts
@@ -62,7 +67,9 @@ def check_cluster(
     counts = seen.counts
     ids: dict[str, str | None] = {}
     strangers: list[str] = []
-    for name in cluster.store.list_names(TOPICS_FOLDER):
+    names = cluster.store.list_names(TOPICS_FOLDER)
+    for done, name in enumerate(names):
+        tell("topics", done, len(names))
         try:
             topic, its_findings = _check_topic(cluster, name, seen, deep=deep)
         except (InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError):  # a folder of somebody else
@@ -76,6 +83,7 @@ def check_cluster(
     nested = look_for_nested(cluster, strangers)
     findings += nested.findings
     groups = [name for name in group_folders(cluster) if encode_id(name) in nested.group_parts]
+    tell("groups", 0, len(groups))
     for its_findings, group in parallel_map(lambda name: _check_group(cluster, name, heads), groups):
         findings += its_findings
         counts += group

@@ -23,6 +23,10 @@ _NAMES = 16
 _ATTEMPTS = 6
 _PAUSE_MS = 50  # doubles with each attempt
 
+_FOLDER = "_probe/"
+_EVER_MS = 2**62
+"""Later than any time of a folder: whoever probes at the same time makes its folder anew."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RaceResult:
@@ -38,7 +42,7 @@ class _RaceResult:
 def probe_create_only(store: ObjectStore, *, clock: Clock) -> None:
     """Let threads race for names and check that each has one winner whose bytes are stored, then that it is taken.
 
-    Writes about 16 small objects below ``_probe/`` and deletes them again, also after a failure.
+    Writes about 16 small objects below ``_probe/`` and deletes them again, and that folder, also after a failure.
 
     Args:
         clock: waits between attempts when the store is unavailable, six at most.
@@ -47,7 +51,7 @@ def probe_create_only(store: ObjectStore, *, clock: Clock) -> None:
         StoreError: the store refused what the probe does, or stayed unavailable.
     Source: ``docs/architecture.md``, The primitive.
     """
-    probe = _Probe(store, clock, f"_probe/{uuid.uuid4().hex}")
+    probe = _Probe(store, clock, f"{_FOLDER}{uuid.uuid4().hex}")
     try:
         probe.run()
     except BaseException:
@@ -82,6 +86,7 @@ class _Probe:
 
     def clean_up(self) -> None:
         self._retry(lambda: self._store.delete(self._names))
+        self._retry(lambda: self._store.remove_empty_folders(_FOLDER, changed_before_ms=_EVER_MS))
 
     def _race(self) -> list[_RaceResult]:
         barrier = threading.Barrier(_RACERS)

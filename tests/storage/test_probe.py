@@ -3,6 +3,7 @@ import re
 import pytest
 
 from sparklog.errors import StorePermissionError, StoreUnavailableError, UnsafeStoreError
+from sparklog.parallel import parallel_map
 from sparklog.storage import CreateResult, LocalStore, MemoryStore, probe_create_only
 from sparklog.testing import (
     CheckThenWriteStore,
@@ -31,6 +32,13 @@ def test_safe_stores_pass_and_are_left_clean(tmp_path, clock):
         probe_create_only(store, clock=clock)
         assert left(store) == []
     assert clock.ticks_ms() == 0
+    assert [*tmp_path.iterdir()] == []  # no empty folder either
+
+
+def test_probes_at_the_same_time_do_not_disturb_each_other(tmp_path, clock):
+    stores = [LocalStore(tmp_path) for _ in range(4)]
+    parallel_map(lambda store: [probe_create_only(store, clock=clock) for _ in range(5)], stores)
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_store_that_checks_and_then_writes_is_refused_though_it_passes_in_sequence(clock):

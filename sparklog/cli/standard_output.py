@@ -10,7 +10,7 @@ import errno
 import io
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -91,8 +91,8 @@ def end_output() -> OSError | None:
     return lost[0] if lost else None
 
 
-def _lenient(stream: io.TextIOWrapper | None) -> tuple[_Lenient | None, io.TextIOWrapper]:
-    if stream is None:  # it was closed before Python began
+def _lenient(stream: TextIO | None) -> tuple[_Lenient | None, TextIO]:
+    if not isinstance(stream, io.TextIOWrapper):  # it was closed before Python began
         return None, open(os.devnull, "w")
     stream.flush()
     raw = _Lenient(io.FileIO(stream.fileno(), "w", closefd=False))

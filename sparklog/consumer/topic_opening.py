@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Set
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 from sparklog.log import Cluster, TopicFollower
-from sparklog.parallel import AT_ONCE
+from sparklog.parallel import AT_ONCE, Job
 
 __all__ = ["TopicOpener"]
 
@@ -54,9 +55,13 @@ class TopicOpener:
             return
         if self._threads is None:
             self._threads = ThreadPoolExecutor(AT_ONCE, "sparklog-opening")
-        future = self._threads.submit(open_topic, self._cluster, topic)
-        self._futures[topic] = future
-        future.add_done_callback(lambda _: self._ended())
+        job = Job(partial(open_topic, self._cluster, topic))
+        self._futures[topic] = job.future
+        job.future.add_done_callback(lambda _: self._ended())
+        try:
+            self._threads.submit(job.run)
+        except RuntimeError:  # no more threads: it is opened here, one topic after the other
+            job.run()
 
     def keep(self, topics: Collection[str]) -> None:
         """Open no others than these; :meth:`take` returns no others."""

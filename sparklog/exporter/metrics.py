@@ -100,6 +100,11 @@ def _group_topics(name: str) -> Callable[[ClusterFigures], Iterable[Row]]:
     return rows
 
 
+def _of_disk(name: str) -> Callable[[ClusterFigures], float | None]:
+    """A field of the disk, where there is one."""
+    return lambda figures: None if figures.disk is None else getattr(figures.disk, name)
+
+
 def _seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1_000
 
@@ -240,25 +245,25 @@ CLUSTER_METRICS: tuple[Metric[ClusterFigures], ...] = (
         "sparklog_disk_free_bytes",
         "Free space on the disk of a cluster in a local folder.",
         (),
-        _single_row(lambda figures: figures.disk and figures.disk.free_bytes),
+        _single_row(_of_disk("free_bytes")),
     ),
     Metric(
         "sparklog_disk_size_bytes",
         "Size of the disk of a cluster in a local folder.",
         (),
-        _single_row(lambda figures: figures.disk and figures.disk.size_bytes),
+        _single_row(_of_disk("size_bytes")),
     ),
     Metric(
         "sparklog_disk_free_inodes",
         "Files that can still be made on the disk of a cluster in a local folder; nothing where there is no limit.",
         (),
-        _single_row(lambda figures: figures.disk and figures.disk.free_inodes),
+        _single_row(_of_disk("free_inodes")),
     ),
     Metric(
         "sparklog_disk_inodes",
         "Files that the disk of a cluster in a local folder can have; nothing where there is no limit.",
         (),
-        _single_row(lambda figures: figures.disk and figures.disk.inodes),
+        _single_row(_of_disk("inodes")),
     ),
     Metric(
         "sparklog_maintenance_failed_runs_total",

@@ -54,14 +54,7 @@ def check_cluster(
     cluster = opened(cluster, storage_options)
     findings: list[Finding] = []
     if topics is not None:
-        counts = Counts()
-        wanted = sorted(set(topics))
-        for done, name in enumerate(wanted):
-            tell("topics", done, len(wanted))
-            topic, its_findings = _check_topic(cluster, name, None, deep=deep)
-            findings += its_findings
-            counts += topic.counts
-        return Report.of(findings, counts)
+        return _check_topics(cluster, sorted(set(topics)), deep=deep, tell=tell)
     seen, its_findings = _settled(lambda: see_transactions(cluster), lambda found: found.findings)
     findings += its_findings
     counts = seen.counts
@@ -87,6 +80,20 @@ def check_cluster(
     for its_findings, group in parallel_map(lambda name: _check_group(cluster, name, heads), groups):
         findings += its_findings
         counts += group
+    return Report.of(findings, counts)
+
+
+def _check_topics(
+    cluster: Cluster, names: Sequence[str], *, deep: bool, tell: Callable[[str, int, int], object]
+) -> Report:
+    """Check some topics alone."""
+    findings: list[Finding] = []
+    counts = Counts()
+    for done, name in enumerate(names):
+        tell("topics", done, len(names))
+        topic, its_findings = _check_topic(cluster, name, None, deep=deep)
+        findings += its_findings
+        counts += topic.counts
     return Report.of(findings, counts)
 
 

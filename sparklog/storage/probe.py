@@ -13,6 +13,7 @@ from typing import TypeVar
 from sparklog.clock import Clock
 from sparklog.errors import StoreError, StoreOutcomeUnknownError, StoreUnavailableError, UnsafeStoreError
 from sparklog.storage.base import CreateResult, ObjectStore
+from sparklog.workers import no_thread
 
 __all__ = ["probe_create_only"]
 
@@ -103,7 +104,11 @@ class _Probe:
             return answers
 
         with ThreadPoolExecutor(_RACERS, thread_name_prefix="sparklog-probe") as threads:
-            futures = [threads.submit(run, racer) for racer in range(_RACERS)]
+            try:
+                futures = [threads.submit(run, racer) for racer in range(_RACERS)]
+            except RuntimeError as error:
+                barrier.abort()  # those that were started would wait for ever
+                raise no_thread("sparklog-probe", error) from error
             errors = [error for future in futures if (error := future.exception()) is not None]
         for error in errors:
             if not isinstance(error, threading.BrokenBarrierError):

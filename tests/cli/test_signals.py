@@ -135,7 +135,12 @@ def test_the_process_ends_though_the_main_thread_never_comes_back(
 ) -> None:
     monkeypatch.setattr(signals, "_LONGEST_END_S", 0.01)
     ended = threading.Event()
-    monkeypatch.setattr(os, "_exit", lambda code: (codes.append(code), ended.set()))
+
+    def end(code: int) -> None:
+        codes.append(code)
+        ended.set()
+
+    monkeypatch.setattr(os, "_exit", end)
     with ended_by_signals() as ending, ending.calls(lambda: None, forced_code=lambda: 7):
         signal.raise_signal(signal.SIGTERM)
         assert ended.wait(30)

@@ -98,9 +98,11 @@ def test_a_file_that_was_added_again_lives(memory: MemoryStore) -> None:
     """As another engine's RESTORE does."""
     cluster = merged(memory, "t")
     log = cluster.topic_log("t")
-    [first, newest] = [log.read_entry(version) for version in (1, load_state(log).position.version)]
-    [again] = [action for action in first.actions if isinstance(action, AddFile)]
-    merged_into = [action for action in newest.actions if isinstance(action, AddFile)]
+    [again], merged_into = (
+        [action for action in entry.actions if isinstance(action, AddFile)]
+        for version in (1, load_state(log).position.version)
+        if (entry := log.read_entry(version)) is not None
+    )
     assert all(one.path != again.path for one in merged_into)
     foreign_commit(log, again, places=True)
     removed = object_path(log.table, again.path)

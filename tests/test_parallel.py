@@ -95,7 +95,7 @@ def test_an_interrupt_ends_the_wait_and_nothing_more_is_called(
 ):
     called = []
 
-    class Interrupted(parallel.Job):
+    class Interrupted(parallel.Job[Any]):
         def __init__(self, call):
             super().__init__(call)
             monkeypatch.setattr(self.future, "result", interrupt)  # as if the signal came while the caller waits

@@ -106,9 +106,9 @@ class _Probe:
         with ThreadPoolExecutor(_RACERS, thread_name_prefix="sparklog-probe") as threads:
             try:
                 futures = [threads.submit(run, racer) for racer in range(_RACERS)]
-            except RuntimeError as error:
+            except RuntimeError as refused:
                 barrier.abort()  # those that were started would wait for ever
-                raise no_thread("sparklog-probe", error) from error
+                raise no_thread("sparklog-probe", refused) from refused
             errors = [error for future in futures if (error := future.exception()) is not None]
         for error in errors:
             if not isinstance(error, threading.BrokenBarrierError):

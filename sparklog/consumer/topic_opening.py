@@ -55,13 +55,14 @@ class TopicOpener:
             return
         if self._threads is None:
             self._threads = ThreadPoolExecutor(AT_ONCE, "sparklog-opening")
-        job = Job(partial(open_topic, self._cluster, topic))
-        self._futures[topic] = job.future
-        job.future.add_done_callback(lambda _: self._ended())
         try:
-            self._threads.submit(job.run)
-        except RuntimeError:  # no more threads: it is opened here, one topic after the other
+            future = self._threads.submit(open_topic, self._cluster, topic)
+        except RuntimeError:  # no more threads: it is opened here; if one of them does so too, that only reads
+            job = Job(partial(open_topic, self._cluster, topic))
             job.run()
+            future = job.future
+        self._futures[topic] = future
+        future.add_done_callback(lambda _: self._ended())
 
     def keep(self, topics: Collection[str]) -> None:
         """Open no others than these; :meth:`take` returns no others."""

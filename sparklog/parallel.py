@@ -44,10 +44,14 @@ def parallel_map(
     jobs = [Job(partial(copy_context().run, call, item)) for item in wanted]
     with ThreadPoolExecutor(min(at_once, len(wanted)), "sparklog-parallel") as threads:
         try:
-            for job in jobs[_submitted(threads, jobs) :]:
+            given = _submitted(threads, jobs)
+            for job in jobs[len(given) :]:
                 job.run()
                 job.future.result()
             # Some libraries have SIGINT restart what it interrupts: then Ctrl-C doesn't end a wait without a limit.
+            for job, run in zip(jobs, given, strict=False):
+                run.result(threading.TIMEOUT_MAX)
+                job.future.result(threading.TIMEOUT_MAX)
             return [job.future.result(threading.TIMEOUT_MAX) for job in jobs]
         except BaseException:
             stop()
@@ -100,11 +104,12 @@ def _cancel(futures: Iterable[Future[T]]) -> None:
         future.cancel()
 
 
-def _submitted(threads: ThreadPoolExecutor, jobs: Sequence[Job[T]]) -> int:
-    """How many of the first jobs were given to threads; behind them no more thread can be started."""
-    for count, job in enumerate(jobs):
+def _submitted(threads: ThreadPoolExecutor, jobs: Sequence[Job[T]]) -> list[Future[None]]:
+    """The first jobs, given to threads; for those behind them no thread can be started."""
+    given: list[Future[None]] = []
+    for job in jobs:
         try:
-            threads.submit(job.run)
+            given.append(threads.submit(job.run))
         except RuntimeError:  # no more threads, or the interpreter is shutting down
-            return count
-    return len(jobs)
+            break
+    return given

@@ -95,10 +95,11 @@ def test_an_interrupt_ends_the_wait_and_nothing_more_is_called(
 ):
     called = []
 
-    class Interrupted(parallel.Job[Any]):
-        def __init__(self, call):
-            super().__init__(call)
-            monkeypatch.setattr(self.future, "result", interrupt)  # as if the signal came while the caller waits
+    class Interrupted(ThreadPoolExecutor):
+        def submit(self, call, /, *args, **kwargs):
+            future = super().submit(call, *args, **kwargs)
+            monkeypatch.setattr(future, "result", interrupt)  # as if the signal came while the caller waits
+            return future
 
     def interrupt(timeout=None):
         raise KeyboardInterrupt
@@ -107,7 +108,7 @@ def test_an_interrupt_ends_the_wait_and_nothing_more_is_called(
         called.append(number)
         assert cancelled.wait(60)
 
-    monkeypatch.setattr(parallel, "Job", Interrupted)
+    monkeypatch.setattr(parallel, "ThreadPoolExecutor", Interrupted)
     with pytest.raises(KeyboardInterrupt):
         parallel_map(call, range(100), at_once=2)
     assert len(called) < 10

@@ -10,6 +10,7 @@ transaction be aborted first (``requires_abort``), is this client finished (``fa
     ├─ RetriableError                    the same call may succeed later
     │  ├─ KafkaTimeoutError              a bound the caller set has passed
     │  │  └─ CommitStateUnknownError     not retriable: the answer was lost and could not be settled in time
+    │  ├─ NoThreadError                  the process has as many threads as it may
     │  ├─ UnknownTopicOrPartitionError
     │  ├─ RebalanceInProgressError       poll, then commit again
     │  ├─ ConcurrentTransactionsError    another one of this transactional id is being finished
@@ -76,6 +77,7 @@ __all__ = [
     "KafkaTimeoutError",
     "MessageSizeTooLargeError",
     "NoOffsetForPartitionError",
+    "NoThreadError",
     "NonEmptyGroupError",
     "NotATopicError",
     "ObjectNotFoundError",
@@ -124,6 +126,10 @@ class RetriableError(SparklogError):
     """The same call may succeed later."""
 
     retriable = True
+
+
+class NoThreadError(RetriableError, RuntimeError):
+    """No thread can be started: the process has as many as it may, or ends. Nothing was done."""
 
 
 class KafkaTimeoutError(RetriableError):

@@ -6,10 +6,10 @@ import logging
 import threading
 from collections.abc import Callable
 
-from sparklog.errors import IllegalStateError
+from sparklog.errors import IllegalStateError, NoThreadError
 from sparklog.interrupts import bounded_s
 
-__all__ = ["Background", "RestartableWorker", "Run", "Worker", "error_for_another_thread"]
+__all__ = ["Background", "RestartableWorker", "Run", "Worker", "error_for_another_thread", "no_thread"]
 
 _LOGGER = logging.getLogger(__name__)
 _WORK = "work"
@@ -31,6 +31,14 @@ def error_for_another_thread(error: BaseException) -> Exception:
     return failure
 
 
+def no_thread(name: str, error: RuntimeError) -> NoThreadError:
+    """The error that says that a thread can't be started, where Python says so by a bare one."""
+    return NoThreadError(
+        f"thread {name} can't be started: {error}; this process has {threading.active_count()} of Python's threads, "
+        "expected room for one more (ulimit -u, or a container's limit of processes)"
+    )
+
+
 class Worker:
     """A thread that makes one call, and ends with it. A process that exits doesn't wait for it."""
 
@@ -38,8 +46,11 @@ class Worker:
         self._thread = threading.Thread(target=run, name=f"sparklog-{name}", daemon=True)
 
     def start(self) -> None:
-        """Begin, once. Raises ``RuntimeError`` where no thread can be started."""
-        self._thread.start()
+        """Begin, once. Raises ``NoThreadError`` where no thread can be started."""
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise no_thread(self._thread.name, error) from error
 
     def join(self, timeout_s: float | None) -> bool:
         """Wait until the thread has ended. True: it has, or was never started; a thread doesn't wait for itself."""
@@ -64,7 +75,7 @@ class RestartableWorker:
         """Was it started, and not noted as failed since?"""
 
     def start(self) -> None:
-        """Begin, or begin anew, unless it is running. Raises ``RuntimeError`` where no thread can be started."""
+        """Begin, or begin anew, unless it is running. Raises ``NoThreadError`` where no thread can be started."""
         if not self.is_running:
             worker = Worker(self._name, self._run)
             self.is_running = True

@@ -150,3 +150,24 @@ def test_the_patience_of_the_caller_holds_in_the_threads():
     with store.patience(Patience(deadline=clock.deadline_in(None), retries=1)), pytest.raises(StoreUnavailableError):
         parallel_map(store.read, ["a", "b", "c"])
     assert len(faulty.calls) == 3 * 2
+
+
+@pytest.mark.parametrize("limit", [0, 1, 3])
+def test_where_threads_are_few_each_call_is_made_once_all_the_same(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    """✗ An executor that can't start its second thread raises an error, and makes the call nevertheless."""
+    start, left, made = threading.Thread.start, [limit], []
+
+    def some(thread: threading.Thread) -> None:
+        if left[0] == 0:
+            raise RuntimeError("can't start new thread")
+        left[0] -= 1
+        start(thread)
+
+    def call(number: int) -> int:
+        made.append(number)
+        return 2 * number
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", some)
+        assert parallel_map(call, range(20)) == [2 * number for number in range(20)]
+    assert sorted(made) == [*range(20)]

@@ -6,6 +6,10 @@ import threading
 
 import pytest
 
+from sparklog import Consumer, Producer
+from sparklog.errors import NoThreadError, SparklogError
+from sparklog.log import create_topic, open_cluster
+from sparklog.storage import MemoryStore
 from sparklog.workers import Background, Worker
 
 
@@ -64,3 +68,22 @@ def test_work_that_cannot_get_a_thread_is_not_under_way(caplog: pytest.LogCaptur
     assert not background.start(lambda: None, what="a checkpoint of topic 't'")
     assert "a checkpoint of topic 't' can't be started" in caplog.text
     assert background.close(10_000)
+
+
+def test_a_thread_that_cannot_be_started_is_an_error_of_ours_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """✗ ``send`` to a new topic, and ``Consumer(…)``, raise a bare RuntimeError."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    cluster = open_cluster(MemoryStore())
+    create_topic(cluster.topic_log("t"), "t")
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    told = r"thread sparklog-x can't be started: .* has \d+ of Python's threads"
+    with pytest.raises(NoThreadError, match=told) as raised:
+        Worker("x", lambda: None).start()
+    assert raised.value.retriable
+    with Producer(cluster) as producer, pytest.raises(SparklogError, match="can't start new thread"):
+        producer.send("t", b"x").get(10)
+    with pytest.raises(NoThreadError):
+        Consumer("t", cluster=cluster).poll(1)

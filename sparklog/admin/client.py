@@ -228,7 +228,7 @@ class Admin(ForeignWriteCalls, ValueSchemaCalls, ShareGroupCalls):
         """Describe groups as they are now, in the given order; None: all groups.
 
         A group that doesn't exist is no error: its state is ``Dead``, as in Kafka. A member that died is listed until
-        its session ends, by the store's clock. A group whose files can't be parsed is ``Unknown``, and has an
+        its session ends, by this machine's clock. A group whose files can't be parsed is ``Unknown``, and has an
         ``error``.
 
         Raises ``InvalidArgumentError``: a name isn't allowed for groups.
@@ -292,7 +292,7 @@ class Admin(ForeignWriteCalls, ValueSchemaCalls, ShareGroupCalls):
             UnknownTopicOrPartitionError, InvalidArgumentError, KafkaTimeoutError.
         Source: Kafka ``ConsumerGroupCommand.resetOffsets``.
         """
-        [described] = self.describe_groups([group])
+        [described] = administration.describe_groups(self._cluster(), [check_group(group)], by_store_time=not dry_run)
         plan = plan_group_reset(self._cluster(), described, to, partitions)
         if plan and not dry_run:
             offsets = {reset.partition: OffsetAndMetadata(reset.new_offset) for reset in plan}

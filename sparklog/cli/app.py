@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import click
@@ -30,7 +27,9 @@ from sparklog.cli.outbox import outbox
 from sparklog.cli.produce import produce
 from sparklog.cli.schemas import schemas
 from sparklog.cli.share_groups import share_groups
+from sparklog.cli.signals import TERMINATED, Terminated, end_despite_hanging_calls
 from sparklog.cli.sql import sql
+from sparklog.cli.standard_output import OutputClosedError, end_output, protect_output
 from sparklog.cli.top import top
 from sparklog.cli.topics import topics
 from sparklog.cli.transactions import transactions
@@ -46,12 +45,11 @@ INTERRUPTED = 130
 class _Sparklog(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()  # here, where a closed pipe is still understood
-            return result
-        except BrokenPipeError:
-            _discard_output()
+            return super().invoke(ctx)
+        except OutputClosedError:
             ctx.exit(0)
+        except Terminated:
+            ctx.exit(TERMINATED)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
         except (SparklogError, OSError) as error:
@@ -81,7 +79,8 @@ def cli() -> None:
       sparklog cost --rate 1000 --members 3
       sparklog sql "select partition, count(*) from orders group by all"
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but for what couldn't be read, 130 interrupted.
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but for what couldn't be read, 130 interrupted, 143 ended by
+    SIGTERM before it was done.
     """
 
 
@@ -116,8 +115,21 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit code.
 
     Args:
-        args: without the program's name; those of the process by default.
+        args: without the program's name; those of the process by default, which then ends with this call.
     """
+    if args is not None:
+        return _main(args)
+    protect_output()
+    code = _main(None)
+    lost = end_output()
+    if lost is not None and code == 0:
+        click.echo(f"sparklog: error: standard output: {_in_one_line(lost)}", err=True)
+        code = FAILED
+    end_despite_hanging_calls(code)
+    return code
+
+
+def _main(args: Sequence[str] | None) -> int:
     try:
         result = cli.main(args, prog_name="sparklog", complete_var=ENVIRONMENT["completion"], standalone_mode=False)
     except click.ClickException as error:
@@ -134,10 +146,3 @@ def _in_one_line(error: BaseException) -> str:
     else:
         message = str(error) or type(error).__name__
     return " ".join(message.split())
-
-
-def _discard_output() -> None:
-    """Discard the output that is still buffered: its reader is gone, and Python's exit would fail again by writing
-    it."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["check"]
 
 FAILED = 1
+_TELL_EACH_S = 2.0
 
 
 @click.command()
@@ -49,11 +52,12 @@ def check(ctx: click.Context, topics: tuple[str, ...], deep: bool, repair: bool,
     wanted = [name.strip() for text in topics for name in text.split(",") if name.strip()] or None
     if topics and wanted is None:  # else a list that a script left empty would mean everything
         raise click.BadParameter(f"got {','.join(topics)!r}, expected a name, or several", param_hint="--topics")
-    report = check_cluster(cluster, wanted, deep=deep)
+    tell = _Progress() if sys.stderr.isatty() else _tell_nothing
+    report = check_cluster(cluster, wanted, deep=deep, tell=tell)
     repaired = None
     if repair:
         repaired = repair_cluster(cluster, report)
-        report = check_cluster(cluster, wanted, deep=deep)
+        report = check_cluster(cluster, wanted, deep=deep, tell=tell)
     if json_:
         repairs = {} if repaired is None else {"repaired": repaired.done, "not_repaired": repaired.failed}
         click.echo(as_json({**report.to_json(), **repairs}))
@@ -65,6 +69,23 @@ def check(ctx: click.Context, topics: tuple[str, ...], deep: bool, repair: bool,
         ctx.exit(FAILED)
     if report.errors:
         ctx.exit(PARTLY if report.is_partial else FAILED)
+
+
+def _tell_nothing(kind: str, done: int, count: int) -> None:
+    pass
+
+
+class _Progress:
+    """Tells on standard error how far a check has come, every few seconds."""
+
+    def __init__(self) -> None:
+        self._next_s = time.monotonic() + _TELL_EACH_S
+
+    def __call__(self, kind: str, done: int, count: int) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._next_s:
+            self._next_s = now_s + _TELL_EACH_S
+            click.echo(f"checked {done} of {count} {kind}", err=True)
 
 
 def _print(report: Report, repaired: Repaired | None) -> None:

@@ -11,6 +11,8 @@ import click
 
 from sparklog.cli.formats import Formatter, console_format, json_line, kcat_format
 from sparklog.cli.options import complete_groups, complete_topics, connection_options, pairs, root_of
+from sparklog.cli.signals import FAILED, TERMINATED, ended_by_signals
+from sparklog.cli.standard_output import check_output
 from sparklog.cli.start_positions import BEGINNING, END, StartPosition, parse_start_position
 from sparklog.model import ConsumerRecord
 
@@ -173,13 +175,17 @@ def _print_records(
     from sparklog.consumer import Consumer
 
     uri, options = root_of(ctx)
-    consumer = Consumer(cluster=uri, storage_options=options, **settings)
-    if is_member:
-        with Grouped(consumer, plan, commits=ConsumerConfig.parse(settings).enable_auto_commit) as polls:
-            _print(polls, formatter, plan.max_count)
-        return
-    with consumer:
-        _print(followed(consumer, plan) if plan.follow else present(consumer, plan), formatter, plan.max_count)
+    commits = is_member and ConsumerConfig.parse(settings).enable_auto_commit
+    with ended_by_signals(forced_code=FAILED if is_member else 0, with_interrupts=False) as ending:
+        consumer = Consumer(cluster=uri, storage_options=options, **settings)
+        if is_member:
+            with Grouped(consumer, plan, commits=commits) as polls:
+                _print(polls, formatter, plan.max_count)
+        else:
+            with consumer:
+                _print(followed(consumer, plan) if plan.follow else present(consumer, plan), formatter, plan.max_count)
+    if ending.is_asked and not (plan.follow or is_member):
+        ctx.exit(TERMINATED)  # not all that was there is printed
 
 
 def _print(polls: Iterable[list[ConsumerRecord]], formatter: Formatter, max_count: int | None) -> None:
@@ -189,6 +195,7 @@ def _print(polls: Iterable[list[ConsumerRecord]], formatter: Formatter, max_coun
         shown = records if left is None else records[:left]
         output.write(b"".join(map(formatter, shown)))
         output.flush()
+        check_output()
         if left is not None:
             left -= len(shown)
             if left == 0:

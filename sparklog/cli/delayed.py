@@ -8,7 +8,9 @@ import click
 
 from sparklog.cli.options import cluster_of, complete_topics, connection_options
 from sparklog.cli.output import as_json, as_text, print_table
-from sparklog.cli.signals import stopped_by_signals
+from sparklog.cli.signals import FAILED, ended_by_signals
+from sparklog.cli.standard_output import forgive_output
+from sparklog.interrupts import SafeEvent
 
 __all__ = ["delayed"]
 
@@ -51,23 +53,27 @@ def run(ctx: click.Context, topics: tuple[str, ...], once: bool, poll_interval_m
     """
     from sparklog.processing.delayed import DelayMover, delayed_topics
 
-    cluster = cluster_of(ctx)
     movers: dict[str, DelayMover] = {}
-    try:
-        with stopped_by_signals() as stopping:
-            while not stopping.is_set():
-                for topic in topics or delayed_topics(cluster):  # new ones are found at the next look
-                    if topic not in movers:
-                        movers[topic] = DelayMover(cluster, topic, batch_size=batch_size)
-                    if stopping.is_set():
+    stopping = SafeEvent()
+    if not once:
+        forgive_output()
+    with ended_by_signals(is_service=not once) as ending:
+        cluster = cluster_of(ctx)
+        with ending.calls(stopping.set, forced_code=lambda: FAILED if movers else 0):
+            try:
+                while not stopping.is_set():
+                    for topic in topics or delayed_topics(cluster):  # new ones are found at the next look
+                        if stopping.is_set():
+                            break
+                        if topic not in movers:
+                            movers[topic] = DelayMover(cluster, topic, batch_size=batch_size)
+                        movers[topic].run_until_done()
+                    if once:
                         break
-                    movers[topic].run_until_done()
-                if once:
-                    break
-                stopping.wait(poll_interval_ms / 1_000)
-    finally:
-        for mover in movers.values():
-            mover.close()
+                    stopping.wait(poll_interval_ms / 1_000)
+            finally:
+                for mover in movers.values():
+                    mover.close()
     count = sum(mover.metrics()["records-delivered-total"] for mover in movers.values())
     click.echo(f"delivered {count:.0f} {'record' if count == 1 else 'records'}")
 

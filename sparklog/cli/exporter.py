@@ -11,7 +11,9 @@ import click
 
 from sparklog.cli.logs import announce, logged
 from sparklog.cli.options import cluster_of, connection_options, root_of
-from sparklog.cli.signals import end_despite_hanging_calls, stopped_by_signals
+from sparklog.cli.signals import ended_by_signals
+from sparklog.cli.standard_output import forgive_output
+from sparklog.interrupts import SafeEvent
 
 if TYPE_CHECKING:
     from sparklog.observe import ClusterWatch, Shard
@@ -20,6 +22,7 @@ __all__ = ["exporter", "watch_opener"]
 
 _ARROW_POOL = "ARROW_DEFAULT_MEMORY_POOL"
 """Arrow's own allocators keep more memory than the little that an exporter needs."""
+_STOP_S = 2.0
 _SHARD = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
 
 
@@ -73,10 +76,11 @@ def exporter(
     part = _parse_shard(shard)
     app = ExporterApp()
     orphans_ms = None if orphans_every is None else 0.0 if once else orphans_every * 3_600_000
-    opener = watch_opener(ctx, part, orphans_every_ms=orphans_ms)
-    watching = Watching(opener, interval_ms=interval * 1_000, on_figures=app.keep)
-    app.watch(watching)
     if once:
+        watching = Watching(
+            watch_opener(ctx, part, orphans_every_ms=orphans_ms), interval_ms=interval * 1_000, on_figures=app.keep
+        )
+        app.watch(watching)
         watching.look()
         error = watching.status().error
         if error is not None:
@@ -87,17 +91,19 @@ def exporter(
         host, port = parse_address(listen)
     except InvalidArgumentError as error:
         raise click.BadParameter(str(error), param_hint="--listen") from None
-    with stopped_by_signals() as stopped:
+    forgive_output()
+    with ended_by_signals(is_service=True):
+        opener = watch_opener(ctx, part, orphans_every_ms=orphans_ms)
+        watching = Watching(opener, interval_ms=interval * 1_000, on_figures=app.keep)
+        app.watch(watching)
         server = ExporterServer(app, host, port)
         try:
             watching.start()
             announce(f"listening at http://{host or '*'}:{server.port}/metrics")
-            while not stopped.wait(0.5):
-                pass
+            SafeEvent().wait()  # for the signal
         finally:
             server.close()
-            watching.stop()
-    end_despite_hanging_calls()
+            watching.stop(_STOP_S)
 
 
 def watch_opener(ctx: click.Context, shard: Shard | None = None, *, orphans_every_ms: float | None = None) -> _Opener:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,12 +12,17 @@ from sparklog._version import __version__
 from sparklog.cli.gateway_users import rules_options
 from sparklog.cli.logs import announce, logged
 from sparklog.cli.options import connection_options, root_of
+from sparklog.cli.signals import Ending, ended_by_signals
+from sparklog.cli.standard_output import forgive_output
 from sparklog.errors import InvalidArgumentError
 from sparklog.logs import about
 
 if TYPE_CHECKING:
+    import asyncio
+
     from sparklog.exporter import ExporterServer
     from sparklog.gateway.opening import Opening
+    from sparklog.gateway.server import Gateway
     from sparklog.gateway.settings import GatewaySettings
     from sparklog.gateway.users import KnownUsers
 
@@ -173,7 +177,9 @@ def gateway(
     keep_freed_memory()
     opening = Opening(open_store(uri, options), users=security.pop("users"), has_stored_users=users == _IN_STORE)
     opening.start()
-    asyncio.run(_run(opening, settings, (host, port), advertised, security, metrics_port))
+    forgive_output()
+    with ended_by_signals(is_service=True) as ending:
+        asyncio.run(_run(opening, settings, (host, port), advertised, security, metrics_port, ending))
 
 
 def _security(
@@ -250,6 +256,7 @@ async def _run(
     advertised: tuple[str, int] | None,
     security: dict[str, Any],
     metrics_port: int | None,
+    ending: Ending,
 ) -> None:
     """Serve until a signal comes. Raises what opening the cluster raises, where trying again won't help, and
     ``OSError``."""
@@ -257,13 +264,27 @@ async def _run(
 
     from sparklog.gateway.server import Gateway
 
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    served = Gateway(opening.cluster, settings, advertised=advertised, users=opening.users, **security)
+    with ending.calls(lambda: loop.call_soon_threadsafe(stopped.set), forced_code=lambda: int(served.has_unsettled)):
+        await _serve(opening, served, settings, address, advertised, security, metrics_port, stopped)
+
+
+async def _serve(
+    opening: Opening,
+    served: Gateway,
+    settings: GatewaySettings,
+    address: tuple[str, int],
+    advertised: tuple[str, int] | None,
+    security: dict[str, Any],
+    metrics_port: int | None,
+    stopped: asyncio.Event,
+) -> None:
+    """Serve until the event is set. Raises as :func:`_run`."""
+    import asyncio
+
     opened, stopping = asyncio.wrap_future(opening.done), asyncio.ensure_future(stopped.wait())
     either: list[asyncio.Future[Any]] = [opened, stopping]
-    served = Gateway(opening.cluster, settings, advertised=advertised, users=opening.users, **security)
     metrics: ExporterServer | None = None
     try:
         await asyncio.wait(either, timeout=_OPEN_S, return_when=asyncio.FIRST_COMPLETED)

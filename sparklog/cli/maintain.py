@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sparklog.cli.emergency import free
 from sparklog.cli.options import cluster_of, complete_topics, connection_options, is_debugging
 from sparklog.cli.output import as_json, print_table
 
@@ -46,6 +47,12 @@ FAILED, TRY_AGAIN = 1, 75
     help="Check every topic, even if nothing has happened since the last run, and search its folder.",
 )
 @click.option("--dry-run", is_flag=True, help="Report what would be done now, and change nothing.")
+@click.option(
+    "--emergency",
+    is_flag=True,
+    help="Of a full disk: show which files can be deleted at once, as a commit removed them; nothing else is done.",
+)
+@click.option("--execute", is_flag=True, help="With --emergency: delete these files. It needs no free byte.")
 @click.option("--json", "json_", is_flag=True, help="Print a JSON object.")
 @connection_options()
 @click.pass_context
@@ -56,6 +63,8 @@ def maintain(
     target_bytes: int | None,
     full: bool,
     dry_run: bool,
+    emergency: bool,
+    execute: bool,
     json_: bool,
 ) -> None:
     """Maintain topics: all that Kafka's brokers do in the background.
@@ -66,6 +75,9 @@ def maintain(
     scheduler: topics in which nothing has happened and nothing is due are skipped, and each topic is checked once a
     day.
 
+    Where the disk is full, nothing that writes can help: --emergency shows what can be deleted at once and what that
+    costs, and --emergency --execute does it.
+
     Exit code 1: something failed; the rest was done. 75: the same, and the same call may succeed later.
     """
     from sparklog.compaction import Step
@@ -75,11 +87,14 @@ def maintain(
     from sparklog.compaction.topic_access import may_succeed_later
     from sparklog.errors import SparklogError
 
-    named_steps = _names("--steps", steps)
+    named_topics, named_steps = _names("--topics", topics), _names("--steps", steps)
+    if emergency or execute:
+        _check_emergency(ctx)
+        ctx.exit(free(cluster_of(ctx), named_topics, dry_run=not execute, as_json_object=json_))
     try:
         report = maintain_cluster(
             cluster_of(ctx),
-            _names("--topics", topics),
+            named_topics,
             steps=list(Step) if named_steps is None else [_step(name) for name in named_steps],
             policy=_policy(target_bytes),
             dry_run=dry_run,
@@ -91,9 +106,7 @@ def maintain(
             click.echo(as_json(error_as_plain(error)))
         if not may_succeed_later(error):
             raise
-        if is_debugging(ctx):
-            traceback.print_exc()
-        click.echo(f"sparklog: error: {' '.join(str(error).split())}", err=True)
+        _tell_error(ctx, error)
         ctx.exit(TRY_AGAIN)
     if json_:
         click.echo(as_json(report_as_plain(report)))
@@ -103,6 +116,22 @@ def maintain(
         click.echo(f"sparklog: error: {' '.join(line.split())}", err=True)
     if report.failures:
         ctx.exit(TRY_AGAIN if report.may_succeed_later else FAILED)
+
+
+def _tell_error(ctx: click.Context, error: Exception) -> None:
+    if is_debugging(ctx):
+        traceback.print_exc()
+    click.echo(f"sparklog: error: {' '.join(str(error).split())}", err=True)
+
+
+def _check_emergency(ctx: click.Context) -> None:
+    """Raise ``click.UsageError`` where other options make no sense beside that of an emergency."""
+    if not ctx.params["emergency"]:
+        raise click.UsageError("--execute goes with --emergency; without it maintenance is carried out anyway.", ctx)
+    if ctx.params["execute"] and ctx.params["dry_run"]:
+        raise click.UsageError("Give --execute or --dry-run, not both.", ctx)
+    if ctx.params["steps"] or ctx.params["target_bytes"] is not None or ctx.params["full"]:
+        raise click.UsageError("--emergency has no steps: no --steps, --target-bytes, --full.", ctx)
 
 
 def _names(option: str, given: tuple[str, ...]) -> list[str] | None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sparklog.cli.options import connection_options, root_of
-from sparklog.cli.signals import stop_at_signals
+from sparklog.cli.signals import FAILED, ended_by_signals
+from sparklog.cli.standard_output import forgive_output
 
 if TYPE_CHECKING:
     from sparklog.outbox import Relay
@@ -73,9 +74,12 @@ def relay(
     of the same name takes over from the first, which ends with an error.
     """
     options: dict[str, Any] = {"name": name, "after": after, "batch_size": batch_size}
+    if not once:
+        forgive_output()
     with (
+        ended_by_signals(is_service=not once) as ending,
         _relay(ctx, url, table, poll_interval_s=poll_interval_ms / 1_000, **options) as running,
-        stop_at_signals(running.stop),
+        ending.calls(running.stop, forced_code=lambda: FAILED),
     ):
         if once:
             click.echo(f"sent {running.run_until_empty()} rows")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -11,6 +12,7 @@ import click
 from sparklog.cli.lines import InputRecord, JsonLines, TextLines, numbered_lines
 from sparklog.cli.options import complete_topics, connection_options, pairs, root_of
 from sparklog.cli.progress import Advance, reading_progress
+from sparklog.cli.signals import FAILED, TERMINATED, Ending, Terminated, ended_by_signals
 from sparklog.errors import KafkaTimeoutError, SparklogError
 from sparklog.model import Headers
 
@@ -102,15 +104,35 @@ def produce(
         **pairs(config, "--config"),
         **{name: value for name, value in named.items() if value is not None},
     }
-    uri, options = root_of(ctx)
+    is_transactional = "transactional_id" in {name.replace(".", "_") for name in settings}
+    is_endless = not is_transactional and files in ((), ("-",))
+    is_sent = _produce(ctx, topic, files, parser, settings, is_transactional=is_transactional)
+    if not (is_sent or is_endless):
+        ctx.exit(TERMINATED)  # what was given wasn't sent to its end, or is aborted
 
+
+def _produce(
+    ctx: click.Context,
+    topic: str,
+    files: tuple[str, ...],
+    parser: TextLines | JsonLines,
+    settings: Mapping[str, Any],
+    *,
+    is_transactional: bool,
+) -> bool:
+    """Send what is given. False: a signal ended it before; what was read is settled."""
     from sparklog.producer import Producer
 
-    with Producer(uri, storage_options=options, **settings) as producer:
-        is_transactional = "transactional_id" in {name.replace(".", "_") for name in settings}
-        sender = (_TransactionSender if is_transactional else _Sender)(producer, topic, parser)
+    uri, options = root_of(ctx)
+    with (
+        ended_by_signals(with_interrupts=False) as ending,
+        Producer(uri, storage_options=options, **settings) as producer,
+    ):
+        sender = (_TransactionSender if is_transactional else _Sender)(producer, topic, parser, ending)
         producer.partitions_for(topic)  # an unknown topic is an error before anything is read
         _send_files(sender, files)
+        return True
+    return False
 
 
 def _check_usage(
@@ -134,6 +156,9 @@ def _send_files(sender: _Sender, files: tuple[str, ...]) -> None:
                 with click.open_file(name, "rb") as stream:
                     sender.send_lines("stdin" if name == "-" else name, stream, advance)
             sender.finish()
+    except Terminated:
+        sender.settle()
+        raise
     finally:
         click.echo(sender.summary(), err=True)
 
@@ -141,8 +166,9 @@ def _send_files(sender: _Sender, files: tuple[str, ...]) -> None:
 class _Sender:
     """Sends lines, and finds the first that failed; remembers no more than what is under way."""
 
-    def __init__(self, producer: Producer, topic: str, parser: TextLines | JsonLines) -> None:
+    def __init__(self, producer: Producer, topic: str, parser: TextLines | JsonLines, ending: Ending) -> None:
         self._producer = producer
+        self._ending = ending
         self._topic = topic
         self._parser = parser
         self._under_way: deque[tuple[str, int, FutureRecordMetadata]] = deque()
@@ -150,7 +176,7 @@ class _Sender:
 
     def send_lines(self, source: str, stream: IO[bytes], advance: Advance) -> None:
         """Send every line of a stream. Raises the first error there is, naming its line."""
-        for number, line in numbered_lines(stream):
+        for number, line in self._held(numbered_lines(stream)):
             try:
                 record = self._parser.record(line)
                 if record is not None:
@@ -160,6 +186,20 @@ class _Sender:
             advance(len(line) + 1)
             while self._under_way and self._under_way[0][2].is_done:
                 self._settle_first()
+
+    def _held(self, lines: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+        """Lines; a signal ends the wait for the next one, and not what is done with one."""
+        while True:
+            self._ending.release()
+            line = next(lines, None)
+            self._ending.hold(forced_code=FAILED)
+            if line is None:
+                return
+            yield line
+
+    def settle(self) -> None:
+        """Wait for what was sent, where no more is read. Raises the first error there is, naming its line."""
+        self.finish()
 
     def _sent(self, source: str, number: int, future: FutureRecordMetadata) -> None:
         self._under_way.append((source, number, future))
@@ -192,8 +232,8 @@ class _Sender:
 class _TransactionSender(_Sender):
     """Sends all lines in one transaction, and so need remember none of them."""
 
-    def __init__(self, producer: Producer, topic: str, parser: TextLines | JsonLines) -> None:
-        super().__init__(producer, topic, parser)
+    def __init__(self, producer: Producer, topic: str, parser: TextLines | JsonLines, ending: Ending) -> None:
+        super().__init__(producer, topic, parser, ending)
         self._sent_count = 0
         self._is_settled = True
         producer.init_transactions()
@@ -210,6 +250,9 @@ class _TransactionSender(_Sender):
             self._is_settled = False
             raise
         self._stored_count = self._sent_count
+
+    def settle(self) -> None:
+        """Do nothing: closing the producer aborts."""
 
     def summary(self) -> str:
         """Summarise a transaction: all records are stored or none, unless its outcome is unknown."""

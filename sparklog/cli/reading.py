@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 
+from sparklog.cli.signals import Terminated
 from sparklog.cli.start_positions import StartPosition, first_offsets
 from sparklog.consumer import Consumer, ConsumerRebalanceListener
 from sparklog.errors import SparklogError, UnknownTopicOrPartitionError
@@ -146,8 +146,11 @@ class Grouped(ConsumerRebalanceListener):
     ) -> None:
         try:
             if kind is not None and self._commits and self._printed:
-                with suppress(SparklogError):  # the error that ended it is raised
+                try:
                     self._consumer.commit(self._printed)
+                except SparklogError:
+                    if isinstance(error, Terminated):  # what was printed is read again: that is no orderly end
+                        raise
         finally:
             self._consumer.__exit__(kind, error, traceback)
 

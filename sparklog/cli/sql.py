@@ -13,6 +13,7 @@ import click
 from sparklog.cli.options import connection_options, root_of
 from sparklog.cli.output import as_json, as_text, print_table
 from sparklog.cli.partly import end_partly
+from sparklog.cli.standard_output import check_output
 
 __all__ = ["sql"]
 
@@ -92,6 +93,7 @@ def sql(
 
 def _rows(reader: Any) -> Iterator[tuple[Any, ...]]:
     for batch in reader:
+        check_output()
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 

@@ -12,13 +12,14 @@ from sparklog.cli.exporter import watch_opener
 from sparklog.cli.options import connection_options
 from sparklog.cli.output import as_json, is_terminal, print_table
 from sparklog.cli.partly import end_partly
-from sparklog.cli.signals import stopped_by_signals
+from sparklog.cli.signals import ended_by_signals
+from sparklog.cli.standard_output import check_output
 from sparklog.texts import counted
 
 if TYPE_CHECKING:
     from sparklog.observe import ClusterFigures
     from sparklog.observe.rates import TopicRate
-    from sparklog.observe.watching import WatchStatus
+    from sparklog.observe.watching import Watching, WatchStatus
 
 __all__ = ["top"]
 
@@ -58,28 +59,39 @@ def top(ctx: click.Context, interval: float, once: bool, json_: bool) -> None:
     from sparklog.observe.watching import Watching
 
     is_live = is_terminal() and not once and not json_
-    with stopped_by_signals() as stopped, _Screen(is_live=is_live) as screen:
+    with ended_by_signals(), _Screen(is_live=is_live) as screen:
         watching = Watching(
             watch_opener(ctx),
             interval_ms=interval * 1_000,
             on_part=lambda status: screen.show(None, status, as_json_line=False),
             tells_parts=is_live,
         )
-        before: ClusterFigures | None = None
-        watching.look()
-        while not stopped.is_set():
-            status = watching.status()
-            if status.figures is None and once and status.error is not None:
-                raise status.error
-            is_last = once and before is not None
-            if is_last or not once:
-                screen.show(before, status, as_json_line=json_)
-            if is_last:
-                end_partly(ctx, _unread(status))
-                return
-            before = status.figures
-            if not stopped.wait(interval):
-                watching.look()
+        watching.start()  # in a thread: a look at a store that hangs never ends
+        try:
+            unread = _show_looks(watching, screen, once=once, as_json_lines=json_)
+        finally:
+            watching.stop(0.0)
+    end_partly(ctx, unread)
+
+
+def _show_looks(watching: Watching, screen: _Screen, *, once: bool, as_json_lines: bool) -> dict[str, Exception]:
+    """Show what each look finds, compared with what the one before it found; ``once``: end then. Returns what couldn't
+    be read by the last look, then."""
+    before: ClusterFigures | None = None
+    count = 0
+    while watching.wait_for_look(None, beyond=count):
+        status = watching.status()
+        count = status.look_count
+        if status.figures is None and once and status.error is not None:
+            raise status.error
+        is_last = once and before is not None
+        if is_last or not once:
+            screen.show(before, status, as_json_line=as_json_lines)
+            check_output()
+        if is_last:
+            return _unread(status)
+        before = status.figures
+    return {}
 
 
 class _Screen:

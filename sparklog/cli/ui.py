@@ -11,7 +11,8 @@ import click
 from sparklog.cli.logs import announce, logged
 from sparklog.cli.options import cluster_of, connection_options, root_of
 from sparklog.cli.schemas import SCHEMA_HELP, schema_argument
-from sparklog.cli.signals import end_despite_hanging_calls, stopped_by_signals
+from sparklog.cli.signals import ended_by_signals
+from sparklog.cli.standard_output import forgive_output
 
 if TYPE_CHECKING:
     from sparklog.console import ConsoleSettings, NamedSchema
@@ -111,9 +112,9 @@ def ui(
     root_of(ctx)
     settings = _settings(ctx, host, interval, allow_unauthenticated=allow_unauthenticated, **given)
     backend = Backend(lambda: cluster_of(ctx), settings)
-    with stopped_by_signals():  # else the process would end by the signal again, once all is closed
+    forgive_output()
+    with ended_by_signals(is_service=True):  # the server raises its signal again, once all is closed
         serve(backend, host, port, on_listening=lambda address: announce(f"open {address}"))
-    end_despite_hanging_calls()
 
 
 def _settings(

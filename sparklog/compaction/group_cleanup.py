@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sparklog.errors import NonEmptyGroupError, SparklogError, as_sparklog_error
 from sparklog.groups.admin.description import GroupState, describe
-from sparklog.groups.admin.emptiness import empty_generation, empty_since_ms, members_now
+from sparklog.groups.admin.emptiness import empty_generation, empty_since_ms, members_now, members_seen
 from sparklog.groups.admin.inspection import group_names
 from sparklog.groups.membership.generations import Generation, clean_generations, generation_log
 from sparklog.groups.membership.member_state import MemberState
@@ -82,7 +82,7 @@ def expire_group(
     rows = table.fetch()  # before the members are looked at: a member that takes a partition later changes its row
     generations = generation_log(cluster, group)
     newest, _ = generations.open_newest()
-    members = members_now(cluster, group)
+    members = (members_seen if dry_run else members_now)(cluster, group)
     since_ms = empty_since_ms(generations, newest) if not members else None
     gone = _expired(group, newest, members, rows, since_ms=since_ms, now_ms=now_ms, retention_ms=retention_ms)
     if dry_run:

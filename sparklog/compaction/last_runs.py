@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sparklog.errors import InvalidTopicError, ObjectNotFoundError, SparklogError
@@ -21,12 +22,24 @@ from sparklog.texts import counted
 if TYPE_CHECKING:
     from sparklog.compaction.reports import MaintenanceReport, TopicMaintenance
 
-__all__ = ["RunSummary", "TopicWork", "Work", "note_run", "read_runs", "summary_of", "words"]
+__all__ = [
+    "FailedRuns",
+    "RunHistory",
+    "RunSummary",
+    "TopicWork",
+    "Work",
+    "note_run",
+    "read_history",
+    "read_runs",
+    "summary_of",
+    "words",
+]
 
 RUNS_FORMAT = 1
 _MOST_RUNS = 10
 _MOST_TOPICS = 20
 """Topics of a run that are named: those that failed, and those with the most files."""
+_MOST_COUNTED_TOPICS = 200
 _MOST_BYTES = 262_144
 """An object that is longer is none of ours."""
 _MOST_NUMBER = 2**53
@@ -112,6 +125,36 @@ class RunSummary:
         return not self.has_failed and not words(self)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedRuns:
+    """How many runs have failed since the first one that was noted; less those that ended at the same moment."""
+
+    total: int = 0
+    by_topic: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Runs of which a step failed in the topic; of the 200 topics in which one failed last, these last."""
+
+    def plus(self, *, has_failed: bool, topics: Iterable[str]) -> FailedRuns:
+        """The counts after one run more.
+
+        Args:
+            topics: those in which a step failed.
+        """
+        counts = dict(self.by_topic)
+        for name in topics:
+            counts[name] = counts.pop(name, 0) + 1
+        newest = [*counts.items()][-_MOST_COUNTED_TOPICS:]
+        return FailedRuns(total=self.total + has_failed, by_topic=dict(newest))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunHistory:
+    """The traces of all runs."""
+
+    runs: tuple[RunSummary, ...] = ()
+    """The newest runs that did something, newest first, and before them one that found nothing to do."""
+    failed: FailedRuns = field(default_factory=FailedRuns)
+
+
 def words(done: RunSummary | Work) -> str:
     """The work in words; empty for nothing."""
     work = done.work if isinstance(done, RunSummary) else done
@@ -159,8 +202,12 @@ def summary_of(report: MaintenanceReport, *, ended_ms: int, took_ms: float) -> R
 
 
 def read_runs(cluster: Cluster) -> tuple[RunSummary, ...]:
-    """The newest runs that did something, newest first, and before them one that found nothing to do; none where none
-    was noted. A GET.
+    """The newest runs: those of :func:`read_history`."""
+    return read_history(cluster).runs
+
+
+def read_history(cluster: Cluster) -> RunHistory:
+    """The traces of runs; empty where none was noted. A GET.
 
     Raises:
         ValueError: what is there can't be understood.
@@ -169,35 +216,46 @@ def read_runs(cluster: Cluster) -> tuple[RunSummary, ...]:
     try:
         data = cluster.store.read_range(MAINTENANCE_RUNS, 0, _MOST_BYTES + 1)
     except ObjectNotFoundError:
-        return ()
+        return RunHistory()
     if len(data) > _MOST_BYTES:
         raise ValueError(f"{len(data)} bytes or more, expected {_MOST_BYTES} at most")
     try:
         body = json.loads(data)
         if body["format"] != RUNS_FORMAT or body["cluster_id"] != cluster.cluster_id:
             raise ValueError("another format, or of another cluster")
-        return tuple(_run(one) for one in body["runs"][:_MOST_RUNS])
+        runs = tuple(_run(one) for one in body["runs"][:_MOST_RUNS])
+        return RunHistory(runs=runs, failed=_failed(body.get("failed", {})))
     except (KeyError, TypeError, AttributeError, RecursionError, InvalidTopicError) as error:
         raise ValueError(f"not understood: {type(error).__name__}") from error
 
 
-def note_run(cluster: Cluster, run: RunSummary, *, if_last_failed: bool = False) -> None:
+def note_run(
+    cluster: Cluster, run: RunSummary, *, failed_topics: Iterable[str] = (), if_last_failed: bool = False
+) -> None:
     """Let a run be known, beside the newest others. A GET and a PUT. What fails is logged.
 
     Args:
+        failed_topics: those in which a step failed.
         if_last_failed: only where the newest run that is known has failed: for a run of which nothing else is to be
             known than that it didn't. A GET where it hasn't.
     """
     uri = cluster.store.uri
     try:
-        before = read_runs(cluster)
+        history = read_history(cluster)
     except (ValueError, SparklogError) as error:
         _LOGGER.info(_CANT_BE_READ, uri, MAINTENANCE_RUNS, error)
-        before = ()
+        history = RunHistory()
+    before = history.runs
     if if_last_failed and not (before and before[0].has_failed):
         return
     kept = [run, *(one for one in before if not one.is_idle)][:_MOST_RUNS]
-    body = {"format": RUNS_FORMAT, "cluster_id": cluster.cluster_id, "runs": [asdict(one) for one in kept]}
+    failed = history.failed.plus(has_failed=run.has_failed, topics=failed_topics)
+    body = {
+        "format": RUNS_FORMAT,
+        "cluster_id": cluster.cluster_id,
+        "runs": [asdict(one) for one in kept],
+        "failed": {"total": failed.total, "by_topic": dict(failed.by_topic)},
+    }
     try:
         cluster.store.put(MAINTENANCE_RUNS, json.dumps(body, separators=(",", ":")).encode())
     except SparklogError as error:
@@ -237,6 +295,12 @@ def _run(body: Mapping[str, Any]) -> RunSummary:
         topics=tuple(_topics_of(body["topics"])),
         **{name: _number(body[name]) for name in numbers},
     )
+
+
+def _failed(body: Mapping[str, Any]) -> FailedRuns:
+    listed = [*body.get("by_topic", {}).items()][-_MOST_COUNTED_TOPICS:]
+    by_topic = {check_topic_name(name): _number(count) for name, count in listed}
+    return FailedRuns(total=_number(body.get("total", 0)), by_topic=by_topic)
 
 
 def _topics_of(listed: Sequence[Mapping[str, Any]]) -> Iterator[TopicWork]:

@@ -217,7 +217,8 @@ def _note_run(run: MaintenanceRun, report: MaintenanceReport, *, is_noted: bool,
     """Let what a run did be seen; where it did nothing, noted nothing, and none failed before, nothing is written."""
     try:
         found = summary_of(report, ended_ms=run.now_ms(), took_ms=took_ms)
-        note_run(run.cluster, found, if_last_failed=found.is_idle and not is_noted)
+        failed = [one.topic for one in report.topics if one.failures]
+        note_run(run.cluster, found, failed_topics=failed, if_last_failed=found.is_idle and not is_noted)
     except SparklogError:  # the store's time, which each step has met
         return
     except Exception:  # a defect: the run is done, and its report has more than the summary

@@ -8,26 +8,12 @@ from contextvars import ContextVar
 
 from sparklog.clock import Clock
 from sparklog.errors import StoreUnavailableError
-from sparklog.storage.request_counts import Activity
+from sparklog.storage.request_counts import Activity, silent_ms
 
-__all__ = ["Waiting", "read_files", "silent_ms"]
+__all__ = ["Waiting", "read_files"]
 
 _LONGEST_MS = 60_000.0
 """Even where the store goes on answering, or isn't asked."""
-
-
-def silent_ms(activity: Activity, *, since_ms: float, now_ms: float) -> float:
-    """How long a store has been asked in vain: a call has been under way for so long, or calls have failed, and none
-    was answered meanwhile. 0 where nothing is asked of it: whoever computes doesn't wait for a store.
-
-    Args:
-        since_ms: when the wait began; what was before doesn't count.
-    """
-    asked = [at for at in (activity.oldest_call_ms, activity.failing_since_ms) if at is not None]
-    if not asked:
-        return 0.0
-    heard = since_ms if activity.answered_ms is None else max(since_ms, activity.answered_ms)
-    return max(0.0, now_ms - max(heard, min(asked)))
 
 
 class Waiting:

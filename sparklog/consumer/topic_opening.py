@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Set
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 from sparklog.log import Cluster, TopicFollower
-from sparklog.parallel import AT_ONCE
+from sparklog.parallel import AT_ONCE, Job
 
 __all__ = ["TopicOpener"]
 
@@ -54,7 +55,12 @@ class TopicOpener:
             return
         if self._threads is None:
             self._threads = ThreadPoolExecutor(AT_ONCE, "sparklog-opening")
-        future = self._threads.submit(open_topic, self._cluster, topic)
+        try:
+            future = self._threads.submit(open_topic, self._cluster, topic)
+        except RuntimeError:  # no more threads: it is opened here; if one of them does so too, that only reads
+            job = Job(partial(open_topic, self._cluster, topic))
+            job.run()
+            future = job.future
         self._futures[topic] = future
         future.add_done_callback(lambda _: self._ended())
 

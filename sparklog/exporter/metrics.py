@@ -100,6 +100,11 @@ def _group_topics(name: str) -> Callable[[ClusterFigures], Iterable[Row]]:
     return rows
 
 
+def _of_disk(name: str) -> Callable[[ClusterFigures], float | None]:
+    """A field of the disk, where there is one."""
+    return lambda figures: None if figures.disk is None else getattr(figures.disk, name)
+
+
 def _seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1_000
 
@@ -196,6 +201,14 @@ CLUSTER_METRICS: tuple[Metric[ClusterFigures], ...] = (
         _group_partitions("lag"),
     ),
     Metric("kafka_consumergroup_lag_sum", "Lag of a topic's partitions.", _BY_GROUP_TOPIC, _group_topics("lag")),
+    Metric(
+        "sparklog_consumergroup_uncommitted_records",
+        "Records in partitions of a topic that a living member subscribes to, for which nothing was ever committed.",
+        _BY_GROUP_TOPIC,
+        lambda figures: (
+            ((group.group_id, topic), count) for group in figures.groups for topic, count in group.uncommitted.items()
+        ),
+    ),
     Metric("kafka_consumergroup_members", "Members that live.", _BY_GROUP, _groups(lambda group: group.member_count)),
     Metric(
         "sparklog_consumergroup_lag_seconds",
@@ -232,13 +245,39 @@ CLUSTER_METRICS: tuple[Metric[ClusterFigures], ...] = (
         "sparklog_disk_free_bytes",
         "Free space on the disk of a cluster in a local folder.",
         (),
-        _single_row(lambda figures: figures.disk_free_bytes),
+        _single_row(_of_disk("free_bytes")),
     ),
     Metric(
         "sparklog_disk_size_bytes",
         "Size of the disk of a cluster in a local folder.",
         (),
-        _single_row(lambda figures: figures.disk_size_bytes),
+        _single_row(_of_disk("size_bytes")),
+    ),
+    Metric(
+        "sparklog_disk_free_inodes",
+        "Files that can still be made on the disk of a cluster in a local folder; nothing where there is no limit.",
+        (),
+        _single_row(_of_disk("free_inodes")),
+    ),
+    Metric(
+        "sparklog_disk_inodes",
+        "Files that the disk of a cluster in a local folder can have; nothing where there is no limit.",
+        (),
+        _single_row(_of_disk("inodes")),
+    ),
+    Metric(
+        "sparklog_maintenance_failed_runs_total",
+        "Runs of sparklog maintain of which a step failed, in a topic or for the cluster.",
+        (),
+        _single_row(lambda figures: figures.failed_runs.total),
+        "counter",
+    ),
+    Metric(
+        "sparklog_topic_maintenance_failed_runs_total",
+        "Runs of sparklog maintain of which a step failed in the topic; for those that failed last, 200 at most.",
+        _BY_TOPIC,
+        lambda figures: (((name,), count) for name, count in sorted(figures.failed_runs.by_topic.items())),
+        "counter",
     ),
     Metric(
         "sparklog_topic_info",
@@ -373,7 +412,12 @@ CLUSTER_METRICS: tuple[Metric[ClusterFigures], ...] = (
 """Metrics of the newest look that succeeded."""
 
 EXPORTER_METRICS: tuple[Metric[WatchStatus], ...] = (
-    Metric("sparklog_up", "Did the newest look reach the store?", (), _single_row(lambda status: int(status.is_up))),
+    Metric(
+        "sparklog_up",
+        "Did the newest look reach the store, and did the store answer a call within the last two intervals?",
+        (),
+        _single_row(lambda status: int(status.is_up)),
+    ),
     Metric(
         "sparklog_exporter_look_age_seconds",
         "How old all of these figures of the cluster are.",

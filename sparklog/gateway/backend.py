@@ -314,6 +314,11 @@ class Backend:
             raise UnknownTopicOrPartitionError(f"no topic has the id {topic_id}: {topic.name!r} was created again")
         return topic
 
+    @property
+    def has_unsettled(self) -> bool:
+        """Are records of clients on their way to the store? From any thread."""
+        return any(_has_unsettled(producer.metrics()) for producer in list(self._producers.values()))
+
     async def close(self) -> None:
         """Deliver what was sent, and end the threads."""
         for extra in self.extras.values():
@@ -326,3 +331,9 @@ class Backend:
         for producer in self._producers.values():
             producer.close(self.settings.delivery_timeout_ms / 1_000)
         self.admin.close()
+
+
+def _has_unsettled(metrics: Mapping[str, Mapping[str, float]]) -> bool:
+    """Are there records of a producer with these metrics whose outcome isn't known yet?"""
+    own = metrics["producer-metrics"]
+    return own["requests-in-flight"] > 0 or own["buffer-available-bytes"] < own["buffer-total-bytes"]

@@ -154,6 +154,11 @@ class Gateway:
             self._backend.figures.turned_s = time.monotonic()
             await asyncio.sleep(_TURN_S)
 
+    @property
+    def has_unsettled(self) -> bool:
+        """Are records of clients on their way to the store? From any thread."""
+        return self._backend.has_unsettled
+
     async def close(self, drain_s: float = 0.0) -> None:
         """Take no more connections, end those that are open, and deliver what was sent.
 

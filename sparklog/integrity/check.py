@@ -35,6 +35,7 @@ def check_cluster(
     *,
     deep: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    tell: Callable[[str, int, int], object] = lambda kind, done, count: None,
 ) -> Report:
     """Check everything that a cluster holds, and report what isn't as it should be. Writes nothing.
 
@@ -47,6 +48,8 @@ def check_cluster(
             them, and all groups and transactional ids.
         deep: also read every live file, and compare its rows with what the log states of them.
         storage_options: for a URI.
+        tell: is called before each topic, and before the groups, with the kind, how many of it are done and how many
+            there are.
     Raises:
         InvalidArgumentError: there is no cluster.
         UnknownTopicOrPartitionError: one of ``topics`` isn't there.
@@ -55,18 +58,15 @@ def check_cluster(
     cluster = opened(cluster, storage_options)
     findings: list[Finding] = []
     if topics is not None:
-        counts = Counts()
-        for name in sorted(set(topics)):
-            topic, its_findings = _check_topic(cluster, name, None, deep=deep)
-            findings += its_findings
-            counts += topic.counts
-        return Report.of(findings, counts)
+        return _check_topics(cluster, sorted(set(topics)), deep=deep, tell=tell)
     seen, its_findings = _settled(lambda: see_transactions(cluster), lambda found: found.findings)
     findings += its_findings
     counts = seen.counts
     ids: dict[str, str | None] = {}
     strangers: list[str] = []
-    for name in cluster.store.list_names(TOPICS_FOLDER):
+    names = cluster.store.list_names(TOPICS_FOLDER)
+    for done, name in enumerate(names):
+        tell("topics", done, len(names))
         try:
             topic, its_findings = _check_topic(cluster, name, seen, deep=deep)
         except SparklogError as error:
@@ -82,11 +82,26 @@ def check_cluster(
     nested = look_for_nested(cluster, strangers)
     findings += nested.findings
     groups = [name for name in group_folders(cluster) if encode_id(name) in nested.group_parts]
+    tell("groups", 0, len(groups))
     checked = each_alone(cluster.store, lambda name: _check_group(cluster, name, heads), groups)
     for name, result in zip(groups, checked, strict=True):
         its_findings, group = _whole(Subject(group=name), Counts(groups=1), result)
         findings += its_findings
         counts += group
+    return Report.of(findings, counts)
+
+
+def _check_topics(
+    cluster: Cluster, names: Sequence[str], *, deep: bool, tell: Callable[[str, int, int], object]
+) -> Report:
+    """Check some topics alone."""
+    findings: list[Finding] = []
+    counts = Counts()
+    for done, name in enumerate(names):
+        tell("topics", done, len(names))
+        topic, its_findings = _check_topic(cluster, name, None, deep=deep)
+        findings += its_findings
+        counts += topic.counts
     return Report.of(findings, counts)
 
 

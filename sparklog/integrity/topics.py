@@ -181,7 +181,7 @@ class _Check:
 
     def _check_orphans(self, files: FilesSeen, history: TopicHistory) -> Iterator[Finding]:
         table, topic = self._log.table, self._topic
-        spared = {f"{table}/{path}" for name, path in self._seen.files_in_use if name == topic} if self._seen else set()
+        spared = {f"{table}/{path}" for path in self._seen.files_in_use(topic)} if self._seen else set()
         spared |= {_object_path(table, path) for path, is_live in history.live.items() if not is_live}
         left = [file for file in files.unnamed if file[0] not in spared]
         if left and self._state.checkpoint_version >= 0:  # it remembers those that were removed for a week

@@ -8,8 +8,9 @@ must be in a topic that is loaded afterwards; what a topic has beyond them is lo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 
 from sparklog.errors import CorruptLogError, InvalidTxnStateError, StoreError, UnsupportedVersionError
@@ -65,9 +66,9 @@ class _Log:
         self.findings.append(Finding(code=code, subject=subject, seen=seen, expected=expected))
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class TransactionsSeen:
-    """The logs of all transactional ids."""
+    """The logs of all transactional ids. What is asked for each topic is looked up in an index, which is made once."""
 
     cluster: Cluster
     logs: Mapping[str, _Log]
@@ -83,22 +84,38 @@ class TransactionsSeen:
         commits = sum(len(log.commits) for log in self.logs.values())
         return Counts(transactional_ids=len(self.logs), transactions=commits)
 
-    @property
+    @cached_property
     def producer_ids(self) -> set[int]:
         """The producer ids of the newest epochs."""
         return {log.newest.header.producer_id for log in self.logs.values() if log.newest is not None}
 
-    @property
-    def files_in_use(self) -> set[tuple[str, str]]:
-        """Topic and path of what decisions name that may not be carried out yet."""
-        return {
-            (topic, file.path)
-            for log in self.logs.values()
-            for commit in log.commits.values()
-            if not commit.is_complete
-            for topic, named in commit.entry.contents.topics.items()
-            for file in named.files
-        }
+    def files_in_use(self, topic: str) -> Collection[str]:
+        """The paths in a topic that decisions name which may not be carried out yet."""
+        return self._in_use.get(topic, ())
+
+    @cached_property
+    def _in_use(self) -> Mapping[str, Collection[str]]:
+        found: dict[str, set[str]] = {}
+        for log in self.logs.values():
+            for commit in log.commits.values():
+                for topic, named in commit.entry.contents.topics.items() if not commit.is_complete else ():
+                    found.setdefault(topic, set()).update(file.path for file in named.files)
+        return found
+
+    def complete_in(self, topic: str, topic_id: str) -> Sequence[tuple[_Log, int, int]]:
+        """The transactions that are carried out everywhere and have files for a topic: the id's log, the number, and
+        how many files; by id and number."""
+        return self._complete.get((topic, topic_id), ())
+
+    @cached_property
+    def _complete(self) -> Mapping[tuple[str, str], Sequence[tuple[_Log, int, int]]]:
+        found: dict[tuple[str, str], list[tuple[_Log, int, int]]] = {}
+        for log in self.logs.values():
+            for number, commit in log.commits.items():
+                for topic, named in commit.entry.contents.topics.items() if commit.is_complete else ():
+                    if named.files:
+                        found.setdefault((topic, named.topic_id), []).append((log, number, len(named.files)))
+        return found
 
 
 @dataclass(slots=True)
@@ -188,23 +205,20 @@ def check_topic_transactions(
         is_sound: all entries that are kept could be read.
     """
     yield from met.findings
-    for name, log in met.seen.logs.items():
+    for log, number, file_count in met.seen.complete_in(met.topic, topic_id):
+        name = log.transactional_id
         marker = markers.get(marker_app_id(name), 0)
-        for number, commit in log.commits.items():
-            named = commit.entry.contents.topics.get(met.topic)
-            if named is None or named.topic_id != topic_id or not commit.is_complete or not named.files:
-                continue
-            is_forgotten = number < log.expired_at and not marker
-            # Those of a topic come in their order: behind the first that its log shows none may be left out.
-            first = 0 if is_whole else met.first_numbers.get(name, number)
-            is_left_out = is_sound and number > first and number not in met.numbers.get(name, ())
-            if (marker < number and not is_forgotten) or is_left_out:
-                yield Finding(
-                    code=Code.TRANSACTION_NOT_VISIBLE,
-                    subject=Subject(topic=met.topic, transactional_id=name),
-                    seen=f"transaction {number} isn't there; the newest is {marker}",
-                    expected=f"its {len(named.files)} files: entry {number + 1} says that it is carried out",
-                )
+        is_forgotten = number < log.expired_at and not marker
+        # Those of a topic come in their order: behind the first that its log shows none may be left out.
+        first = 0 if is_whole else met.first_numbers.get(name, number)
+        is_left_out = is_sound and number > first and number not in met.numbers.get(name, ())
+        if (marker < number and not is_forgotten) or is_left_out:
+            yield Finding(
+                code=Code.TRANSACTION_NOT_VISIBLE,
+                subject=Subject(topic=met.topic, transactional_id=name),
+                seen=f"transaction {number} isn't there; the newest is {marker}",
+                expected=f"its {file_count} files: entry {number + 1} says that it is carried out",
+            )
 
 
 def check_gone_topics(seen: TransactionsSeen, topics: Mapping[str, str | None]) -> Iterator[Finding]:

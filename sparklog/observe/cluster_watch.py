@@ -9,14 +9,12 @@ its files are caught up with once a minute.
 from __future__ import annotations
 
 import logging
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
 
 from sparklog.clock import Clock
 from sparklog.delta.checkpoint_child import CheckpointChild
@@ -31,7 +29,7 @@ from sparklog.log.cluster import Cluster
 from sparklog.logs import about
 from sparklog.observe.figures import ClusterFigures, GroupFigures, Problem, TransactionFigures
 from sparklog.observe.first_page import evenly_mixed, topics_to_load_first
-from sparklog.observe.group_watch import GroupWatch, group_figures
+from sparklog.observe.group_watch import GroupWatch, group_figures, uncommitted_records
 from sparklog.observe.maintenance_watch import MaintenanceSeen, MaintenanceWatch
 from sparklog.observe.newest_topics import NewestTopics
 from sparklog.observe.orphan_watch import OrphanWatch
@@ -41,6 +39,7 @@ from sparklog.observe.transaction_watch import TransactionWatch
 from sparklog.observe.unread_ranges import watched_topic
 from sparklog.parallel import AT_ONCE, parallel_map, parallel_results
 from sparklog.paths import TOPICS_FOLDER
+from sparklog.storage.disk import disk_space
 from sparklog.storage.each_alone import check_of_one, each_alone, one_alone
 from sparklog.storage.request_counts import RequestCounts
 from sparklog.storage.retrying import Patience
@@ -387,7 +386,6 @@ class ClusterWatch:
         """The figures of what is known."""
         now_ms = self._clock.now_ms()
         living = self._living()
-        disk = _disk_usage(self._cluster.store.uri)
         pending = Counter(name for watch in self._groups.values() for name in watch.pending_ids())
         return ClusterFigures(
             cluster_id=self._cluster.cluster_id,
@@ -405,8 +403,8 @@ class ClusterWatch:
             maintained_ms=maintained.noted_ms,
             runs=maintained.runs,
             runs_error=maintained.error,
-            disk_free_bytes=disk and disk[0],
-            disk_size_bytes=disk and disk[1],
+            failed_runs=maintained.failed,
+            disk=disk_space(self._cluster.store.uri),
         )
 
     def _group_figures(
@@ -421,16 +419,7 @@ class ClusterWatch:
                 if topic in topics
             }
             figures = group_figures(name, watch.rows, watch.living, watched, now_ms=now_ms, pending=watch.pending_count)
-            if figures.partitions or self._shard.has(name):
+            subscribed = [topics[topic].figures for topic in watch.subscribed if topic in topics]
+            figures = replace(figures, uncommitted=uncommitted_records(watch.rows, subscribed))
+            if figures.partitions or figures.uncommitted or self._shard.has(name):
                 yield figures
-
-
-def _disk_usage(uri: str) -> tuple[int, int] | None:
-    """Free and all bytes of the disk of a local folder."""
-    if not uri.startswith("file://"):
-        return None
-    try:
-        usage = shutil.disk_usage(unquote(urlsplit(uri).path))
-    except OSError:
-        return None
-    return usage.free, usage.total

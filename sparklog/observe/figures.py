@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from sparklog.compaction.last_runs import RunSummary
+from sparklog.compaction.last_runs import FailedRuns, RunSummary
 from sparklog.errors import SparklogError
 from sparklog.log.live_totals import LiveTotals
 from sparklog.model import TopicPartition
+from sparklog.storage.disk import DiskSpace
 from sparklog.txn.states import TransactionState
 
 __all__ = [
@@ -153,6 +154,9 @@ class GroupFigures:
     """Sorted; only partitions of topics that were looked at."""
     pending_count: int = 0
     """Offsets of transactions that aren't settled yet."""
+    uncommitted: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """By topic that a living member subscribes to: records in its partitions for which nothing is committed. Topics
+    without any are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,9 +234,10 @@ class ClusterFigures:
     """The newest runs of maintenance, newest first."""
     runs_error: str = ""
     """Why these runs are unknown; empty where they are known."""
-    disk_free_bytes: int | None = None
-    """Free bytes of the disk of a cluster in a local folder; None for any other store."""
-    disk_size_bytes: int | None = None
+    failed_runs: FailedRuns = field(default_factory=FailedRuns)
+    """Runs of maintenance that failed."""
+    disk: DiskSpace | None = None
+    """The disk of a cluster in a local folder; None for any other store."""
     unread_topic_count: int = 0
     """Topics of which the first look, which is still under way, has read nothing."""
     unread_group_count: int = 0

@@ -20,7 +20,7 @@ from sparklog.observe.packed_files import TimedRange
 from sparklog.paths import decode_id, group_members
 from sparklog.storage import ObjectInfo
 
-__all__ = ["GroupWatch", "WatchedTopic", "group_figures"]
+__all__ = ["GroupWatch", "WatchedTopic", "group_figures", "uncommitted_records"]
 
 _DECISION_MS = 10_000.0
 _STATE = "state.json"
@@ -94,6 +94,12 @@ class GroupWatch:
         )
 
     @property
+    def subscribed(self) -> frozenset[str]:
+        """The topics that members subscribe to that live."""
+        states = [self._members[name].state for name in self.living]
+        return frozenset(topic for state in states if state is not None for topic in state.topics)
+
+    @property
     def exists(self) -> bool:
         """Is there such a group? One that was deleted may have left a folder."""
         return bool(self.living) or any(row.committed is not None for row in self.rows.values())
@@ -163,6 +169,24 @@ def group_figures(
             )
         )
     return GroupFigures(group_id=group, member_count=len(living), partitions=tuple(partitions), pending_count=pending)
+
+
+def uncommitted_records(rows: Rows, topics: Iterable[TopicFigures]) -> Mapping[str, int]:
+    """The records of partitions for which a group has committed nothing, by topic; topics without any are left out.
+    Pure.
+
+    Args:
+        rows: of the group's offset table, settled.
+        topics: that the group subscribes to.
+    """
+    found: dict[str, int] = {}
+    for topic in topics:
+        for number, bounds in enumerate(topic.partitions):
+            row = rows.get(TopicPartition(topic.name, number))
+            count = bounds.log_end_offset - bounds.log_start_offset
+            if count > 0 and (row is None or row.committed_for(topic.topic_id) is None):
+                found[topic.name] = found.get(topic.name, 0) + count
+    return found
 
 
 def _pending(rows: Rows) -> int:

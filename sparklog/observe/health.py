@@ -12,12 +12,17 @@ from sparklog.log.cluster import Cluster
 from sparklog.observe.readable import MOST_LOOKED_AT, look_whether_readable
 from sparklog.paths import CLUSTER_FILE, MAINTENANCE_FOLDER, MAINTENANCE_NOTES, TOPICS_FOLDER, new_probe
 from sparklog.storage import CreateResult
+from sparklog.storage.disk import DiskSpace, disk_space
 from sparklog.texts import counted
 
-__all__ = ["HealthCheck", "Verdict", "check_health", "clock_check", "maintenance_check", "with_run"]
+__all__ = ["HealthCheck", "Verdict", "check_health", "clock_check", "disk_check", "maintenance_check", "with_run"]
 
 _CLOCK_WARNS_MS = 30_000
 _CLOCK_FAILS_MS = 300_000
+_DISK_WARNS_SHARE = 0.1
+_DISK_FAILS_SHARE = 0.01
+_LEAST_FREE_BYTES, _LEAST_FREE_INODES = 64 * 1_048_576, 1_000
+"""A disk with more than that fails no check, however large it is."""
 _MAINTENANCE_WARNS_MS = 2 * 86_400_000
 """Maintenance looks at each topic once a day, and notes it."""
 _MOST_NAMED = 5
@@ -41,7 +46,7 @@ class HealthCheck:
     """One check."""
 
     name: str
-    """``read``, ``create``, ``clock`` or ``maintenance``."""
+    """``read``, ``create``, ``clock``, ``disk`` or ``maintenance``."""
     verdict: Verdict
     detail: str
     """A text that describes the finding."""
@@ -51,7 +56,8 @@ class HealthCheck:
 
 def check_health(cluster: Cluster, *, writes: bool = True) -> list[HealthCheck]:
     """Check a cluster from this machine. A dozen requests, and some for each of up to 100 topics, 100 groups and 100
-    transactional ids (:mod:`sparklog.observe.readable`); a check that fails hinders no other.
+    transactional ids (:mod:`sparklog.observe.readable`); a check that fails hinders no other. The disk
+    is checked where the store is a local folder.
 
     Args:
         writes: create an object under ``probes/``, and delete it; without, neither that nor the clock is checked.
@@ -68,6 +74,9 @@ def check_health(cluster: Cluster, *, writes: bool = True) -> list[HealthCheck]:
     else:
         detail = "the store's time shows on an object that was created"
         checks.append(HealthCheck(name="clock", verdict=Verdict.SKIPPED, detail=detail))
+    disk = disk_space(cluster.store.uri)
+    if disk is not None:
+        checks.append(disk_check(disk))
     checks.append(_timed(cluster, "maintenance", lambda: _maintenance(cluster, topic_counts)))
     return checks
 
@@ -80,6 +89,22 @@ def clock_check(ahead_ms: int) -> HealthCheck:
     verdict = Verdict.WARNING if abs(ahead_ms) <= _CLOCK_FAILS_MS else Verdict.FAILED
     detail = f"this machine's clock is {by}: records that are sent from here get its time"
     return HealthCheck(name="clock", verdict=verdict, detail=detail)
+
+
+def disk_check(disk: DiskSpace) -> HealthCheck:
+    """The verdict on a disk with so much room. Pure."""
+    rooms = [(disk.free_bytes, disk.size_bytes, _LEAST_FREE_BYTES, "bytes")]
+    if disk.inodes is not None and disk.free_inodes is not None:
+        rooms.append((disk.free_inodes, disk.inodes, _LEAST_FREE_INODES, "i-nodes"))
+    detail = ", ".join(f"{free:,} of {size:,} {unit} free" for free, size, _, unit in rooms)
+    verdict = Verdict.OK
+    if any(free < _DISK_WARNS_SHARE * size for free, size, _, _ in rooms):
+        verdict = Verdict.WARNING
+        detail += f": expected {_DISK_WARNS_SHARE:.0%} at least"
+    if any(free < min(_DISK_FAILS_SHARE * size, least) for free, size, least, _ in rooms):
+        verdict = Verdict.FAILED
+        detail += "; `sparklog maintain --emergency` shows what can be deleted at once"
+    return HealthCheck(name="disk", verdict=verdict, detail=detail)
 
 
 def maintenance_check(age_ms: int | None, *, topic_count: int) -> HealthCheck:

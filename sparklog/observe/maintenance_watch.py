@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparklog.compaction.last_runs import RunSummary, read_runs
+from sparklog.compaction.last_runs import FailedRuns, RunHistory, RunSummary, read_history
 from sparklog.errors import SparklogError
 from sparklog.log.cluster import Cluster
 from sparklog.paths import MAINTENANCE_FOLDER, MAINTENANCE_NOTES, MAINTENANCE_RUNS
@@ -24,6 +24,7 @@ class MaintenanceSeen:
     """Newest first."""
     error: str
     """Why it is unknown what runs did; empty where it is known."""
+    failed: FailedRuns
 
 
 class MaintenanceWatch:
@@ -34,7 +35,7 @@ class MaintenanceWatch:
         self._cluster = cluster
         self._read: ObjectInfo | None = None
         """The object that was read last, as it was listed."""
-        self._runs: tuple[RunSummary, ...] = ()
+        self._history = RunHistory()
         self._error = ""
         self._noted_ms: int | None = None
 
@@ -42,20 +43,24 @@ class MaintenanceWatch:
         """A LIST; a GET where a run was noted since. Raises ``StoreError``: the store can't be read."""
         found = one_alone(self._cluster.store, lambda: [*self._cluster.store.list(MAINTENANCE_FOLDER)])
         if isinstance(found, Exception):
-            return MaintenanceSeen(noted_ms=self._noted_ms, runs=self._runs, error=str(found))
+            return self._seen(str(found))
         listed = {one.path: one for one in found}
         runs, notes = listed.get(MAINTENANCE_RUNS), listed.get(MAINTENANCE_NOTES)
         if runs is None:
-            self._read, self._runs, self._error = None, (), ""
+            self._read, self._history, self._error = None, RunHistory(), ""
         elif runs != self._read:
             self._look_at_runs(runs)
         self._noted_ms = None if notes is None else notes.modified_ms
-        return MaintenanceSeen(noted_ms=self._noted_ms, runs=self._runs, error=self._error)
+        return self._seen(self._error)
+
+    def _seen(self, error: str) -> MaintenanceSeen:
+        history = self._history
+        return MaintenanceSeen(noted_ms=self._noted_ms, runs=history.runs, error=error, failed=history.failed)
 
     def _look_at_runs(self, listed: ObjectInfo) -> None:
         try:
-            self._runs, self._error, self._read = read_runs(self._cluster), "", listed
+            self._history, self._error, self._read = read_history(self._cluster), "", listed
         except ValueError as error:
-            self._runs, self._error, self._read = (), str(error), listed
+            self._history, self._error, self._read = RunHistory(), str(error), listed
         except SparklogError as error:  # the next look tries again
             self._error = str(error)

@@ -11,7 +11,7 @@ from sparklog.errors import SparklogError
 from sparklog.interrupts import EventCount
 from sparklog.observe.cluster_watch import ClusterWatch
 from sparklog.observe.figures import ClusterFigures
-from sparklog.storage.request_counts import RequestCount
+from sparklog.storage.request_counts import RequestCount, silent_ms
 from sparklog.workers import Worker, error_for_another_thread
 
 __all__ = ["WatchStatus", "Watching"]
@@ -19,6 +19,8 @@ __all__ = ["WatchStatus", "Watching"]
 _LOGGER = logging.getLogger("sparklog.observe")
 _STALE_INTERVALS = 4
 _LEAST_STALE_MS = 120_000.0
+_SILENT_INTERVALS = 2
+_LEAST_SILENT_MS = 5_000.0
 _LONGEST_LOOK_MS = 900_000.0
 """The first look at very many topics takes minutes; one that takes longer hangs."""
 
@@ -43,11 +45,13 @@ class WatchStatus:
     """Found by the first look, while that is under way; None before, after it, and where it wasn't requested."""
     asked: Mapping[str, RequestCount] = field(default_factory=dict)
     """Requests to the store by their kind, of all that use the cluster in this process; empty before the first look."""
+    is_silent: bool = False
+    """Has the store answered no call for two intervals, five seconds at least, though it was asked?"""
 
     @property
     def is_up(self) -> bool:
-        """Did the newest look succeed?"""
-        return self.error is None and self.figures is not None
+        """Did the newest look succeed, and does the store answer since?"""
+        return self.error is None and self.figures is not None and not self.is_silent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +134,8 @@ class Watching:
         state, now = self._state, self._clock.ticks_ms()
         stale_ms = max(_LEAST_STALE_MS, _STALE_INTERVALS * self._interval_ms)
         age_ms = None if state.looked_ticks_ms is None else now - state.looked_ticks_ms
+        asked = None if self._watch is None else self._watch.asked
+        silence_ms = 0.0 if asked is None else silent_ms(asked.activity(), since_ms=0.0, now_ms=now)
         return WatchStatus(
             figures=state.figures,
             error=state.error,
@@ -139,7 +145,8 @@ class Watching:
             look_count=state.look_count,
             failed_count=state.failed_count,
             part=state.part,
-            asked={} if self._watch is None else self._watch.asked.by_kind(),
+            asked={} if asked is None else asked.by_kind(),
+            is_silent=silence_ms >= max(_LEAST_SILENT_MS, _SILENT_INTERVALS * self._interval_ms),
         )
 
     def look(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from sparklog.clock import Deadline
 from sparklog.storage.call_limit import CallLimit, call_limit
+from sparklog.workers import no_thread
 
 __all__ = ["gather", "run_in_loop"]
 
@@ -46,14 +47,14 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 def _started_loop() -> asyncio.AbstractEventLoop:
-    """A loop in a thread of its own. Raises ``RuntimeError`` where no thread can be started: nobody may wait for a loop
-    that doesn't run."""
+    """A loop in a thread of its own. Raises ``NoThreadError`` where no thread can be started: nobody may wait for a
+    loop that doesn't run."""
     loop = asyncio.new_event_loop()
     try:
         threading.Thread(target=_run, args=(loop,), name="sparklog-requests", daemon=True).start()
-    except RuntimeError:
+    except RuntimeError as error:
         loop.close()
-        raise
+        raise no_thread("sparklog-requests", error) from error
     return loop
 
 

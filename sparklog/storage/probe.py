@@ -13,6 +13,7 @@ from typing import TypeVar
 from sparklog.clock import Clock
 from sparklog.errors import StoreError, StoreOutcomeUnknownError, StoreUnavailableError, UnsafeStoreError
 from sparklog.storage.base import CreateResult, ObjectStore
+from sparklog.workers import no_thread
 
 __all__ = ["probe_create_only"]
 
@@ -22,6 +23,10 @@ _RACERS = 8
 _NAMES = 16
 _ATTEMPTS = 6
 _PAUSE_MS = 50  # doubles with each attempt
+
+_FOLDER = "_probe/"
+_EVER_MS = 2**62
+"""Later than any time of a folder: whoever probes at the same time makes its folder anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +43,7 @@ class _RaceResult:
 def probe_create_only(store: ObjectStore, *, clock: Clock) -> None:
     """Let threads race for names and check that each has one winner whose bytes are stored, then that it is taken.
 
-    Writes about 16 small objects below ``_probe/`` and deletes them again, also after a failure.
+    Writes about 16 small objects below ``_probe/`` and deletes them again, and that folder, also after a failure.
 
     Args:
         clock: waits between attempts when the store is unavailable, six at most.
@@ -47,7 +52,7 @@ def probe_create_only(store: ObjectStore, *, clock: Clock) -> None:
         StoreError: the store refused what the probe does, or stayed unavailable.
     Source: ``docs/architecture.md``, The primitive.
     """
-    probe = _Probe(store, clock, f"_probe/{uuid.uuid4().hex}")
+    probe = _Probe(store, clock, f"{_FOLDER}{uuid.uuid4().hex}")
     try:
         probe.run()
     except BaseException:
@@ -82,6 +87,7 @@ class _Probe:
 
     def clean_up(self) -> None:
         self._retry(lambda: self._store.delete(self._names))
+        self._retry(lambda: self._store.remove_empty_folders(_FOLDER, changed_before_ms=_EVER_MS))
 
     def _race(self) -> list[_RaceResult]:
         barrier = threading.Barrier(_RACERS)
@@ -98,7 +104,11 @@ class _Probe:
             return answers
 
         with ThreadPoolExecutor(_RACERS, thread_name_prefix="sparklog-probe") as threads:
-            futures = [threads.submit(run, racer) for racer in range(_RACERS)]
+            try:
+                futures = [threads.submit(run, racer) for racer in range(_RACERS)]
+            except RuntimeError as refused:
+                barrier.abort()  # those that were started would wait for ever
+                raise no_thread("sparklog-probe", refused) from refused
             errors = [error for future in futures if (error := future.exception()) is not None]
         for error in errors:
             if not isinstance(error, threading.BrokenBarrierError):

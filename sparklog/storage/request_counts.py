@@ -17,7 +17,7 @@ from sparklog.storage.base import CreateResult, FilesRead, ObjectInfo, ObjectSto
 from sparklog.storage.delegating import DelegatingStore
 from sparklog.storage.foothold import Foothold
 
-__all__ = ["KINDS", "Activity", "CountedStore", "RequestCount", "RequestCounts"]
+__all__ = ["KINDS", "Activity", "CountedStore", "RequestCount", "RequestCounts", "silent_ms"]
 
 T = TypeVar("T")
 
@@ -56,6 +56,20 @@ class Activity:
     """When the store has last answered a call. A refusal that repeating can't change is an answer, too."""
     failing_since_ms: float | None = None
     """When the first call failed since then; None: none has."""
+
+
+def silent_ms(activity: Activity, *, since_ms: float, now_ms: float) -> float:
+    """How long a store has been asked in vain: a call has been under way for so long, or calls have failed, and none
+    was answered meanwhile. 0 where nothing is asked of it: whoever computes doesn't wait for a store.
+
+    Args:
+        since_ms: when the wait began; what was before doesn't count.
+    """
+    asked = [at for at in (activity.oldest_call_ms, activity.failing_since_ms) if at is not None]
+    if not asked:
+        return 0.0
+    heard = since_ms if activity.answered_ms is None else max(since_ms, activity.answered_ms)
+    return max(0.0, now_ms - max(heard, min(asked)))
 
 
 class _Cell:

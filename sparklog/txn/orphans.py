@@ -41,6 +41,7 @@ __all__ = [
     "ORPHAN_AGE_MS",
     "Orphan",
     "Swept",
+    "any_age_candidates",
     "candidates_of",
     "check_live_files",
     "find_orphans",
@@ -201,6 +202,11 @@ def candidates_of(
     for other in others.found():
         _LOGGER.warning("%s holds another cluster or table: what is there isn't swept", other)
     return [file for file in old if not others.spares(file.path)]
+
+
+def any_age_candidates(state: TopicState, listed: Iterable[ObjectInfo]) -> list[ObjectInfo]:
+    """The same, however young they are: for who knows otherwise that nobody will name them."""
+    return candidates_of(state, listed, now_ms=_NOW_MS)
 
 
 def orphans_among(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -94,3 +95,34 @@ def test_it_serves_until_a_signal_comes(tmp_path: Path, number: signal.Signals) 
         assert "sparklog_disk_free_bytes" in text
         process.send_signal(number)
         assert process.wait(60) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_store_that_hangs_is_not_up_within_two_intervals_or_five_seconds(tmp_path: Path) -> None:
+    """✗ The alert never fires: the newest look that ended went well."""
+    done("topics", "create", "orders", cluster=str(tmp_path))
+    done("topics", "create", "other", cluster=str(tmp_path))
+    command = [sys.executable, "-m", "sparklog", "-c", str(tmp_path), "exporter", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen([*command, "--interval", "1"], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            port = int(process.stderr.readline().rpartition(":")[2].partition("/")[0])
+
+            def shown(name: str) -> float:
+                connection = HTTPConnection("127.0.0.1", port, timeout=60)
+                connection.request("GET", "/metrics")
+                text = connection.getresponse().read().decode()
+                connection.close()
+                return next((float(line.split()[-1]) for line in text.splitlines() if line.startswith(name)), -1.0)
+
+            while shown("sparklog_up") != 1:
+                assert process.poll() is None
+            os.mkfifo(tmp_path / "topics" / "orders" / "_delta_log" / f"{1:020}.json")  # its reader waits for ever
+            while shown("sparklog_up") != 0:
+                assert process.poll() is None
+            assert shown("sparklog_exporter_failed_looks_total") == 0
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()

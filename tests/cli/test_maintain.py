@@ -139,3 +139,26 @@ def test_how_large_merged_files_become_is_chosen(cluster: Cluster) -> None:
     sizes = [file.size_bytes for file in live(cluster.topic_log("small"))]
     done("maintain", "--steps", "optimize", "--target-bytes", str(max(sizes)), cluster=uri(cluster))
     assert [file.size_bytes for file in live(cluster.topic_log("small"))] == sizes
+
+
+def test_an_emergency_shows_what_can_go_and_deletes_it_when_told_to(cluster: Cluster) -> None:
+    def small_files() -> int:
+        return sum(one.path.endswith(".parquet") for one in cluster.store.list("topics/small/"))
+
+    done("maintain", cluster=uri(cluster))
+    before = small_files()
+    shown = done("maintain", "--emergency", "--topics", "small", cluster=uri(cluster))
+    assert ["small", "8"] in [line[:2] for line in words(shown)]
+    assert "topics restore" in shown
+    assert small_files() == before
+    plain = json.loads(done("maintain", "--emergency", "--execute", "--json", cluster=uri(cluster)))
+    assert (plain["dry_run"], [one["topic"] for one in plain["topics"]]) == (False, ["cut", "keyed", "small"])
+    assert small_files() == before - 8
+    assert done("maintain", "--emergency", cluster=uri(cluster)) == "there are no files that a commit removed\n"
+
+
+@pytest.mark.parametrize(
+    "options", ["--execute", "--emergency --execute --dry-run", "--emergency --full", "--emergency --steps vacuum"]
+)
+def test_an_emergency_has_no_steps(cluster: Cluster, options: str) -> None:
+    failure("maintain", *options.split(), code=2, cluster=uri(cluster))

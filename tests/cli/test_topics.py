@@ -13,6 +13,7 @@ from sparklog import cli as package
 from sparklog._native import DESCRIPTION
 from sparklog.cli import main
 from sparklog.cli.output import is_terminal, print_table
+from sparklog.cli.standard_output import OutputClosedError
 from sparklog.delta.actions import RemoveFile
 from sparklog.log.cluster import open_cluster
 from sparklog.log.state import load_state
@@ -222,7 +223,7 @@ def test_an_interruption_has_exit_code_130(monkeypatch, cluster):
 
 def test_a_closed_pipe_ends_quietly(monkeypatch, cluster):
     def broken(*_, **__):
-        raise BrokenPipeError
+        raise OutputClosedError
 
     monkeypatch.setattr("sparklog.cli.topics.click.echo", broken)
     assert run("topics", "list", cluster=cluster).exit_code == 0

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 from sparklog.compaction import maintain
-from sparklog.compaction.last_runs import TopicWork, Work, note_run, read_runs, summary_of, words
+from sparklog.compaction.last_runs import TopicWork, Work, note_run, read_history, read_runs, summary_of, words
 from sparklog.compaction.reports import MaintenanceReport, TopicMaintenance
 from sparklog.compaction.steps import Step
 from sparklog.errors import StorePermissionError
@@ -138,6 +138,30 @@ def test_of_very_many_topics_few_are_named(memory: MemoryStore) -> None:
     assert b"secret" not in memory.read(MAINTENANCE_RUNS)
 
 
+def test_failed_runs_are_counted_by_topic_also_once_all_is_well(memory: MemoryStore) -> None:
+    cluster = with_topics(memory, "a", "b")
+    files = {one.path: memory.read(one.path) for one in memory.list("topics/b/partition=0/")}
+    memory.delete([*files])
+    for _ in range(3):
+        assert maintain(cluster, ["a", "b"]).failures
+    for path, data in files.items():
+        memory.put(path, data)
+    maintain(cluster)
+    failed = read_history(cluster).failed
+    assert (failed.total, dict(failed.by_topic)) == (3, {"b": 3})
+
+
+def test_of_very_many_topics_those_are_counted_that_failed_last(memory: MemoryStore) -> None:
+    cluster = with_topics(memory)
+    names = [f"{number:0249}" for number in range(1_000)]
+    note_run(cluster, a_run(failed_count=1, topic_count=1), failed_topics=names)
+    note_run(cluster, a_run(failed_count=1, topic_count=1), failed_topics=names[:100])
+    failed = read_history(cluster).failed
+    assert (failed.total, len(failed.by_topic)) == (2, 200)
+    assert [*failed.by_topic][100:] == names[:100]
+    assert len(memory.read(MAINTENANCE_RUNS)) < 262_144
+
+
 def test_what_was_done_is_told_in_words() -> None:
     work = Work(
         sequenced_files=1,
@@ -177,6 +201,9 @@ _HOSTILE: dict[str, bytes | dict[str, Any]] = {
     "a name that no topic has": {"runs": [{**_GOOD, "topics": [{"topic": "<script>", "work": {}, "failed": True}]}]},
     "more failures than topics": {"runs": [{**_GOOD, "topic_count": 1, "failed_count": 2}]},
     "more topics passed over than there were": {"runs": [{**_GOOD, "unchanged_count": 9}]},
+    "failures that are no numbers": {"runs": [_GOOD], "failed": {"total": 1, "by_topic": {"a": "many"}}},
+    "failures of a name that no topic has": {"runs": [_GOOD], "failed": {"total": 1, "by_topic": {"<script>": 1}}},
+    "failures that are a list": {"runs": [_GOOD], "failed": [1]},
     "no work": {"runs": [{**_GOOD, "work": None}]},
 }
 

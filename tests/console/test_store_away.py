@@ -22,7 +22,6 @@ from sparklog.console import backend as backend_module
 from sparklog.console.opening import SharedOpening
 from sparklog.console.streaming import StreamedResponse
 from sparklog.console.threads import Threads, result_of
-from sparklog.console.waiting import silent_ms
 from sparklog.errors import (
     InvalidArgumentError,
     SparklogError,
@@ -32,7 +31,7 @@ from sparklog.errors import (
 )
 from sparklog.log import Cluster
 from sparklog.storage import MemoryStore
-from sparklog.storage.request_counts import Activity
+from sparklog.storage.request_counts import Activity, silent_ms
 from sparklog.testing import ManualClock, WrappedStore
 from tests.console.support import a_cluster, a_topic, backend_of, console
 from tests.console.test_pages import text_of

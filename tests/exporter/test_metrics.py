@@ -9,13 +9,15 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sparklog import Admin, OffsetAndMetadata, TopicPartition
+from sparklog.compaction.last_runs import note_run
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.exporter import CLUSTER_METRICS, EXPORTER_METRICS, STORE_METRICS, ExporterApp, Metric, metric_names
 from sparklog.exporter.text import compressed, lines
 from sparklog.log import create_topic
 from sparklog.observe import ClusterWatch
 from sparklog.observe.watching import Watching
-from tests.observe.support import Watched, watched
+from tests.compaction.support import a_run
+from tests.observe.support import Watched, a_member, watched
 from tests.support import T0_MS
 from tests.txn.support import ANN, Driver, take
 
@@ -84,6 +86,8 @@ def a_full_cluster(here: Watched) -> None:
     driver.begin()
     driver.send_offset(6)
     here.memory.put("maintenance/notes.json", b"")
+    note_run(here.cluster, a_run(failed_count=1, topic_count=1), failed_topics=["torn"])
+    a_member(here, "stuck", "orders", session_timeout_ms=600_000)
     here.topic("torn")
     here.memory.put("topics/torn/_delta_log/00000000000000000001.json", b"{")
     here.clock.advance(100_000)
@@ -120,7 +124,11 @@ def test_figures_are_under_their_names(here: Watched) -> None:
     assert found["sparklog_up", ()] == 1
     names = {name for name, _ in found}
     assert found["sparklog_store_requests_total", ("list",)] >= 4
-    assert metric_names() - names == {"sparklog_disk_free_bytes", "sparklog_disk_size_bytes"}  # of a folder alone
+    of_a_folder = {f"sparklog_disk_{name}" for name in ("free_bytes", "size_bytes", "free_inodes", "inodes")}
+    assert metric_names() - names == of_a_folder
+    assert found["sparklog_topic_maintenance_failed_runs_total", ("torn",)] == 1
+    assert found["sparklog_maintenance_failed_runs_total", ()] == 1
+    assert found["sparklog_consumergroup_uncommitted_records", ("stuck", "orders")] == 3
     assert names <= metric_names()
 
 
@@ -199,6 +207,26 @@ def test_health_tells_whether_to_restart_and_whether_to_trust(here: Watched) -> 
     assert app.respond("/healthz").status == 503
     assert app.respond("/nosuch").status == 404
     assert b"/metrics" in app.respond("/").body
+
+
+def test_a_store_that_answers_nothing_is_not_up_though_the_newest_look_succeeded(here: Watched) -> None:
+    """✗ A server of files hangs: no look fails, as none ends, and the last one went well."""
+    here.append(here.topic("t"), "a")
+    _, watching = an_app(here)
+    watching.look()
+    counts = here.cluster.store.counts
+    counts.begun(here.clock.ticks_ms())
+    here.clock.advance(29_000)
+    assert watching.status().is_up
+    counts.answered(here.clock.ticks_ms())  # a look that takes its time: another of its calls is answered
+    here.clock.advance(29_000)
+    assert watching.status().is_up
+    here.clock.advance(1_000)
+    assert not watching.status().is_up
+    counts.ended()
+    counts.answered(here.clock.ticks_ms())
+    here.clock.advance(3_600_000)  # nobody asks
+    assert watching.status().is_up
 
 
 def test_a_look_that_fails_for_an_unknown_reason_ends_no_thread(

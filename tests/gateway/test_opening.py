@@ -18,6 +18,7 @@ import pytest
 
 from sparklog import Admin, NewTopic
 from sparklog.cli import gateway as command
+from sparklog.cli.signals import ended_by_signals
 from sparklog.errors import (
     InvalidConfigurationError,
     StoreError,
@@ -237,8 +238,9 @@ def test_an_opening_that_ends_as_the_gateway_begins_to_listen_is_not_missed(away
     monkeypatch.setattr(Gateway, "listen", slowly)
     monkeypatch.setattr(Gateway, "opened", then_end)
     opening.start()
-    run = command._run(opening, GatewaySettings(), ("127.0.0.1", 0), None, {"tls": None}, None)
-    with pytest.raises(StorePermissionError) if is_refused else nullcontext():
+    expected = pytest.raises(StorePermissionError) if is_refused else nullcontext()
+    with expected, ended_by_signals() as ending:
+        run = command._run(opening, GatewaySettings(), ("127.0.0.1", 0), None, {"tls": None}, None, ending)
         asyncio.run(asyncio.wait_for(run, 60))
 
 

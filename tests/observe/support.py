@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sparklog.errors import StoreError, StorePermissionError, StoreUnavailableError
+from sparklog.groups.membership.member_state import MemberState
+from sparklog.groups.membership.roster import Roster
 from sparklog.log import Cluster, open_cluster
 from sparklog.log.append import TopicWriter
 from sparklog.log.topic import create_topic
@@ -77,3 +79,21 @@ def watched() -> Watched:
     failing = FailingStore(memory)
     store = CountingStore(failing)
     return Watched(open_cluster(store, clock=clock), store, failing, memory, clock)
+
+
+def a_member(here: Watched, group: str, *topics: str, session_timeout_ms: int = 45_000) -> Roster:
+    """The member ``ann`` of a group, which has no generation yet; what it is seen by."""
+    roster = Roster(here.cluster.store, here.clock, group, heartbeat_interval_ms=3_000)
+    state = MemberState(
+        member_id="ann",
+        instance_id=None,
+        client_id="c",
+        host="h",
+        topics=topics,
+        assignors=("range",),
+        session_timeout_ms=session_timeout_ms,
+        generation=0,
+        claims=frozenset(),
+    )
+    roster.write_state(state)
+    return roster

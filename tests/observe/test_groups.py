@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sparklog import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
-from sparklog.groups.membership.member_state import MemberState
-from sparklog.groups.membership.roster import Roster
 from sparklog.log import open_cluster
 from sparklog.observe import ClusterFigures, ClusterWatch, GroupFigures
 from sparklog.storage import MemoryStore
-from tests.observe.support import Watched, watched
+from tests.observe.support import Watched, a_member, watched
 from tests.observe.test_cluster_watch import LISTINGS
 from tests.support import T0_MS
 
@@ -93,19 +91,7 @@ def test_an_unchanged_group_costs_two_requests(here: Watched) -> None:
 
 
 def test_a_member_lives_as_long_as_it_is_seen_to_write(here: Watched) -> None:
-    roster = Roster(here.cluster.store, here.clock, "g", heartbeat_interval_ms=3_000)
-    state = MemberState(
-        member_id="ann",
-        instance_id=None,
-        client_id="c",
-        host="h",
-        topics=("t",),
-        assignors=("range",),
-        session_timeout_ms=45_000,
-        generation=0,
-        claims=frozenset(),
-    )
-    roster.write_state(state)
+    roster = a_member(here, "g", "t")
     watch = ClusterWatch(here.cluster)
     assert group(watch.look(), "g").member_count == 1
     for _ in range(5):
@@ -117,6 +103,21 @@ def test_a_member_lives_as_long_as_it_is_seen_to_write(here: Watched) -> None:
     here.clock.advance(30_000)
     assert watch.look().groups == ()
     assert ClusterWatch(here.cluster).look().groups == ()  # whoever begins now sees by the object's age
+
+
+def test_records_for_which_a_member_never_committed_anything_are_counted(here: Watched) -> None:
+    """✗ A group that is stuck at its very first record has no lag."""
+    writer = here.topic("t", num_partitions=2)
+    here.append(writer, "a", "b")
+    here.append(writer, "c", partition=1)
+    here.topic("empty")
+    a_member(here, "g", "t", "empty", "nosuch")
+    watch = ClusterWatch(here.cluster)
+    found = group(watch.look(), "g")
+    assert (found.partitions, dict(found.uncommitted)) == ((), {"t": 3})
+    here.clock.advance(46_000)  # it is dead
+    commit(here, "g", 0)
+    assert dict(group(watch.look(), "g").uncommitted) == {}
 
 
 def test_a_group_that_cannot_be_read_is_named(here: Watched) -> None:

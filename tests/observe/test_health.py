@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +10,19 @@ import pytest
 from sparklog.compaction import maintain
 from sparklog.compaction.last_runs import Work, note_run
 from sparklog.errors import StorePermissionError
-from sparklog.log import Cluster
-from sparklog.observe.health import HealthCheck, Verdict, check_health, clock_check, maintenance_check, with_run
+from sparklog.log import Cluster, open_cluster
+from sparklog.observe.health import (
+    HealthCheck,
+    Verdict,
+    check_health,
+    clock_check,
+    disk_check,
+    maintenance_check,
+    with_run,
+)
 from sparklog.paths import MAINTENANCE_RUNS
 from sparklog.storage import CreateResult, ObjectStore
+from sparklog.storage.disk import DiskSpace
 from sparklog.storage.retrying import RetryingStore
 from sparklog.testing import ManualClock, WrappedStore
 from tests.compaction.support import a_run
@@ -97,6 +107,35 @@ def test_a_store_that_lets_two_win_is_found(here: Watched) -> None:
 def test_a_clock_that_is_off_is_told(here: Watched, ahead_ms: int, verdict: Verdict) -> None:
     assert clock_check(ahead_ms).verdict is verdict
     assert verdicts(check_health(behind(here, here.memory, ahead_ms=ahead_ms)))["clock"] is verdict
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "free_inodes", "verdict"),
+    [
+        (500, 900, OK),
+        (99, 900, WARNING),
+        (500, 99, WARNING),
+        (9, 900, FAILED),
+        (500, 9, FAILED),
+        (500, None, OK),
+    ],
+)
+def test_a_disk_that_fills_is_told(free_bytes: int, free_inodes: int | None, verdict: Verdict) -> None:
+    """✗ 8 KiB are left, in which an object for the check of creates has room; no i-node is left for a data file."""
+    inodes = None if free_inodes is None else 1_000
+    disk = DiskSpace(free_bytes=free_bytes, size_bytes=1_000, free_inodes=free_inodes, inodes=inodes)
+    assert disk_check(disk).verdict is verdict
+
+
+def test_a_large_disk_fails_no_check_while_there_is_room() -> None:
+    disk = DiskSpace(free_bytes=10**10, size_bytes=10**13, free_inodes=10**6, inodes=10**9)
+    assert disk_check(disk).verdict is WARNING
+
+
+def test_the_disk_of_a_folder_is_checked(tmp_path: Path) -> None:
+    checks = check_health(open_cluster(tmp_path), writes=False)
+    [disk] = [check for check in checks if check.name == "disk"]
+    assert "bytes free" in disk.detail
 
 
 def test_maintenance_that_does_not_run_is_told(here: Watched) -> None:

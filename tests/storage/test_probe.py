@@ -1,8 +1,10 @@
 import re
+import threading
 
 import pytest
 
-from sparklog.errors import StorePermissionError, StoreUnavailableError, UnsafeStoreError
+from sparklog.errors import NoThreadError, StorePermissionError, StoreUnavailableError, UnsafeStoreError
+from sparklog.parallel import parallel_map
 from sparklog.storage import CreateResult, LocalStore, MemoryStore, probe_create_only
 from sparklog.testing import (
     CheckThenWriteStore,
@@ -31,6 +33,34 @@ def test_safe_stores_pass_and_are_left_clean(tmp_path, clock):
         probe_create_only(store, clock=clock)
         assert left(store) == []
     assert clock.ticks_ms() == 0
+    assert [*tmp_path.iterdir()] == []  # no empty folder either
+
+
+@pytest.mark.parametrize("limit", [0, 3])
+def test_a_process_that_may_have_no_more_threads_is_told_so(monkeypatch, clock, limit):
+    """✗ Those that were started wait for the others for ever."""
+    start, left = threading.Thread.start, [limit]
+
+    def some(thread):
+        if left[0] == 0:
+            raise RuntimeError("can't start new thread")
+        left[0] -= 1
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", some)
+    with pytest.raises(NoThreadError):
+        probe_create_only(MemoryStore(), clock=clock)
+
+
+def test_probes_at_the_same_time_do_not_disturb_each_other(tmp_path, clock):
+    stores = [LocalStore(tmp_path) for _ in range(4)]
+
+    def probe(store):
+        for _ in range(5):
+            probe_create_only(store, clock=clock)
+
+    parallel_map(probe, stores)
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_store_that_checks_and_then_writes_is_refused_though_it_passes_in_sequence(clock):

@@ -28,7 +28,7 @@ from sparklog.groups.admin.description import (
     topics_of,
     undescribed,
 )
-from sparklog.groups.admin.emptiness import StoreNow, empty_generation
+from sparklog.groups.admin.emptiness import SeenNow, StoreNow, empty_generation
 from sparklog.groups.admin.inspection import InspectedGroup, group_folders, inspect_group
 from sparklog.groups.membership.roster import list_members, read_members
 from sparklog.groups.offsets.changes import Change, CommitUnowned, DeleteAll, ExpireOffsets
@@ -55,19 +55,24 @@ __all__ = [
 _ATTEMPTS = 5
 
 
-def describe_groups(cluster: Cluster, groups: Sequence[str] | None = None) -> list[GroupDescription]:
+def describe_groups(
+    cluster: Cluster, groups: Sequence[str] | None = None, *, by_store_time: bool = False
+) -> list[GroupDescription]:
     """Groups as of now, in the order of ``groups``; one that isn't there is ``Dead``. All that are there by default,
     sorted.
 
     Each costs two LISTs and two or three GETs, and a GET for each member; each topic is looked at once, whatever the
-    number of groups that read it, and the store's time is asked for once. 32 looks at a time. A group that can't be
-    read, or a topic, hides no other group: it is ``Unknown``, with the error.
+    number of groups that read it. 32 looks at a time. A group that can't be read, or a topic, hides no other group: it
+    is ``Unknown``, with the error. Writes nothing.
 
+    Args:
+        by_store_time: judge whether members live by the store's clock, which is asked for once, by a write; else by
+            this machine's.
     Raises:
         InvalidArgumentError: a name that no group may have.
         StoreError.
     """
-    now = StoreNow(cluster)
+    now = StoreNow(cluster) if by_store_time else SeenNow(cluster)
     wanted_groups = group_folders(cluster) if groups is None else groups
     seen = each_alone(cluster.store, lambda group: inspect_group(cluster, group, now), wanted_groups)
     wanted = {

@@ -32,7 +32,7 @@ from sparklog.storage.entry_log import Created, PositionLost
 from sparklog.storage.position import Position
 from sparklog.storage.retrying import DEFAULT_RETRY_MS
 
-__all__ = ["StoreNow", "empty_generation", "empty_since_ms", "living_of", "members_now"]
+__all__ = ["SeenNow", "StoreNow", "empty_generation", "empty_since_ms", "living_of", "members_now", "members_seen"]
 
 _ATTEMPTS = 5
 
@@ -46,20 +46,56 @@ class StoreNow:
         self._lock = threading.Lock()
         self._now_ms: int | None = None
 
-    def ms(self, group: str) -> int:
-        """Milliseconds since the epoch. The first call is a PUT, a LIST and a DELETE, in the folder of ``group``."""
+    def ms(self, group: str, seen_ms: int) -> int:
+        """Milliseconds since the epoch. The first call is a PUT, a LIST and a DELETE, in the folder of ``group``.
+
+        Args:
+            seen_ms: has no effect.
+        """
         with self._lock:
             if self._now_ms is None:
                 self._now_ms = store_time_ms(self._cluster, f"{group_probes(group)}{uuid.uuid4().hex}")
             return self._now_ms
 
 
+class SeenNow:
+    """The time for who only looks, and so writes nothing: this machine's, unless an object of the store is newer.
+
+    Where this clock is ahead of the store's by more than a session, members that live look dead; nothing may be
+    deleted or set by this time.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._clock = cluster.clock
+        self._now_ms = self._clock.now_ms()
+
+    def ms(self, group: str, seen_ms: int) -> int:
+        """Milliseconds since the epoch.
+
+        Args:
+            seen_ms: the newest time of an object in the store, of which the caller knows.
+        """
+        self._now_ms = max(self._now_ms, seen_ms)
+        return self._now_ms
+
+
 def members_now(cluster: Cluster, group: str) -> dict[str, MemberState]:
     """The members that were seen to live within their sessions, by id. A PUT, two LISTs, a DELETE, a GET each."""
-    return living_of(cluster, group, cluster.store.list(group_members(group)), StoreNow(cluster))
+    return _members_by(cluster, group, StoreNow(cluster))
 
 
-def living_of(cluster: Cluster, group: str, listed: Iterable[ObjectInfo], now: StoreNow) -> dict[str, MemberState]:
+def members_seen(cluster: Cluster, group: str) -> dict[str, MemberState]:
+    """The same by this machine's time, for who writes nothing. A LIST, a GET each."""
+    return _members_by(cluster, group, SeenNow(cluster))
+
+
+def _members_by(cluster: Cluster, group: str, now: StoreNow | SeenNow) -> dict[str, MemberState]:
+    return living_of(cluster, group, cluster.store.list(group_members(group)), now)
+
+
+def living_of(
+    cluster: Cluster, group: str, listed: Iterable[ObjectInfo], now: StoreNow | SeenNow
+) -> dict[str, MemberState]:
     """The living ones of the members whose objects were listed, by id. A GET each, and the time where there are any."""
     folder = group_members(group)
     written: dict[str, int] = {}
@@ -68,7 +104,7 @@ def living_of(cluster: Cluster, group: str, listed: Iterable[ObjectInfo], now: S
         written[member_id] = max(written.get(member_id, 0), file.modified_ms)
     if not written:
         return {}
-    now_ms = now.ms(group)
+    now_ms = now.ms(group, max(written.values()))
     states = read_members(cluster.store, group, sorted(written))
     return {
         member_id: state

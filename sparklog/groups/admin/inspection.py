@@ -17,7 +17,7 @@ from sparklog.groups.admin.description import (
     group_exists,
     protocol_of,
 )
-from sparklog.groups.admin.emptiness import StoreNow, living_of
+from sparklog.groups.admin.emptiness import SeenNow, StoreNow, living_of
 from sparklog.groups.membership.generations import Generation, generation_log
 from sparklog.groups.membership.member_state import MemberState
 from sparklog.groups.offsets.offset_state import has_committed, look_once, offset_log
@@ -85,7 +85,7 @@ def named_groups(cluster: Cluster) -> dict[str, Exception | None]:
     Raises:
         StoreError: the store can't be read.
     """
-    now = StoreNow(cluster)
+    now = SeenNow(cluster)
     groups = group_folders(cluster)
     looks = each_alone(cluster.store, lambda group: _exists(cluster, group, now), groups)
     return {
@@ -104,7 +104,7 @@ def group_listings(cluster: Cluster) -> list[GroupListing]:
     Raises:
         StoreError: the store can't be read.
     """
-    now = StoreNow(cluster)
+    now = SeenNow(cluster)
     groups = group_folders(cluster)
     looks = each_alone(cluster.store, lambda group: _listing(cluster, group, now), groups)
     listings = (
@@ -116,9 +116,11 @@ def group_listings(cluster: Cluster) -> list[GroupListing]:
     return [listing for listing in listings if listing is not None]
 
 
-def inspect_group(cluster: Cluster, group: str, now: StoreNow | None = None) -> InspectedGroup:
-    """A group's members, its newest generation, then its rows. Two LISTs and three GETs, a GET for each member, and the
-    store's time where there are any.
+def inspect_group(cluster: Cluster, group: str, now: StoreNow | SeenNow | None = None) -> InspectedGroup:
+    """A group's members, its newest generation, then its rows. Two LISTs and three GETs, and a GET for each member.
+
+    Args:
+        now: the time by which members live; by default the store's, which is asked for by a write if there are any.
 
     A member that acts upon a generation is never judged by an older one.
     """
@@ -129,7 +131,7 @@ def inspect_group(cluster: Cluster, group: str, now: StoreNow | None = None) -> 
 
 
 def _members(
-    cluster: Cluster, group: str, folder: _Folder, now: StoreNow
+    cluster: Cluster, group: str, folder: _Folder, now: StoreNow | SeenNow
 ) -> tuple[Generation | None, dict[str, MemberState]]:
     """The newest generation, and the members that live."""
     newest, living = folder.newest, living_of(cluster, group, folder.members, now)
@@ -161,7 +163,7 @@ def _look_into(cluster: Cluster, group: str) -> _Folder:
     raise StoreUnavailableError(f"{cluster.store.uri}/{generations} was cleaned under {_ATTEMPTS} looks")
 
 
-def _exists(cluster: Cluster, group: str, now: StoreNow) -> bool:
+def _exists(cluster: Cluster, group: str, now: StoreNow | SeenNow) -> bool:
     folder = _look_into(cluster, group)
     if folder.newest is not None and not folder.newest.plan.deleted:
         return True
@@ -170,7 +172,7 @@ def _exists(cluster: Cluster, group: str, now: StoreNow) -> bool:
     return bool(_members(cluster, group, folder, now)[1])
 
 
-def _listing(cluster: Cluster, group: str, now: StoreNow) -> GroupListing | None:
+def _listing(cluster: Cluster, group: str, now: StoreNow | SeenNow) -> GroupListing | None:
     folder = _look_into(cluster, group)
     if not folder.members:
         is_there = folder.newest is not None and not folder.newest.plan.deleted

@@ -59,6 +59,7 @@ def top(ctx: click.Context, interval: float, once: bool, json_: bool) -> None:
     from sparklog.observe.watching import Watching
 
     is_live = is_terminal() and not once and not json_
+    unread: dict[str, Exception] = {}
     with ended_by_signals(), _Screen(is_live=is_live) as screen:
         watching = Watching(
             watch_opener(ctx),

@@ -140,10 +140,11 @@ def test_the_process_ends_though_the_main_thread_never_comes_back(
         codes.append(code)
         ended.set()
 
-    monkeypatch.setattr(os, "_exit", end)
-    with ended_by_signals() as ending, ending.calls(lambda: None, forced_code=lambda: 7):
-        signal.raise_signal(signal.SIGTERM)
-        assert ended.wait(30)
+    with monkeypatch.context() as patched:  # within that of the fixture: what it finds there it leaves there
+        patched.setattr(os, "_exit", end)
+        with ended_by_signals() as ending, ending.calls(lambda: None, forced_code=lambda: 7):
+            signal.raise_signal(signal.SIGTERM)
+            assert ended.wait(30)
     assert codes == [7]
 
 

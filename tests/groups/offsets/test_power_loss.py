@@ -17,7 +17,7 @@ from sparklog.compaction import group_cleanup
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.commit import sync_unsynced
 from sparklog.delta.names import parse_name
-from sparklog.errors import CorruptLogError, SparklogError, StoreUnavailableError
+from sparklog.errors import CorruptLogError, ObjectNotFoundError, SparklogError, StoreUnavailableError
 from sparklog.groups.offsets import offset_commit, offset_maintenance
 from sparklog.groups.offsets.changes import Change
 from sparklog.groups.offsets.offset_maintenance import clean_offset_log, maintain_offsets, sweep
@@ -51,7 +51,7 @@ from tests.groups.offsets.support import (
     offsets_of,
     take,
 )
-from tests.support import DAY_MS, T0_MS, LazyDisk
+from tests.support import DAY_MS, T0_MS, LazyDisk, resealed
 from tests.txn.support import a_cluster
 
 SEEDS = each_nth(range(40), 2)
@@ -163,7 +163,7 @@ def clear_away(group: Group) -> list[int]:
             load_state(log)
             load_whole(log)
             return cleared
-        except (CorruptLogError, StoreUnavailableError) as error:
+        except (CorruptLogError, ObjectNotFoundError, StoreUnavailableError) as error:
             found = re.search(r"_delta_log/(\d{20})\.json|version (\d+)|/(\d{20})-[0-9a-f]{32}\.parquet", str(error))
             if found is None:
                 raise
@@ -354,7 +354,7 @@ def test_a_file_of_the_newest_entry_that_is_lost_is_named(torn: bool) -> None:
     group.commit_quickly()
     [file] = load_state(a_table(group.memory, group.clock).log).live
     group.disk.lose([f"groups/g/offsets/{file.path}"], torn=torn)
-    with pytest.raises((CorruptLogError, StoreUnavailableError), match=file.path):
+    with pytest.raises((CorruptLogError, ObjectNotFoundError), match=file.path):
         a_table(group.memory, group.clock).fetch()
     assert clear_away(group) == [2]
     group.check()
@@ -480,6 +480,6 @@ def test_what_is_said_of_fsync_and_makes_no_sense_is_named() -> None:
     group = a_mixed_group()
     path = entry_of(group, 0)
     data = group.memory.read(path).replace(b'"offsets_format":', f'"{UNSYNCED_INFO}":7,"offsets_format":'.encode())
-    group.memory.put(path, data)
+    group.memory.put(path, resealed(data))
     with pytest.raises(CorruptLogError, match=UNSYNCED_INFO):
         a_table(group.memory, group.clock).fetch()

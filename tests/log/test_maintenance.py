@@ -251,10 +251,7 @@ def test_an_append_succeeds_without_threads_and_the_next_checkpoint_is_written(m
         assert append(writer, "crosses the threshold").delta_version == 99
         assert append(writer, "one more").delta_version == 100
         writer.close()
-    assert (
-        "checkpoint of topics/t can't be started: thread sparklog-checkpoint can't be started"
-        in caplog.text
-    )
+    assert "checkpoint of topics/t can't be started: thread sparklog-checkpoint can't be started" in caplog.text
     for number in range(9):
         append(writer, str(number))
     writer.close()

@@ -444,10 +444,7 @@ def test_where_no_thread_can_be_started_the_append_succeeds(
 
         patch.setattr(threading.Thread, "start", refuse)
         append(writer, "b")
-    assert (
-        "sequencing of topics/t can't be started: thread sparklog-sequencing can't be started"
-        in caplog.text
-    )
+    assert "sequencing of topics/t can't be started: thread sparklog-sequencing can't be started" in caplog.text
     append(writer, "c")
     writer.close()
     assert contents(log)[0][-1] == (3, "f")

@@ -31,6 +31,7 @@ from sparklog.log import Cluster
 from sparklog.paths import CLUSTER_FILE, topic_table
 from sparklog.storage import CreateResult, ObjectStore
 from sparklog.storage.position import DEFAULT_TAIL_TRUST_MS
+from tests.support import resealed
 
 if TYPE_CHECKING:
     from proof.simulation.cluster.life import Life
@@ -215,7 +216,7 @@ class Operating:
         told["token"] = f"{self._draw.getrandbits(128):032x}"
         stray = entry_path(self._table, self._newest() + self._draw.choice([1, 1, 2]))
         content = "\n".join(json.dumps(entry) for entry in entries if "commitInfo" in entry)
-        self._store.create(stray, content.encode())
+        self._store.create(stray, resealed(content.encode()))
         self._play.world.note("stray", stray)
         self._stray = stray
         self._undo = lambda: []

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import weakref
 from collections.abc import Hashable
 
 from sparklog.clock import Clock
@@ -132,11 +131,14 @@ def cluster_id_of(data: bytes) -> str | None:
         return None
 
 
-_NEWEST: weakref.WeakValueDictionary[Hashable, NewestCheck] = weakref.WeakValueDictionary()
+_NEWEST: dict[Hashable, NewestCheck] = {}
+"""Not by weak references: an interrupt that comes while one of these is cleared away is lost."""
+_MOST_KNOWN = 256
 
 
 def newest_check_of(key: Hashable) -> NewestCheck:
-    """The newest check that the clients of this process share, kept as long as one of them holds it.
+    """The newest check that the clients of this process share. Of those that were asked for first, some are forgotten
+    where there are many: then a request more is made.
 
     Args:
         key: equal for those alone who read the same ``cluster.json``, by the same clock.
@@ -144,5 +146,7 @@ def newest_check_of(key: Hashable) -> NewestCheck:
     full = (os.getpid(), key)
     found = _NEWEST.get(full)
     if found is None:  # where two threads do this at once, a request more is made
+        for oldest in list(_NEWEST)[: max(0, len(_NEWEST) - _MOST_KNOWN + 1)]:
+            _NEWEST.pop(oldest, None)
         found = _NEWEST[full] = NewestCheck()
     return found

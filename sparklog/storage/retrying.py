@@ -137,6 +137,8 @@ class RetryingStore(DelegatingStore):
         self._clock = clock
         self._retry_ms = retry_ms
         self._abandons = False
+        self._origin = self
+        """The store that this one is a copy of, for those who wait in its calls: what is said of one holds for both."""
         self.counts: RequestCounts = counted.counts
         """Requests to the store, each attempt."""
         self.ground: Ground | None = None
@@ -169,7 +171,7 @@ class RetryingStore(DelegatingStore):
 
     def _prove(self, unproved: PathProof) -> None:
         if unproved.prove():
-            self._unproved = None
+            self._unproved = self._origin._unproved = None
 
     def patience(self, patience: Patience) -> AbstractContextManager[None]:
         """Within: calls are repeated as long and as often as ``patience`` says, not for ``retry_ms``; and where it
@@ -177,11 +179,11 @@ class RetryingStore(DelegatingStore):
 
         It holds for this thread, and for the threads of :func:`sparklog.parallel.parallel_map` within.
         """
-        return _Within(self, patience)
+        return _Within(self._origin, patience)
 
     def patience_by_default(self, each_ms: float) -> AbstractContextManager[object]:
         """Within: each call is repeated for up to ``each_ms``, unless somebody has said how long calls are repeated."""
-        return nullcontext() if self in _PATIENCE.get() else _Within(self, each_ms)
+        return nullcontext() if self._origin in _PATIENCE.get() else _Within(self._origin, each_ms)
 
     def _look(self) -> None:
         """Raise ``SparklogError`` unless the cluster can be read: three attempts, or as many as fit in ten seconds."""
@@ -202,7 +204,7 @@ class RetryingStore(DelegatingStore):
         )
 
     def _once(self, op: str, name: str | Sequence[str], call: Callable[[], T]) -> T:
-        if not self._abandons and self not in _PATIENCE.get():
+        if not self._abandons and self._origin not in _PATIENCE.get():
             return call()
         return self._abandoned_late(self._patience(), op, name, call)()
 
@@ -232,7 +234,7 @@ class RetryingStore(DelegatingStore):
 
     def _patience(self) -> Patience:
         """For a call that is made now."""
-        own = _PATIENCE.get().get(self, self._retry_ms)
+        own = _PATIENCE.get().get(self._origin, self._retry_ms)
         if isinstance(own, Patience):
             return own
         return Patience(deadline=self._clock.deadline_in(own), abandons=self._abandons)

@@ -163,3 +163,10 @@ def test_patience_is_a_threads_own_and_ends_with_its_block():
 def test_stores_around_a_store_are_as_far_away_as_it(is_remote):
     inner = RemoteStore() if is_remote else MemoryStore()
     assert RetryingStore(FaultyStore(inner), clock=ManualClock()).is_remote is is_remote
+
+
+def test_patience_holds_for_those_who_give_up_calls_of_the_store_too():
+    store, _, clock = a_store(Fault(kind=FaultKind.THROTTLED, ops=["get"], times=None))
+    with store.patience(Patience(deadline=clock.deadline_in(500))), pytest.raises(StoreUnavailableError):
+        store.abandoning(within_ms=60_000).read("a")
+    assert clock.ticks_ms() <= 1_000

@@ -168,7 +168,7 @@ def test_owners_that_follow_each_other_break_no_rule():
     group, _ = taken()
     group.change("p", pend(OF_P, 7))
     group.change("q", take(OF_Q))
-    group.change("q", SettlePending(decider=DECIDER, is_committed=True))
+    group.change("q", SettlePending(decider=DECIDER, committed=frozenset({P})))
     group.change("q", commit(OF_Q, 9), take(Stamp(3, "member-q")))
     row = group.change("anybody", CommitUnowned(offsets={P: OffsetAndMetadata(2)}, topic_ids={}, generation=4))
     assert row is not None
@@ -212,7 +212,7 @@ def test_a_pending_offset_of_another_than_the_owner_is_told():
     row = replace(row, pending=Pending(decider=DECIDER, committed=OffsetAndMetadata(6)))
     group.change("p", Anything(row))
     assert len(group.told) == 1
-    group.change("r", SettlePending(decider=DECIDER, is_committed=True))  # that may be anybody
+    group.change("r", SettlePending(decider=DECIDER, committed=frozenset({P})))  # that may be anybody
     assert len(group.told) == 1
 
 

@@ -21,7 +21,7 @@ from sparklog.groups.membership.generations import GenerationLog, generation_log
 from sparklog.groups.membership.member_state import decode_member
 from sparklog.groups.offsets.changes import GENERATION_FENCE
 from sparklog.groups.offsets.offset_state import OffsetState, load_state, load_whole, offset_log
-from sparklog.groups.offsets.rows import Decider, OffsetRow, Rows
+from sparklog.groups.offsets.rows import CommittedPartitions, Decider, OffsetRow, Rows
 from sparklog.integrity.findings import Code, Counts, Finding, Subject
 from sparklog.integrity.log_listing import holes, list_numbered
 from sparklog.integrity.unread import unread
@@ -93,16 +93,16 @@ def check_group(cluster: Cluster, group: str, heads: TopicHeads) -> tuple[list[F
     return findings, Counts(groups=1, committed_offsets=committed)
 
 
-def finished_pending(cluster: Cluster, rows: Rows) -> dict[Decider, bool]:
-    """The transactions that left offsets pending though they are finished, and whether each was committed.
+def finished_pending(cluster: Cluster, rows: Rows) -> dict[Decider, CommittedPartitions]:
+    """The transactions that left offsets pending though they are finished, and what each committed.
 
     Raises ``CorruptLogError``, ``StoreError``.
     """
-    found: dict[Decider, bool] = {}
+    found: dict[Decider, CommittedPartitions] = {}
     for decider in sorted({row.pending.decider for row in rows.values() if row.pending is not None}):
         decision = read_decision(open_transaction_log(cluster, decider.transactional_id), decider)
         if decision is not None and decision.is_finished:
-            found[decider] = decision.is_committed
+            found[decider] = decision.committed
     return found
 
 
@@ -278,12 +278,12 @@ def _is_fine(partition: TopicPartition, row: OffsetRow, head: TopicHead) -> bool
 
 def _check_pending(cluster: Cluster, group: str, rows: Rows) -> Iterator[Finding]:
     deciders = sorted({row.pending.decider for row in rows.values() if row.pending is not None})
-    late: dict[Decider, bool] = {}
+    late: dict[Decider, CommittedPartitions] = {}
     for decider in deciders:
         try:
             decision = read_decision(open_transaction_log(cluster, decider.transactional_id), decider)
             if decision is not None and decision.is_finished:
-                late[decider] = decision.is_committed
+                late[decider] = decision.committed
         except UnsupportedVersionError:  # a finding about the id
             continue
         except StoreError as error:  # the same
@@ -299,9 +299,11 @@ def _check_pending(cluster: Cluster, group: str, rows: Rows) -> Iterator[Finding
     if not late:
         return
     now = load_state(offset_log(cluster, group)).rows  # what was settled before the entry that says so was written
-    still = {row.pending.decider for row in now.values() if row.pending is not None}
-    for decider, is_committed in late.items():
-        if decider in still:
+    still = {partition: row.pending.decider for partition, row in now.items() if row.pending is not None}
+    for decider, committed in late.items():
+        waiting = {partition for partition, of_row in still.items() if of_row == decider}
+        is_committed = bool(waiting & committed.get(group, frozenset()))
+        if waiting:
             yield Finding(
                 code=Code.PENDING_COMMITTED if is_committed else Code.PENDING_ABORTED,
                 subject=Subject(group=group, transactional_id=decider.transactional_id),

@@ -162,9 +162,9 @@ class _Repair:
 
     def settle(self, group: str) -> None:
         table = OffsetTable(self._cluster, group)
-        for decider, is_committed in finished_pending(self._cluster, table.fetch()).items():
-            settle_group(table, decider, is_committed=is_committed, timeout_ms=self._timeout_ms)
-            done = "let the offsets count that wait for" if is_committed else "forgot the offsets that wait for"
+        for decider, committed in finished_pending(self._cluster, table.fetch()).items():
+            settle_group(table, decider, committed, timeout_ms=self._timeout_ms)
+            done = "let the offsets count that wait for" if committed.get(group) else "forgot the offsets that wait for"
             self.repaired.done.append(
                 f"group {group}: {done} transaction {decider.number} of transactional id {decider.transactional_id}"
             )

@@ -110,7 +110,7 @@ class GroupWatch:
         from sparklog.txn.deciding import deciding_for  # few groups are committed to by transactions
 
         deciding = deciding_for(self._cluster, reason="", timeout_ms=_DECISION_MS)
-        return stable_rows(rows, [*rows], deciding.look, now_ms=self._cluster.clock.now_ms(), waits=False)
+        return stable_rows(self.name, rows, [*rows], deciding.look, now_ms=self._cluster.clock.now_ms(), waits=False)
 
     def _look_at_members(self, listed: Iterable[ObjectInfo]) -> None:
         clock, folder = self._cluster.clock, group_members(self.name)

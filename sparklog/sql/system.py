@@ -63,7 +63,7 @@ def _consumer_offsets(cluster: Cluster, unread: dict[str, Exception]) -> Iterato
 
 def _stable(cluster: Cluster, group: str, deciding: Deciding) -> Rows:
     rows = OffsetTable(cluster, group).fetch()
-    return stable_rows(rows, [*rows], deciding.look, now_ms=cluster.clock.now_ms(), waits=False)
+    return stable_rows(group, rows, [*rows], deciding.look, now_ms=cluster.clock.now_ms(), waits=False)
 
 
 def _consumer_lag(cluster: Cluster, unread: dict[str, Exception]) -> Iterator[tuple[object, ...]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from sparklog.errors import (
     ConcurrentTransactionsError,
@@ -17,7 +18,7 @@ from sparklog.errors import (
     UnstableOffsetCommitError,
 )
 from sparklog.groups.offsets.pending import Deciding
-from sparklog.groups.offsets.rows import Decider
+from sparklog.groups.offsets.rows import CommittedPartitions, Decider
 from sparklog.log.cluster import Cluster
 from sparklog.logs import about
 from sparklog.storage.entry_log import PositionLost
@@ -48,6 +49,11 @@ class Decision:
     """The entry that decided it; None where it was cleaned away."""
     is_finished: bool
     """Is it carried out everywhere, as the entry after it says, or that it was cleaned away?"""
+
+    @property
+    def committed(self) -> CommittedPartitions:
+        """The partitions whose offsets it committed, by group."""
+        return self.entry.committed_partitions if self.is_committed and self.entry is not None else MappingProxyType({})
 
 
 def read_decision(log: TransactionLog, decider: Decider) -> Decision | None:
@@ -165,9 +171,10 @@ def _busy(log: TransactionLog, number: int) -> ConcurrentTransactionsError:
     )
 
 
-def decide(cluster: Cluster, decider: Decider, *, reason: str, timeout_ms: float) -> bool:
-    """Was a transaction committed? One that isn't decided yet is aborted: its producer finds the reason. The records of
-    one that is committed are in their topics afterwards, but in those that refuse them (rule T2, hand-over).
+def decide(cluster: Cluster, decider: Decider, *, reason: str, timeout_ms: float) -> CommittedPartitions:
+    """The offsets that a transaction committed. One that isn't decided yet is aborted: its producer finds the reason.
+    The records of one that is committed are in their topics afterwards, but in those that refuse them (rule T2,
+    hand-over).
 
     Args:
         timeout_ms: for aborting it, and for each topic.
@@ -181,7 +188,7 @@ def decide(cluster: Cluster, decider: Decider, *, reason: str, timeout_ms: float
     decision = _have_decided(log, decider, reason=reason, timeout_ms=timeout_ms)
     log.make_durable(decider.number, decision.entry)  # its writer may have died before its fsync
     _carry_out(cluster, log, decision, timeout_ms=timeout_ms)
-    return decision.is_committed
+    return decision.committed
 
 
 def _have_decided(log: TransactionLog, decider: Decider, *, reason: str, timeout_ms: float) -> Decision:
@@ -237,13 +244,13 @@ def deciding_for(cluster: Cluster, *, reason: str, timeout_ms: float) -> Decidin
         reason: for the producer of a transaction that is aborted.
         timeout_ms: for aborting one, and for each topic that has to get its records.
     """
-    finished: dict[Decider, bool] = {}
+    finished: dict[Decider, CommittedPartitions] = {}
 
-    def look(decider: Decider) -> bool | None:
+    def look(decider: Decider) -> CommittedPartitions | None:
         decision = read_decision(open_transaction_log(cluster, decider.transactional_id), decider)
-        return None if decision is None else decision.is_committed
+        return None if decision is None else decision.committed
 
-    def finish(decider: Decider) -> bool | None:
+    def finish(decider: Decider) -> CommittedPartitions | None:
         if decider in finished:
             return finished[decider]
         log = open_transaction_log(cluster, decider.transactional_id)
@@ -253,8 +260,8 @@ def deciding_for(cluster: Cluster, *, reason: str, timeout_ms: float) -> Decidin
         log.make_durable(decider.number, decision.entry)
         _carry_out(cluster, log, decision, timeout_ms=timeout_ms)
         if len(finished) < _MOST_REMEMBERED:
-            finished[decider] = decision.is_committed
-        return decision.is_committed
+            finished[decider] = decision.committed
+        return decision.committed
 
     return Deciding(
         decide=lambda decider: decide(cluster, decider, reason=reason, timeout_ms=timeout_ms), look=look, finish=finish

@@ -18,6 +18,7 @@ from sparklog.checksums import EMPTY_SUM, SUM_FIELD, check_sum, with_sum
 from sparklog.clock import Deadline
 from sparklog.errors import CorruptLogError, UnsupportedVersionError
 from sparklog.groups.membership.member_state import decode_partitions, encode_partitions
+from sparklog.groups.offsets.rows import CommittedPartitions
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.data_files import UploadedFile
 from sparklog.log.data.producer_stamp import ProducerStamp
@@ -156,6 +157,11 @@ class TransactionEntry:
     def is_forced(self) -> bool:
         """Was it aborted by another than its producer?"""
         return bool(self.reason)
+
+    @property
+    def committed_partitions(self) -> CommittedPartitions:
+        """The partitions whose offsets it commits, by group; empty where it isn't the decision to commit."""
+        return self.contents.groups if self.state is TransactionState.PREPARE_COMMIT else MappingProxyType({})
 
     @property
     def is_expired(self) -> bool:

@@ -15,8 +15,8 @@ from sparklog.clock import Deadline
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import KafkaTimeoutError, SparklogError, StoreReplacedError, UnknownTopicOrPartitionError
 from sparklog.groups.offsets.offset_table import OffsetTable
-from sparklog.groups.offsets.pending import SettlePending
-from sparklog.groups.offsets.rows import Decider
+from sparklog.groups.offsets.pending import settled_in
+from sparklog.groups.offsets.rows import CommittedPartitions, Decider
 from sparklog.log.cluster import Cluster
 from sparklog.log.publishing import Marker, publish_transaction
 from sparklog.log.state import load_state
@@ -119,7 +119,7 @@ def roll_forward(
     for group in entry.contents.groups:
         try:
             table = OffsetTable(cluster, group)
-            settle_group(table, decider_of(log, entry), is_committed=is_committed, timeout_ms=timeout_ms)
+            settle_group(table, decider_of(log, entry), entry.committed_partitions, timeout_ms=timeout_ms)
         except SparklogError as error:
             if is_refusal(error):
                 refused[f"group {group!r}"] = error
@@ -143,10 +143,10 @@ def _refusal(log: TransactionLog, entry: TransactionEntry, name: str, error: Spa
     return refusal
 
 
-def settle_group(table: OffsetTable, decider: Decider, *, is_committed: bool, timeout_ms: float) -> None:
+def settle_group(table: OffsetTable, decider: Decider, committed: CommittedPartitions, *, timeout_ms: float) -> None:
     """Let the pending offsets of a transaction count, or forget them. Raises as :meth:`OffsetTable.change`."""
     deadline = table.log.clock.deadline_in(timeout_ms)
-    table.change([SettlePending(decider=decider, is_committed=is_committed)], deadline=deadline)
+    table.change([settled_in(table.group, decider, committed)], deadline=deadline)
     if table.maintenance_due:
         table.maintain()
 

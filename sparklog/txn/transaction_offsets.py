@@ -15,7 +15,7 @@ from sparklog.groups.admin.emptiness import empty_generation
 from sparklog.groups.membership.topic_catalog import TopicCatalog
 from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.groups.offsets.pending import PendOffsets, SettlePending, settle_pending
-from sparklog.groups.offsets.rows import Decider, Stamp
+from sparklog.groups.offsets.rows import CommittedPartitions, Decider, Stamp
 from sparklog.log.cluster import Cluster
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.txn.deciding import decide, was_lost
@@ -113,7 +113,8 @@ class TransactionOffsets:
             try:
                 if self._decider is not None:
                     table = self.open_table(group)
-                    change = SettlePending(decider=self._decider, is_committed=is_committed)
+                    committed = frozenset(self._groups[group]) if is_committed else frozenset[TopicPartition]()
+                    change = SettlePending(decider=self._decider, committed=committed)
                     table.change([change], deadline=deadline, before_commit=when_published, sync=self._sync)
                     table.maintain_aside()
                 del self._groups[group]
@@ -127,10 +128,10 @@ class TransactionOffsets:
         for table in self._tables.values():
             table.close()
 
-    def _decide_other(self, other: Decider) -> bool:
+    def _decide_other(self, other: Decider) -> CommittedPartitions:
         if other.transactional_id == self._transactional_id:  # ours would be dead: it is of a newer producer
             if was_lost(self._cluster, other):
-                return False
+                return {}
             raise ProducerFencedError(
                 f"another producer with transactional_id {other.transactional_id!r} wrote {other}"
             )

@@ -11,7 +11,7 @@ from sparklog.groups.offsets.pending import PendOffsets
 from sparklog.groups.offsets.rows import Decider
 from sparklog.integrity import Code, check_cluster
 from sparklog.log import Cluster, delete_records, delete_topic, describe_topic
-from sparklog.model import OffsetAndMetadata, TopicPartition
+from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.paths import generation_path, group_offsets_table, member_state
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
@@ -138,10 +138,12 @@ def pend(cluster: Cluster, decider: Decider) -> None:
 
 
 def a_transaction(cluster: Cluster, *, commits: bool) -> None:
-    """Entries 2 and 3 of ``tx`` decide and finish one without any offsets."""
+    """Entries 2 and 3 of ``tx`` decide and finish one that moves an offset."""
     driver = Driver(cluster, topics=("t",)).init()
     driver.begin()
     driver.send("t", "one")
+    metadata = ConsumerGroupMetadata("h", ANN.generation, ANN.member, None)
+    driver.session.add_offsets({AT: OffsetAndMetadata(7)}, metadata, deadline=driver.deadline)
     if commits:
         driver.commit()
         driver.complete()

@@ -648,7 +648,7 @@ def test_a_lost_decision_stays_lost_however_the_id_is_opened_again(inits: list[b
     row = OffsetTable(world.cluster(), "g").fetch()[IN]
     assert row.pending is not None
     decider = row.pending.decider
-    assert deciding.look(decider) is False
+    assert deciding.look(decider) == {}
     is_number_taken = decider.number in a_transaction_log(world.cluster()).numbers()
     assert was_lost(world.cluster(), decider) is not is_number_taken  # else the id has gone on
     take(world.cluster(), BOB)
@@ -680,7 +680,7 @@ def test_an_abort_with_acks_1_is_flushed_once_by_who_reads_behind_it() -> None:
     driver.abort()
     machine = FaultyStore(world.memory)
     deciding = deciding_for(a_cluster(PowerLossStore(world.disk, machine), world.clock), reason="", timeout_ms=60_000)
-    assert [deciding.finish(decider) for _ in range(3)] == [False] * 3
+    assert [deciding.finish(decider) for _ in range(3)] == [{}] * 3
     assert [call.op for call in machine.calls].count("sync_all") == 1
     assert transaction_entry("tx", decider.number) not in world.disk.lose(world.disk.objects())
 

@@ -12,7 +12,7 @@ from sparklog.groups.membership.proposals import empty_plan
 from sparklog.groups.offsets.changes import CommitOffsets, TakePartitions
 from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.groups.offsets.pending import settle_pending
-from sparklog.groups.offsets.rows import Decider, Rows, Stamp
+from sparklog.groups.offsets.rows import CommittedPartitions, Decider, Rows, Stamp
 from sparklog.log import Cluster, TopicFollower, TopicWriter, create_topic
 from sparklog.log.data.data_files import UploadedFile
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -78,7 +78,7 @@ def take(cluster: Cluster, stamp: Stamp) -> Rows:
         if error is not None:
             raise error
 
-    def decided(decider: Decider) -> bool:
+    def decided(decider: Decider) -> CommittedPartitions:
         return decide(cluster, decider, reason=f"{stamp.member} took the partition", timeout_ms=TIMEOUT_MS)
 
     return settle_pending(table, done.rows, [IN], decided, deadline=soon(cluster))

@@ -9,6 +9,7 @@ import pytest
 
 from sparklog.errors import CorruptLogError, InvalidTxnStateError, ProducerFencedError, TransactionAbortableError
 from sparklog.groups.offsets.rows import Decider
+from sparklog.log import Cluster
 from sparklog.storage import ObjectInfo
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position
@@ -34,7 +35,14 @@ def a_session(cluster=None) -> Driver:
 
 
 def ask(driver: Driver, number: int = 2, epoch: int = 0) -> bool:
-    return decide(driver.cluster, Decider(ID, epoch, number), reason=WHY, timeout_ms=TIMEOUT_MS)
+    return have_decided(driver.cluster, Decider(ID, epoch, number))
+
+
+def have_decided(cluster: Cluster, decider: Decider) -> bool:
+    decide(cluster, decider, reason=WHY, timeout_ms=TIMEOUT_MS)
+    decision = read_decision(a_log(cluster), decider)
+    assert decision is not None
+    return decision.is_committed
 
 
 def commit_some(driver: Driver, count: int = 1) -> None:
@@ -88,7 +96,7 @@ def test_a_slow_helper_doesnt_abort_the_next_innocent_transaction() -> None:
 
     slow = InterruptedStore(driver.cluster.store)
     slow.interrupt(meanwhile, at=0, after=True)  # its look at which entries there are
-    assert decide(a_cluster(slow, driver.cluster.clock), Decider(ID, 0, 2), reason=WHY, timeout_ms=TIMEOUT_MS) is True
+    assert have_decided(a_cluster(slow, driver.cluster.clock), Decider(ID, 0, 2))
     assert slow.call_count > 1
     driver.commit()
     driver.complete()
@@ -115,7 +123,7 @@ def test_a_helper_that_sleeps_at_any_call_aborts_nothing_but_what_it_was_asked_f
     slow = InterruptedStore(driver.cluster.store)
     slow.interrupt(meanwhile, at=at, after=False)
     helper = a_cluster(slow, driver.cluster.clock)
-    decided = decide(helper, Decider(ID, 0, 2), reason=WHY, timeout_ms=TIMEOUT_MS)
+    decided = have_decided(helper, Decider(ID, 0, 2))
     if slow.call_count <= at:
         meanwhile()
     driver.commit()

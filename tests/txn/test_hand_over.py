@@ -143,7 +143,7 @@ def test_whoever_only_looks_writes_nothing() -> None:
     assert decider is not None
     counting = CountingStore(cluster.store)
     looked = deciding_for(a_cluster(counting, cluster.clock), reason="", timeout_ms=TIMEOUT_MS).look(decider)
-    assert looked is True
+    assert looked == {"g": frozenset({IN})}
     assert counting.counts().keys() == {"get", "list"}
     assert not is_visible(cluster)
 

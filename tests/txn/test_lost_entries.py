@@ -8,12 +8,14 @@ from unittest.mock import patch
 import pytest
 
 from sparklog import Consumer, Producer
+from sparklog.admin.client import Admin
 from sparklog.compaction.optimize import optimize_topic
 from sparklog.compaction.plan_optimize import OptimizePolicy
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
 from sparklog.errors import KafkaTimeoutError, SparklogError, StoreUnavailableError, TransactionAbortableError
-from sparklog.integrity import check_cluster
+from sparklog.groups.offsets.rows import Decider
+from sparklog.integrity import check_cluster, repair_cluster
 from sparklog.log import Cluster, TopicWriter, create_topic, open_cluster
 from sparklog.log.publishing import newest_marker
 from sparklog.log.reloading import reload_state
@@ -25,6 +27,7 @@ from sparklog.testing import ManualClock
 from sparklog.txn.entries import TopicFiles, TransactionEntry, open_transaction_log
 from sparklog.txn.forward import publish_topics
 from sparklog.txn.recovery import recover_transactions
+from sparklog.txn.session import TransactionSession
 from sparklog.txn.states import TransactionState
 from tests.support import DAY_MS, append, no_checkpoints
 from tests.txn.support import Driver, Overtaken, a_cluster
@@ -110,6 +113,64 @@ def test_a_transaction_with_offsets_is_aborted_and_the_next_one_passes_the_numbe
         producer.send("t", value=b"stored")
         producer.commit_transaction()
     assert values(cluster)[3:] == ["stored"]
+
+
+GROUP = ConsumerGroupMetadata("g", -1, "", None)
+ANOTHER = TopicPartition("t", 1)
+
+
+def an_offset_that_waits_for_a_lost_entry() -> tuple[MemoryStore, Cluster, Decider]:
+    """Of partition 0: its transaction wasn't decided, its producer is dead, and the id's log was emptied."""
+    memory = MemoryStore()
+    cluster = open_cluster(memory)
+    create_topic(cluster.topic_log("t"), "t", num_partitions=2)
+    session = TransactionSession(cluster, "tx", timeout_ms=60_000)
+    session.begin_epoch(deadline=cluster.clock.deadline_in(10_000))
+    session.begin(ticks_ms=cluster.clock.ticks_ms())
+    decider = session.decider
+    session.add_offsets({AT: OffsetAndMetadata(100)}, GROUP, deadline=cluster.clock.deadline_in(10_000))
+    lose(memory)
+    return memory, cluster, decider
+
+
+def commit_an_offset(cluster: Cluster, *, dies: bool) -> Decider:
+    """An offset of partition 1 is committed by a new producer of the id."""
+    session = TransactionSession(cluster, "tx", timeout_ms=60_000)
+    deadline = cluster.clock.deadline_in(10_000)
+    session.begin_epoch(deadline=deadline)
+    session.begin(ticks_ms=cluster.clock.ticks_ms())
+    decider = session.decider
+    session.add_offsets({ANOTHER: OffsetAndMetadata(7)}, GROUP, deadline=deadline)
+    session.commit({}, deadline=deadline)
+    if not dies:
+        session.settle_groups(is_committed=True, deadline=deadline)
+        session.complete(deadline=deadline)
+    return decider
+
+
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("who", ["its producer", "recovery", "an administrator", "a reader", "check --repair"])
+def test_another_transaction_with_the_number_does_not_commit_an_offset_that_waits(who: str, dies: bool) -> None:
+    """The log of the id begins again with epoch 0: a transaction of another partition has the lost one's number."""
+    _, cluster, lost = an_offset_that_waits_for_a_lost_entry()
+    assert commit_an_offset(cluster, dies=dies) == lost
+    admin = Admin(cluster)
+    if who == "recovery":
+        recover_transactions(cluster)
+    elif who == "an administrator":
+        admin.alter_group_offsets("g", {AT: OffsetAndMetadata(0)})
+    elif who == "check --repair":
+        recover_transactions(cluster)
+        assert repair_cluster(cluster, check_cluster(cluster)).failed == []
+    elif who == "its producer" and dies:
+        with Producer(cluster, transactional_id="tx") as producer:
+            producer.init_transactions()
+    found = admin.list_group_offsets("g")
+    assert found[ANOTHER].offset == 7
+    assert AT not in found or found[AT].offset == 0, "nothing of partition 0 was ever committed"
+    with Consumer(cluster=cluster, group_id="g", auto_offset_reset="earliest") as consumer:
+        consumer.assign([AT, ANOTHER])
+        assert consumer.position(AT) == 0
 
 
 def test_check_names_the_transactions_whose_entries_are_gone() -> None:

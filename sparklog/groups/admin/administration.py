@@ -97,7 +97,7 @@ def has_members(group: str) -> UnknownMemberIdError:
 def committed_offsets(cluster: Cluster, group: str, deciding: Deciding) -> dict[TopicPartition, OffsetAndMetadata]:
     """The committed offsets of a group for partitions that exist, sorted; none for a group that isn't there."""
     rows = look_once(offset_log(cluster, group))
-    rows = stable_rows(rows, [*rows], deciding.look, now_ms=cluster.clock.now_ms(), waits=False)
+    rows = stable_rows(group, rows, [*rows], deciding.look, now_ms=cluster.clock.now_ms(), waits=False)
     return current_offsets(rows, _topics(cluster, topics_of({}, rows)))
 
 

@@ -226,7 +226,12 @@ class OffsetCommitThread:
                     known_rows = self._table.fetch() if rows is None else rows
                     now_ms = self._clock.now_ms()
                     stable = stable_rows(
-                        known_rows, job.partitions, self._deciding.finish, now_ms=now_ms, waits=job.waits
+                        self._table.group,
+                        known_rows,
+                        job.partitions,
+                        self._deciding.finish,
+                        now_ms=now_ms,
+                        waits=job.waits,
                     )
                     job.future.set_result(stable)
                 except Exception as error:

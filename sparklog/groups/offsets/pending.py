@@ -14,13 +14,21 @@ from typing import TYPE_CHECKING
 from sparklog.clock import Deadline
 from sparklog.errors import CommitFailedError
 from sparklog.groups.offsets.changes import check_nothing_pending, check_offset, member_since
-from sparklog.groups.offsets.rows import Decider, OffsetRow, Pending, Rows, Stamp
+from sparklog.groups.offsets.rows import CommittedPartitions, Decider, OffsetRow, Pending, Rows, Stamp
 from sparklog.model import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from sparklog.groups.offsets.offset_table import OffsetTable
 
-__all__ = ["Deciding", "PendOffsets", "SettlePending", "pending_deciders", "settle_pending", "stable_rows"]
+__all__ = [
+    "Deciding",
+    "PendOffsets",
+    "SettlePending",
+    "pending_deciders",
+    "settle_pending",
+    "settled_in",
+    "stable_rows",
+]
 
 
 _ROUNDS = 5
@@ -33,12 +41,12 @@ class Deciding:
     Each raises ``StoreError``, …; the two that write also ``UnstableOffsetCommitError``: it is committed, and its
     records couldn't be published everywhere yet."""
 
-    decide: Callable[[Decider], bool]
-    """Was it committed? One that isn't decided yet is aborted; the records of one that is committed are in their topics
-    afterwards."""
-    look: Callable[[Decider], bool | None]
-    """Was it committed? None: it isn't decided yet. Writes nothing."""
-    finish: Callable[[Decider], bool | None]
+    decide: Callable[[Decider], CommittedPartitions]
+    """What did it commit? One that isn't decided yet is aborted; the records of one that is committed are in their
+    topics afterwards."""
+    look: Callable[[Decider], CommittedPartitions | None]
+    """What did it commit? None: it isn't decided yet. Writes nothing."""
+    finish: Callable[[Decider], CommittedPartitions | None]
     """Looks, as ``look``, and publishes: the records of a committed transaction are in their topics afterwards."""
 
 
@@ -113,7 +121,8 @@ class SettlePending:
     """A transaction is decided: its pending offsets count, or are forgotten."""
 
     decider: Decider
-    is_committed: bool
+    committed: frozenset[TopicPartition]
+    """The partitions of the group whose offsets it committed; empty: it was aborted."""
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
         """The rows with this change carried out."""
@@ -121,7 +130,7 @@ class SettlePending:
         for partition, row in rows.items():
             if row.pending is None or row.pending.decider != self.decider:
                 continue
-            if self.is_committed:
+            if partition in self.committed:
                 after[partition] = replace(
                     row, committed=row.pending.committed, commit_timestamp_ms=now_ms, pending=None
                 )
@@ -140,7 +149,7 @@ def settle_pending(
     table: OffsetTable,
     rows: Rows,
     partitions: Collection[TopicPartition],
-    decide: Callable[[Decider], bool],
+    decide: Callable[[Decider], CommittedPartitions],
     *,
     deadline: Deadline,
 ) -> Rows:
@@ -158,17 +167,23 @@ def settle_pending(
         deciders = pending_deciders(rows, partitions)
         if not deciders:
             return rows
-        changes = [SettlePending(decider=decider, is_committed=decide(decider)) for decider in sorted(deciders)]
+        changes = [settled_in(table.group, decider, decide(decider)) for decider in sorted(deciders)]
         rows = table.change(changes, deadline=deadline).rows
     for partition in partitions:
         check_nothing_pending(partition, rows.get(partition))
     return rows
 
 
+def settled_in(group: str, decider: Decider, committed: CommittedPartitions) -> SettlePending:
+    """The change by which a decision is carried out in a group."""
+    return SettlePending(decider=decider, committed=committed.get(group, frozenset()))
+
+
 def stable_rows(
+    group: str,
     rows: Rows,
     partitions: Collection[TopicPartition],
-    look: Callable[[Decider], bool | None],
+    look: Callable[[Decider], CommittedPartitions | None],
     *,
     now_ms: int,
     waits: bool,
@@ -182,9 +197,9 @@ def stable_rows(
         UnstableOffsetCommitError: one may still change, and ``waits``.
     """
     for decider in sorted(pending_deciders(rows, partitions)):
-        is_committed = look(decider)
-        if is_committed is not None:
-            rows = SettlePending(decider=decider, is_committed=is_committed).apply(rows, now_ms)
+        committed = look(decider)
+        if committed is not None:
+            rows = settled_in(group, decider, committed).apply(rows, now_ms)
     if waits:
         for partition in partitions:
             check_nothing_pending(partition, rows.get(partition))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from sparklog.model import OffsetAndMetadata, TopicPartition
 
-__all__ = ["Decider", "OffsetRow", "Pending", "Rows", "Stamp"]
+__all__ = ["CommittedPartitions", "Decider", "OffsetRow", "Pending", "Rows", "Stamp"]
 
 
 class Stamp(NamedTuple):
@@ -64,3 +64,8 @@ class OffsetRow:
 
 
 Rows = Mapping[TopicPartition, OffsetRow]
+
+CommittedPartitions = Mapping[str, frozenset[TopicPartition]]
+"""The partitions whose offsets a transaction committed, by group, as its decision names them; empty where it was
+aborted. A pending row of another partition is of an older transaction that had the same number: the entries of its id
+were deleted by others, and the numbers began again (rule T1, deciding number)."""

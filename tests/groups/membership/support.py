@@ -25,7 +25,7 @@ from sparklog.testing.interrupted_store import InterruptedStore
 
 INTERVAL_MS = 3_000
 SESSION_MS = 45_000
-NO_TRANSACTIONS = Deciding(decide=lambda _: False, look=lambda _: False, finish=lambda _: False)
+NO_TRANSACTIONS = Deciding(decide=lambda _: {}, look=lambda _: {}, finish=lambda _: {})
 """For groups that no transaction ever touched."""
 _RETRY_MS = 1_000.0
 """As the heartbeat's thread does."""

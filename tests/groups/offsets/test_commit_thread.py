@@ -16,7 +16,7 @@ from sparklog.groups.offsets.changes import Change, CommitUnowned
 from sparklog.groups.offsets.commit_thread import OffsetCommitThread
 from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.groups.offsets.pending import Deciding, PendOffsets
-from sparklog.groups.offsets.rows import Decider, Rows, Stamp
+from sparklog.groups.offsets.rows import CommittedPartitions, Decider, Rows, Stamp
 from sparklog.log.cluster import Cluster
 from sparklog.model import OffsetAndMetadata
 from tests.groups.membership.support import NO_TRANSACTIONS
@@ -63,6 +63,10 @@ def offsets(rows: Rows) -> list[int | None]:
 
 def a_system_cluster() -> Cluster:
     return a_cluster(clock=SystemClock())
+
+
+ALL = {"g": frozenset({P1})}
+"""What the transaction of :func:`a_cluster_with_a_transaction` committed."""
 
 
 def a_cluster_with_a_transaction() -> Cluster:
@@ -123,7 +127,7 @@ def test_a_change_that_was_carried_out_succeeds_whatever_becomes_of_those_beside
     """✗ One of two commits needs a transaction decided, which fails: both are told that they failed."""
     cluster = a_cluster_with_a_transaction()
 
-    def fail(_: Decider) -> bool:
+    def fail(_: Decider) -> CommittedPartitions:
         raise StoreUnavailableError("transactions can't be read")
 
     with a_commit_thread(cluster, Deciding(decide=fail, look=fail, finish=fail)) as commit_thread:
@@ -137,7 +141,7 @@ def test_a_change_that_was_carried_out_succeeds_whatever_becomes_of_those_beside
 def test_what_a_transaction_had_left_pending_is_decided_and_the_commit_repeated():
     cluster = a_cluster_with_a_transaction()
     with a_commit_thread(
-        cluster, Deciding(decide=lambda _: True, look=lambda _: True, finish=lambda _: True)
+        cluster, Deciding(decide=lambda _: ALL, look=lambda _: ALL, finish=lambda _: ALL)
     ) as commit_thread:
         begun = Held(commit_thread, unowned({P2: 0}))
         both = [commit_thread.change(unowned({partition: 5}), timeout_ms=LONG_MS) for partition in (P0, P1)]
@@ -150,7 +154,7 @@ def test_a_commit_that_waited_for_a_transaction_does_not_undo_a_later_commit():
     """✗ The later one has nothing to wait for and is carried out first: the offset goes back to the older one's."""
     cluster = a_cluster_with_a_transaction()
     with a_commit_thread(
-        cluster, Deciding(decide=lambda _: True, look=lambda _: True, finish=lambda _: True)
+        cluster, Deciding(decide=lambda _: ALL, look=lambda _: ALL, finish=lambda _: ALL)
     ) as commit_thread:
         begun = Held(commit_thread, unowned({P2: 0}))
         changes = [unowned({P0: 4}), unowned({P0: 5, P1: 5, P2: 5}), unowned({P0: 6}), unowned({P1: 7, P2: 7})]

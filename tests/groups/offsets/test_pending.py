@@ -19,7 +19,7 @@ from sparklog.errors import (
 from sparklog.groups.offsets.changes import Change, DeleteAll, DeleteOffsets, ExpireOffsets
 from sparklog.groups.offsets.offset_files import decode_rows, encode_rows
 from sparklog.groups.offsets.pending import PendOffsets, SettlePending, pending_deciders, settle_pending
-from sparklog.groups.offsets.rows import Decider, OffsetRow, Pending, Rows, Stamp
+from sparklog.groups.offsets.rows import CommittedPartitions, Decider, OffsetRow, Pending, Rows, Stamp
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from tests.groups.offsets.support import (
     ANN,
@@ -62,7 +62,7 @@ def pend(
 
 
 def settle(is_committed: bool, decider: Decider = TX) -> SettlePending:
-    return SettlePending(decider=decider, is_committed=is_committed)
+    return SettlePending(decider=decider, committed=frozenset({P0, P1, P2} if is_committed else ()))
 
 
 def pending_of(rows: Rows) -> dict[TopicPartition, int]:
@@ -261,9 +261,9 @@ def test_everything_pending_of_some_partitions_is_decided_once_each() -> None:
     assert pending_deciders(rows, [TopicPartition("none", 0)]) == set()
     asked: list[Decider] = []
 
-    def decide(decider: Decider) -> bool:
+    def decide(decider: Decider) -> CommittedPartitions:
         asked.append(decider)
-        return decider == OTHER
+        return {"g": frozenset({P2})} if decider == OTHER else {}
 
     settled = settle_pending(table, rows, [P0, P1], decide, deadline=table.log.clock.deadline_in(None))
     assert (asked, pending_of(settled), offsets_of(settled)) == ([TX], {P2: 3}, {P0: None, P1: None, P2: None})
@@ -277,11 +277,11 @@ def test_what_appears_while_others_are_decided_is_decided_too_and_not_for_ever()
     rows = do(table, take(ANN, P0), pend({P0: 1}))
     deciders = iter([NEXT, OTHER])
 
-    def meanwhile(decider: Decider) -> bool:
+    def meanwhile(decider: Decider) -> CommittedPartitions:
         found = next(deciders, None)
         if found is not None:
             do(table, settle(False, decider), pend({P0: 7}, decider=found))
-        return True
+        return {"g": frozenset({P0})}
 
     settled = settle_pending(table, rows, [P0], meanwhile, deadline=table.log.clock.deadline_in(None))
     assert offsets_of(settled) == {P0: 7}
@@ -290,11 +290,11 @@ def test_what_appears_while_others_are_decided_is_decided_too_and_not_for_ever()
     rows = do(table, pend({P0: 1}))
     last = TX
 
-    def again_and_again(decider: Decider) -> bool:
+    def again_and_again(decider: Decider) -> CommittedPartitions:
         nonlocal last
         last = Decider("tx", 0, next(numbers))
         do(table, pend({P0: 7}, decider=last))
-        return False
+        return {}
 
     with pytest.raises(UnstableOffsetCommitError, match="t-0 to 7"):
         settle_pending(table, rows, [P0], again_and_again, deadline=table.log.clock.deadline_in(None))

@@ -42,10 +42,10 @@ class Deciding:
     records couldn't be published everywhere yet."""
 
     decide: Callable[[Decider], CommittedPartitions]
-    """What did it commit? One that isn't decided yet is aborted; the records of one that is committed are in their
-    topics afterwards."""
+    """The offsets that it committed. One that isn't decided yet is aborted; the records of one that is committed are in
+    their topics afterwards."""
     look: Callable[[Decider], CommittedPartitions | None]
-    """What did it commit? None: it isn't decided yet. Writes nothing."""
+    """The offsets that it committed; None: it isn't decided yet. Writes nothing."""
     finish: Callable[[Decider], CommittedPartitions | None]
     """Looks, as ``look``, and publishes: the records of a committed transaction are in their topics afterwards."""
 

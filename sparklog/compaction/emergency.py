@@ -14,9 +14,10 @@ from sparklog.delta.removed import removed_files
 from sparklog.errors import SparklogError
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.object_paths import object_path
-from sparklog.log.state import load_state
+from sparklog.log.state import TopicState, load_state
 from sparklog.paths import TOPICS_FOLDER
 from sparklog.storage import ObjectInfo
+from sparklog.storage.log_ground import delete_listed
 from sparklog.txn.barrier import look_at_ids, named_files
 from sparklog.txn.orphans import any_age_candidates
 
@@ -69,11 +70,12 @@ def free_removed_files(
 def _free(cluster: Cluster, topic: str, spared: Collection[str], *, dry_run: bool) -> TopicEmergency:
     count = size_bytes = 0
     try:
-        doomed = _doomed(cluster, topic, spared)
+        state, doomed = _doomed(cluster, topic, spared)
         for first in range(0, len(doomed), _DELETED_AT_ONCE):
             some = doomed[first : first + _DELETED_AT_ONCE]
             if not dry_run:
-                cluster.store.delete([file.path for file in some])
+                paths = [file.path for file in some]
+                delete_listed(state.log, state.position.version, state.position.token, paths)
             count += len(some)
             size_bytes += sum(file.size_bytes for file in some)
     except SparklogError as error:
@@ -83,14 +85,15 @@ def _free(cluster: Cluster, topic: str, spared: Collection[str], *, dry_run: boo
     return TopicEmergency(topic=topic, file_count=count, size_bytes=size_bytes)
 
 
-def _doomed(cluster: Cluster, topic: str, spared: Collection[str]) -> list[ObjectInfo]:
-    """The files to delete. What is live is learned after what was removed: a file that was added again lives."""
+def _doomed(cluster: Cluster, topic: str, spared: Collection[str]) -> tuple[TopicState, list[ObjectInfo]]:
+    """The topic, and the files to delete. What is live is learned after what was removed: a file that was added again
+    lives."""
     log = cluster.topic_log(topic)
     removed = {object_path(log.table, path) for path in removed_files(log).removed_ms}
-    if not removed:
-        return []
     state = load_state(log)
+    if not removed:
+        return state, []
     if state.unwritable is not None:  # a feature that sparklog doesn't know may need removed files
         raise state.unwritable.with_traceback(None)
     listed = (file for file in log.store.list(f"{log.table}/") if file.path in removed and file.path not in spared)
-    return any_age_candidates(state, listed)
+    return state, any_age_candidates(state, listed)

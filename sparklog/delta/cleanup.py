@@ -26,6 +26,8 @@ from sparklog.delta.names import CheckpointPart, aside_version, log_folder, pars
 from sparklog.errors import ObjectNotFoundError, StoreUnavailableError
 from sparklog.storage import ObjectInfo
 from sparklog.storage.cleanup_marks import mark_of, superseded_marks
+from sparklog.storage.foothold import Foothold
+from sparklog.storage.log_ground import check_still_there
 
 __all__ = ["CleanupBatch", "CleanupResult", "clean_log", "plan_cleanup"]
 
@@ -208,7 +210,7 @@ def clean_log(
         StoreReplacedError: another log is in its folder by now; nothing was deleted there.
         StoreError.
     """
-    check_folder = partial(log.check_held, log.hold())
+    folder = log.hold()
     for _ in range(_ATTEMPTS):
         listing = list_log(log)
         if listing is None:
@@ -220,8 +222,18 @@ def clean_log(
         except ObjectNotFoundError:  # while we slept somebody else cleaned, and took the checkpoint with it
             continue
         kept_ms = max(retention_ms, math.ceil(_RETENTION_PER_TRUST * log.tail_trust_ms))
-        return _delete_below(log, listing, kept_ms, protected_below, before_delete, check_folder)
+        newest = log.read_entry(listing.newest_version)
+        if newest is None:
+            continue
+        check = partial(_check_place, log, folder, newest.version, newest.token)
+        return _delete_below(log, listing, kept_ms, protected_below, before_delete, check)
     raise StoreUnavailableError(f"log of {log.table} was cleaned under {_ATTEMPTS} looks; try again")
+
+
+def _check_place(log: DeltaLog, folder: Foothold, version: int, token: str) -> None:
+    """Raise ``StoreReplacedError`` where another log is in the place of the one whose entry ``version`` is known."""
+    log.check_held(folder)
+    check_still_there(log, version, token)
 
 
 def _secure_checkpoint(log: DeltaLog, listing: Listing) -> None:
@@ -238,9 +250,9 @@ def _delete_below(
     retention_ms: int,
     protected_below: int,
     before_delete: Callable[[], object],
-    check_folder: Callable[[], None],
+    check: Callable[[], None],
 ) -> CleanupResult:
-    """Delete what a listing's checkpoint replaces. ``check_folder``: see :meth:`DeltaLog.check_held`."""
+    """Delete what a listing's checkpoint replaces. ``check`` raises where another log is in the place of the listed."""
     folder = log_folder(log.table)
     newest_modified_ms = listing.entries[-1][1].modified_ms
     marks = list(log.store.list(log.cleanup_marks))
@@ -258,17 +270,17 @@ def _delete_below(
     ):
         if deleted == 0:
             before_delete()
-        check_folder()
+        check()
         if batch.below > below:
             below = batch.below
             log.mark_cleaned(below)
         for paths in batch.steps():
             if paths:
-                check_folder()
+                check()
                 log.store.delete(paths)
         deleted += len(batch)
     if superseded := superseded_marks(marks, latest_ms=newest_modified_ms - retention_ms):
-        check_folder()
+        check()
         log.store.delete(superseded)
     return CleanupResult(deleted_count=deleted, cleaned_below=below)
 

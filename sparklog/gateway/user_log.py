@@ -27,6 +27,7 @@ from sparklog.gateway.users import User
 from sparklog.log.cluster import Cluster
 from sparklog.paths import GATEWAY_USERS_FOLDER, gateway_users_entry
 from sparklog.storage.entry_log import Created, NumberedLog, PositionLost, Taken
+from sparklog.storage.log_ground import delete_listed
 from sparklog.storage.position import Position
 
 __all__ = ["USERS_TIMEOUT_MS", "Change", "UserEntry", "UserLog", "change_users", "encode_users", "open_user_log"]
@@ -123,7 +124,7 @@ def change_users(log: UserLog, change: Change, *, deadline: Deadline) -> UserEnt
         secret = secrets.token_bytes(_SECRET_BYTES) if newest is None else newest.secret
         made = _create(log, position, secret, after, deadline)
         if isinstance(made, Created):
-            _clean(log)
+            _clean(log, made.position)
             return UserEntry(version=made.position.version, token=made.position.token, secret=secret, users=after)
         if deadline.has_passed:
             raise KafkaTimeoutError(f"others changed {log.store.uri}/{log.folder} each time: nothing was written")
@@ -150,7 +151,7 @@ def _create(
         ) from error
 
 
-def _clean(log: UserLog) -> None:
+def _clean(log: UserLog, position: Position) -> None:
     """Delete entries that nobody needs any more, from the oldest on: the newest two stay, and each whose successor is
     younger than ten minutes by the store's own times (rule L3, cleanup). The change was made, so an error is
     logged; who changes next deletes them."""
@@ -163,6 +164,6 @@ def _clean(log: UserLog) -> None:
         for (_, file), (_, successor) in pairwise(entries[:-1]):
             if successor.modified_ms > latest_ms:
                 return
-            log.store.delete([file.path])
+            delete_listed(log, position.version, position.token, [file.path])
     except StoreError as error:
         _LOGGER.warning("old lists of users could not be deleted yet: %s", error)

@@ -16,6 +16,7 @@ from sparklog.delta.snapshot import LogCopy, read_log
 from sparklog.errors import CorruptLogError, ObjectNotFoundError
 from sparklog.integrity.log_listing import list_log_folder
 from sparklog.storage.base import CreateResult
+from sparklog.storage.log_ground import check_still_there, delete_listed
 
 __all__ = ["replace_damaged_checkpoints"]
 
@@ -27,6 +28,8 @@ class _Right:
     """The checkpoint that a log should have."""
 
     version: int
+    token: str
+    """Of the newest entry, whose version it has."""
     encoded: EncodedCheckpoint
     damaged: Mapping[int, Sequence[str]]
     """The paths of the parts of those that it replaces, by version."""
@@ -50,11 +53,12 @@ def replace_damaged_checkpoints(log: DeltaLog, *, differs: bool) -> list[str]:
     right = _right_checkpoint(log, differs=differs)
     if right is None:
         return []
-    token = secrets.token_hex(_TOKEN_BYTES)
+    aside = secrets.token_hex(_TOKEN_BYTES)
     path = checkpoint_path(log.table, right.version)
+    check_still_there(log, right.version, right.token)
     log.store.sync([entry_path(log.table, right.version)])  # rule L9, fsync: as for any checkpoint
     if right.version in right.damaged:
-        _copy_aside(log, right.damaged[right.version], token)
+        _copy_aside(log, right.damaged[right.version], aside)
         log.store.put(path, right.encoded.data, sync=True)
     elif log.store.create(path, right.encoded.data, sync=True) is CreateResult.EXISTS:
         check_checkpoint(log, [path], right.version)  # somebody else's, of a moment ago
@@ -62,8 +66,8 @@ def replace_damaged_checkpoints(log: DeltaLog, *, differs: bool) -> list[str]:
     done = [f"wrote a checkpoint of version {right.version} from the entries"]
     for version, paths in right.damaged.items():
         if version != right.version:
-            _copy_aside(log, paths, token)
-        log.store.delete([one for one in paths if one != path])
+            _copy_aside(log, paths, aside)
+        delete_listed(log, right.version, right.token, [one for one in paths if one != path])
         done.append(f"set the damaged checkpoint of version {version} aside, in _set_aside")
     return done
 
@@ -84,7 +88,12 @@ def _right_checkpoint(log: DeltaLog, *, differs: bool) -> _Right | None:
         by_entries = _encoded(log, other)
         if _rows(by_entries) != _rows(encoded):
             damaged[used], encoded = checkpoints[used], by_entries
-    return _Right(copy.listing.newest_version, encoded, damaged) if damaged else None
+    if not damaged:
+        return None
+    newest = log.read_entry(copy.listing.newest_version)
+    if newest is None:
+        raise CorruptLogError(f"{log.table}: others write to it meanwhile: repair it again")
+    return _Right(newest.version, newest.token, encoded, damaged)
 
 
 def _by_entries(log: DeltaLog, used: int, damaged: Iterable[int]) -> LogCopy | None:

@@ -8,10 +8,10 @@ is, and before the first create after a silence.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from sparklog.errors import CommitStateUnknownError, StoreError, StoreReplacedError
+from sparklog.errors import CommitStateUnknownError, StoreError, StoreReplacedError, StoreUnavailableError
 from sparklog.storage.position import Checked, Position, PositionLost, ground_is_due, last_check
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ __all__ = [
     "check_follows",
     "check_ground",
     "check_place",
+    "check_still_there",
+    "delete_listed",
     "is_check_due",
     "no_log",
     "unknown_outcome",
@@ -203,6 +205,35 @@ def check_place(log: EntryLog[Any], position: Position) -> None:
     for number, token in entries.items():
         if token:
             _check_known(log, number, token, is_own=number != position.version)
+
+
+def check_still_there(log: EntryLog[Any], version: int, token: str) -> None:
+    """Before something is deleted or written because of a listing: is the entry still there by which that was planned?
+    Another log may have been put in its place since then, and the listing be of that one. Two GETs.
+
+    Args:
+        version: of the newest entry by which the plan was made, or of a later one.
+        token: of that entry.
+    Raises:
+        StoreReplacedError: the entry isn't there any more.
+        StoreUnavailableError: the entry was cleaned meanwhile: plan again.
+        CorruptLogError, UnsupportedVersionError, StoreError.
+    """
+    try:
+        check_place(log, Position(version=version, token=token, anchor_ticks_ms=0))
+    except PositionLost as lost:
+        raise StoreUnavailableError(
+            f"{log.store.uri}/{log.folder} went on for so long that {lost} was cleaned: nothing was deleted; try again"
+        ) from lost
+
+
+def delete_listed(log: EntryLog[Any], version: int, token: str, paths: Iterable[str]) -> None:
+    """Delete objects that a listing of the log, or of its table, showed, once :func:`check_still_there` has said so; no
+    request where there are none. Raises as that, and nothing was deleted."""
+    gone = tuple(paths)
+    if gone:
+        check_still_there(log, version, token)
+        log.store.delete(gone)
 
 
 def _check_known(log: EntryLog[Any], number: int, token: str, *, is_own: bool) -> None:

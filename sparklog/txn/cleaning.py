@@ -6,6 +6,7 @@ import logging
 from functools import partial
 from itertools import pairwise
 
+from sparklog.storage.log_ground import delete_listed
 from sparklog.txn.entries import TransactionEntry, TransactionLog
 from sparklog.workers import Background
 
@@ -46,8 +47,7 @@ def clean_transaction_log(log: TransactionLog, newest: TransactionEntry) -> int:
         if listed.path >= keep_from or now_ms - successor.modified_ms < keep_ms:
             break
         gone.append(listed.path)
-    if gone:
-        log.store.delete(gone)
+    delete_listed(log, newest.version, newest.token, gone)
     return len(gone)
 
 

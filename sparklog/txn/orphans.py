@@ -33,6 +33,7 @@ from sparklog.log.live_totals import TOTALS_INFO, totals_of, totals_of_info
 from sparklog.log.state import TopicState, load_state
 from sparklog.paths import STAGE_PREFIX
 from sparklog.storage import ObjectInfo
+from sparklog.storage.log_ground import delete_listed
 from sparklog.storage.retrying import DEFAULT_RETRY_MS
 from sparklog.txn.barrier import TransactionBarrier, look_at_ids, named_files, set_barrier
 from sparklog.txn.overview import store_time_ms
@@ -285,7 +286,8 @@ def sweep_candidates(
     named = known.named.get(topic, frozenset())
     orphans = orphans_among(state, may_go, removed, lambda: named, now_ms=now_ms)
     for first in range(0, len(orphans), _DELETED_AT_ONCE):
-        state.log.store.delete([orphan.path for orphan in orphans[first : first + _DELETED_AT_ONCE]])
+        some = [orphan.path for orphan in orphans[first : first + _DELETED_AT_ONCE]]
+        delete_listed(state.log, state.position.version, state.position.token, some)
     if orphans:
         _LOGGER.info("deleted %d orphans of topic %s", len(orphans), topic)
     return Swept(orphans=tuple(orphans), state=state)

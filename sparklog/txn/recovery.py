@@ -254,6 +254,7 @@ class _Recovery:
         alive = [marker for marker in known if may_be_open(self._log, newest, marker)]
         stale = [transaction_marker(self._log.transactional_id, each.number) for each in known if each not in alive]
         if stale:
+            self._log.check_cluster(is_doubtful=True)  # another cluster's markers have the same names
             self._cluster.store.delete(stale)
         return alive[-1] if alive else None
 

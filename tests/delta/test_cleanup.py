@@ -467,8 +467,9 @@ def test_cleanup_goes_on_after_a_stray_entry_and_a_checkpoint_two_days_late() ->
     assert contents(log) == before
 
 
-CALLS = 13
-"""The store calls of that cleanup: hint, listing, checkpoint, sync, marks, another listing, mark, six deletes."""
+CALLS = 17
+"""The store calls of that cleanup: hint, listing, checkpoint, sync, the newest entry, marks, another listing, mark, six
+deletes; and the newest entry again before the mark, and before each of two requests that delete."""
 
 
 def test_a_cleanup_costs_the_calls_that_are_walked_through_below() -> None:

@@ -21,6 +21,7 @@ from sparklog.model import TopicPartition
 from sparklog.paths import generation_path, group_generations
 from sparklog.storage.cleanup_marks import mark_of, superseded_marks
 from sparklog.storage.entry_log import NumberedLog
+from sparklog.storage.log_ground import check_still_there, delete_listed
 
 __all__ = [
     "Generation",
@@ -163,9 +164,13 @@ def clean_generations(log: GenerationLog) -> int:
         if number >= below and successor.modified_ms > latest_ms:
             break
         gone[number] = generation.path
-    if gone:
-        log.mark_cleaned(max(below, max(gone) + 1))
-        log.store.delete([*gone.values(), *superseded_marks(marks, latest_ms=latest_ms)])
+    newest = log.read_entry(generations[-1][0]) if gone else None
+    if newest is None:  # nothing is to be deleted, or the log was deleted meanwhile
+        return 0
+    check_still_there(log, newest.version, newest.token)
+    log.mark_cleaned(max(below, max(gone) + 1))
+    superseded = superseded_marks(marks, latest_ms=latest_ms)
+    delete_listed(log, newest.version, newest.token, [*gone.values(), *superseded])
     return len(gone)
 
 

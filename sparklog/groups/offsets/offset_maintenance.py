@@ -13,6 +13,7 @@ from sparklog.groups.offsets.offset_commit import synced
 from sparklog.groups.offsets.offset_files import plan_sweep
 from sparklog.groups.offsets.offset_state import NO_TABLE, load_state
 from sparklog.log.data.object_paths import object_path
+from sparklog.storage.log_ground import delete_listed
 
 __all__ = ["clean_offset_log", "maintain_offsets", "sweep"]
 
@@ -70,7 +71,7 @@ def sweep(log: DeltaLog) -> int:
     )
     if plan:
         synced(log, state)  # or a power loss leaves an older version without its file
-        log.store.delete(plan)
+        delete_listed(log, state.position.version, state.position.token, plan)
     return len(plan)
 
 

@@ -189,7 +189,7 @@ def test_generations_are_deleted_in_one_request_below_a_mark_and_marks_dont_pile
         position = create(log, position)
         store.reset()
         assert clean_generations(log) >= 39
-        assert store.counts() == {"list": 1, "put": 1, "delete": 1}
+        assert store.counts() == {"list": 1, "get": 3, "put": 1, "delete": 1}
         assert log.cleaned_below() == log.numbers()[0]
     assert len(list(memory.list(log.cleanup_marks))) == 2
 

@@ -208,8 +208,8 @@ def check_place(log: EntryLog[Any], position: Position) -> None:
 
 
 def check_still_there(log: EntryLog[Any], version: int, token: str) -> None:
-    """Before something is deleted or written because of a listing: is the entry still there by which that was planned?
-    Another log may have been put in its place since then, and the listing be of that one. Two GETs.
+    """Check, before something is deleted or written because of a listing, that the entry is still there by which that
+    was planned: another log may have been put in its place since then, and the listing be of that one. Two GETs.
 
     Args:
         version: of the newest entry by which the plan was made, or of a later one.

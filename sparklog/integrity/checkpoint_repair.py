@@ -29,7 +29,7 @@ class _Right:
 
     version: int
     token: str
-    """Of the newest entry, whose version it has."""
+    """The token of the newest entry, whose version it has."""
     encoded: EncodedCheckpoint
     damaged: Mapping[int, Sequence[str]]
     """The paths of the parts of those that it replaces, by version."""

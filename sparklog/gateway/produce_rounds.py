@@ -273,6 +273,9 @@ class _Round:
 
     def _try_send(self, waiting: Sequence[_Waiting], parts: Sequence[memoryview | bytes]) -> bool:
         """Send all at once. False, or an error: nothing was sent."""
+        numbers = [one.batch[0] for one in waiting]
+        if min(numbers) < 0:
+            return False
         rows = decode_parts([one.batch for one in waiting], parts)
         if rows is None or rows.size_bytes > self._backend.settings.max_decoded_bytes:
             return False
@@ -281,7 +284,7 @@ class _Round:
             self.topic,
             rows.table,
             pieces,
-            greatest_partition=max(one.batch[0] for one in waiting),
+            greatest_partition=max(numbers),
             size_bytes=rows.size_bytes,
             least_timestamp_ms=rows.least_timestamp_ms,
             largest_bytes=rows.largest_bytes,

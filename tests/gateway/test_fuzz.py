@@ -40,7 +40,10 @@ UNSEEN = "unseen-topic"
 TEXTS = ("", "g", "jobs", "hidden", "txn", "consumer", "range", "x" * 300, "\0", "é/..", "(", "SCRAM-SHA-256", "PLAIN")
 FETCH, API_VERSIONS, SASL = 1, 18, (17, 36)
 ROUNDS, WARM = 10, 3
-OF_OTHERS = [tracemalloc.Filter(False, f"*/{path}") for path in ("sparklog/delta/*", "storage/memory.py", "tests/*")]
+OF_OTHERS = [
+    tracemalloc.Filter(False, f"*/{path}")
+    for path in ("sparklog/delta/*", "sparklog/checksums.py", "storage/memory.py", "tests/*")
+]
 """What the store keeps, which is in this process, and what the test does."""
 STORING = {PRODUCE, 22, 24, 25, 26, 28}
 """What grows a topic, or a log of transactions, in the store, which is in memory here."""

@@ -435,6 +435,20 @@ def test_one_request_that_cant_be_read_fails_alone_and_the_others_keep_their_ord
 
 
 @needs_core
+@pytest.mark.parametrize("beside", [[], [0]], ids=["alone", "beside another"])
+@pytest.mark.parametrize("partition", [-1, -7, -(2**31)])
+def test_a_partition_below_0_is_told_so_and_others_are_stored(cluster, partition, beside, caplog):
+    """✗ It joined the round: -1 was no error, and anything less ended the sending of all who were in it."""
+
+    async def script(gateway):
+        sent = [gateway.send(batch(b"a"), partition=number) for number in [partition, *beside]]
+        return [await gateway.told(one) for one in sent]
+
+    assert play(cluster, script) == [[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION], *([0] for _ in beside)]
+    assert [one for one in caplog.records if one.levelname in ("ERROR", "CRITICAL")] == []
+
+
+@needs_core
 def test_an_unknown_partition_is_told_so_and_others_are_stored(cluster):
     async def script(gateway):
         sent = [gateway.send(batch(b"a"), partition=number) for number in (0, 7, -1)]

@@ -6,11 +6,13 @@ which count as zeros. Older entries have none.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from sparklog._native import CORE
+try:
+    from isal.isal_zlib import crc32
+except ImportError:  # no wheel for this platform: slower, and the same
+    from zlib import crc32
 
 __all__ = ["EMPTY_SUM", "SUM_FIELD", "check_sum", "crc32", "with_sum"]
 
@@ -19,13 +21,6 @@ EMPTY_SUM = "00000000"
 """The value of :data:`SUM_FIELD` before it is known."""
 _MARK = b'"crc32":"'
 _DIGITS = EMPTY_SUM.encode()
-_SMALL = 4_096
-"""The size from which on the core is faster than zlib."""
-
-
-def crc32(data: Any, before: int = 0) -> int:
-    """The CRC-32 of bytes, or a buffer, that follow others of which it was ``before``."""
-    return zlib.crc32(data, before) if CORE is None or len(data) < _SMALL else CORE.crc32(data, before)
 
 
 def with_sum(data: bytes) -> bytes:

@@ -1,123 +1,10 @@
 # Checksums of files ---------------------------------------------------------------------------------------------------
-# CRC-32 as zlib and Parquet have it, several times as fast where the processor multiplies without carries. Source of the
-# constants: V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009.
+# CRC-32 as zlib and Parquet have it: by ISA-L, ten times as fast, where sparklog._native has found it, else by tables.
 # Included by core.pyx. The twin is delta/parquet_seals.py, which says what a file's seal is.
 
 cdef extern from *:
     """
     static uint32_t sparklog_crc32_tables[8][256];
-    static int sparklog_crc32_multiplies = 0, sparklog_crc32_multiplies_widely = 0;
-    #if defined(__x86_64__) && defined(__GNUC__)
-    #include <immintrin.h>
-    /* Of at least 64 bytes, whose count is a multiple of 16. */
-    __attribute__((target("pclmul,sse4.1")))
-    static uint32_t sparklog_crc32_folded(const uint8_t *data, size_t size, uint32_t value) {
-        const __m128i *at = (const __m128i *)data;
-        __m128i by = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4);
-        __m128i sums[4], low;
-        for (int part = 0; part < 4; part++) {
-            sums[part] = _mm_loadu_si128(at++);
-        }
-        sums[0] = _mm_xor_si128(sums[0], _mm_cvtsi32_si128((int)value));
-        for (size -= 64; size >= 64; size -= 64) {
-            for (int part = 0; part < 4; part++) {
-                low = _mm_clmulepi64_si128(sums[part], by, 0x00);
-                sums[part] = _mm_clmulepi64_si128(sums[part], by, 0x11);
-                sums[part] = _mm_xor_si128(_mm_xor_si128(sums[part], low), _mm_loadu_si128(at++));
-            }
-        }
-        by = _mm_set_epi64x(0x00ccaa009e, 0x01751997d0);
-        __m128i sum = sums[0];
-        for (int part = 1; part < 4; part++) {
-            low = _mm_clmulepi64_si128(sum, by, 0x00);
-            sum = _mm_xor_si128(_mm_xor_si128(_mm_clmulepi64_si128(sum, by, 0x11), low), sums[part]);
-        }
-        for (; size >= 16; size -= 16) {
-            low = _mm_clmulepi64_si128(sum, by, 0x00);
-            sum = _mm_xor_si128(_mm_xor_si128(_mm_clmulepi64_si128(sum, by, 0x11), low), _mm_loadu_si128(at++));
-        }
-        const __m128i mask = _mm_setr_epi32(~0, 0, ~0, 0);
-        low = _mm_clmulepi64_si128(sum, by, 0x10);
-        sum = _mm_xor_si128(_mm_srli_si128(sum, 8), low);
-        low = _mm_srli_si128(sum, 4);
-        sum = _mm_clmulepi64_si128(_mm_and_si128(sum, mask), _mm_set_epi64x(0, 0x0163cd6124), 0x00);
-        sum = _mm_xor_si128(sum, low);
-        by = _mm_set_epi64x(0x01f7011641, 0x01db710641);
-        low = _mm_and_si128(_mm_clmulepi64_si128(_mm_and_si128(sum, mask), by, 0x10), mask);
-        sum = _mm_xor_si128(sum, _mm_clmulepi64_si128(low, by, 0x00));
-        return (uint32_t)_mm_extract_epi32(sum, 1);
-    }
-    static int sparklog_crc32_can_multiply(void) {
-        __builtin_cpu_init();
-        return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
-    }
-    #if defined(__clang__) || __GNUC__ >= 9
-    /* The same of four times as many bytes at once. Of at least 256 bytes, whose count is a multiple of 256. What is
-       left stands for 256 bytes that had the same checksum. */
-    __attribute__((target("avx512f,vpclmulqdq")))
-    static uint32_t sparklog_crc32_widely_folded(const uint8_t *data, size_t size, uint32_t value) {
-        const __m512i by = _mm512_set_epi64(
-            0x01322d1430, 0x011542778a, 0x01322d1430, 0x011542778a, 0x01322d1430, 0x011542778a, 0x01322d1430,
-            0x011542778a);
-        __m512i sums[4];
-        uint8_t left[256];
-        for (int part = 0; part < 4; part++) {
-            sums[part] = _mm512_loadu_si512(data + 64 * part);
-        }
-        sums[0] = _mm512_xor_si512(sums[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)value)));
-        for (data += 256, size -= 256; size >= 256; data += 256, size -= 256) {
-            for (int part = 0; part < 4; part++) {
-                __m512i low = _mm512_clmulepi64_epi128(sums[part], by, 0x00);
-                __m512i high = _mm512_clmulepi64_epi128(sums[part], by, 0x11);
-                sums[part] = _mm512_ternarylogic_epi64(low, high, _mm512_loadu_si512(data + 64 * part), 0x96);
-            }
-        }
-        for (int part = 0; part < 4; part++) {
-            _mm512_storeu_si512(left + 64 * part, sums[part]);
-        }
-        return sparklog_crc32_folded(left, sizeof(left), 0);
-    }
-    static int sparklog_crc32_can_multiply_widely(void) {
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
-    }
-    #define SPARKLOG_CRC32_IS_WIDE 1
-    #endif
-    #elif defined(__aarch64__) && defined(__GNUC__)
-    #if defined(__linux__)
-    #include <sys/auxv.h>
-    #endif
-    /* ARM has an instruction for this checksum. Of at least 64 bytes, whose count is a multiple of 16. */
-    static uint32_t sparklog_crc32_folded(const uint8_t *data, size_t size, uint32_t value) {
-        for (; size >= 8; size -= 8, data += 8) {
-            uint64_t word;
-            memcpy(&word, data, sizeof(word));
-            __asm__(".arch_extension crc\\n\\tcrc32x %w0, %w0, %x1" : "+r"(value) : "r"(word));
-        }
-        return value;
-    }
-    static int sparklog_crc32_can_multiply(void) {
-    #if defined(__linux__)
-        return getauxval(AT_HWCAP) >> 7 & 1;  /* HWCAP_CRC32 */
-    #else
-        return 1;
-    #endif
-    }
-    #else
-    static uint32_t sparklog_crc32_folded(const uint8_t *data, size_t size, uint32_t value) {
-        return value;
-    }
-    static int sparklog_crc32_can_multiply(void) {
-        return 0;
-    }
-    #endif
-    #ifndef SPARKLOG_CRC32_IS_WIDE
-    static uint32_t sparklog_crc32_widely_folded(const uint8_t *data, size_t size, uint32_t value) {
-        return value;
-    }
-    static int sparklog_crc32_can_multiply_widely(void) {
-        return 0;
-    }
-    #endif
     static void sparklog_crc32_prepare(void) {
         for (uint32_t number = 0; number < 256; number++) {
             uint32_t value = number;
@@ -132,23 +19,9 @@ cdef extern from *:
                 sparklog_crc32_tables[table][number] = sparklog_crc32_tables[0][before & 255] ^ before >> 8;
             }
         }
-        sparklog_crc32_multiplies = sparklog_crc32_can_multiply();
-        sparklog_crc32_multiplies_widely = sparklog_crc32_multiplies && sparklog_crc32_can_multiply_widely();
     }
-    static uint32_t sparklog_crc32(const uint8_t *data, size_t size, uint32_t before, int by_tables) {
+    static uint32_t sparklog_crc32_by_tables(uint32_t before, const uint8_t *data, uint64_t size) {
         uint32_t value = ~before;
-        if (sparklog_crc32_multiplies_widely && !by_tables && size >= 512) {
-            size_t folded = size & ~(size_t)255;
-            value = sparklog_crc32_widely_folded(data, folded, value);
-            data += folded;
-            size -= folded;
-        }
-        if (sparklog_crc32_multiplies && !by_tables && size >= 64) {
-            size_t folded = size & ~(size_t)15;
-            value = sparklog_crc32_folded(data, folded, value);
-            data += folded;
-            size -= folded;
-        }
         for (; size >= 8; size -= 8, data += 8) {
             value ^= (uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 | (uint32_t)data[3] << 24;
             value = sparklog_crc32_tables[7][value & 255] ^ sparklog_crc32_tables[6][value >> 8 & 255]
@@ -161,12 +34,27 @@ cdef extern from *:
         }
         return ~value;
     }
+    typedef uint32_t (*sparklog_crc32_function)(uint32_t before, const uint8_t *data, uint64_t size);
+    static sparklog_crc32_function sparklog_crc32_fast = sparklog_crc32_by_tables;
+    static void sparklog_crc32_use(uint64_t address) {
+        sparklog_crc32_fast = (sparklog_crc32_function)(uintptr_t)address;
+    }
+    static uint32_t sparklog_crc32(const uint8_t *data, size_t size, uint32_t before, int by_tables) {
+        return (by_tables ? sparklog_crc32_by_tables : sparklog_crc32_fast)(before, data, size);
+    }
     """
     void sparklog_crc32_prepare()
+    void sparklog_crc32_use(uint64_t address)
     uint32_t sparklog_crc32(const uint8_t *data, size_t size, uint32_t before, bint by_tables) noexcept nogil
 
 
 sparklog_crc32_prepare()
+
+
+def use_crc32(uint64_t address):
+    """Take a library's function in place of the tables: ``uint32_t (uint32_t before, const uint8_t *data, uint64_t
+    size)``, which does what ``zlib.crc32`` does. Whoever hands it in has tried it, and keeps the library loaded."""
+    sparklog_crc32_use(address)
 
 
 cdef enum:
@@ -183,7 +71,7 @@ cdef const char *_HEX = b"0123456789abcdef"
 
 
 def crc32(data, uint32_t value=0, bint by_tables=False):
-    """The CRC-32 of bytes, as ``zlib.crc32``: by the processor's instruction where it has one, unless ``by_tables``."""
+    """The CRC-32 of bytes, as ``zlib.crc32``: by what :func:`use_crc32` was given last, unless ``by_tables``."""
     cdef _View view = _View(data)
     if view.size < _SUMMED_AT_ONCE:
         return sparklog_crc32(<const uint8_t *>view.address, view.size, value, by_tables)

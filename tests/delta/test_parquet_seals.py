@@ -2,13 +2,16 @@
 
 import io
 import random
+import sys
 import zlib
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparklog._native import CORE
+from sparklog._native import CORE, _isal_crc32
+from sparklog.checksums import crc32
 from sparklog.delta import parquet_seals
 from sparklog.delta.flat_parquet import NotFlatError, read_flat
 from sparklog.delta.flat_writing import write_flat
@@ -132,6 +135,20 @@ def test_a_footer_with_another_number_of_rows_in_a_row_group_asks_for_no_memory(
 def test_a_file_of_another_number_of_rows_than_the_log_states_is_refused():
     with pytest.raises(pa.ArrowInvalid, match="3 rows, and the log states 4"):
         open_parquet(by_arrow(), rows=4)
+
+
+def test_the_core_sums_by_the_library_where_there_is_one():
+    pytest.importorskip("isal")
+    assert _isal_crc32() is not None, "else files are summed at a tenth of its speed"
+    assert crc32.__module__ == "isal.isal_zlib"
+
+
+@pytest.mark.parametrize("missing", ["the package", "its function"])
+def test_without_the_library_nothing_is_taken(missing, monkeypatch):
+    module = None if missing == "the package" else SimpleNamespace(__file__=None)  # None: this process's own functions
+    monkeypatch.setitem(sys.modules, "isal.isal_zlib", module)
+    monkeypatch.setitem(sys.modules, "isal", SimpleNamespace(isal_zlib=module) if module else None)
+    assert _isal_crc32() is None
 
 
 def test_the_cores_checksum_is_zlibs():

@@ -63,6 +63,8 @@ for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
 # A shell that runs `make test &` in a script has it ignore Ctrl-C, which some tests send to themselves.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup does
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # No test asserts how long something takes.
 settings.register_profile("sparklog", deadline=None, max_examples=by_depth(gate=30, nightly=100))

@@ -29,6 +29,7 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+@pytest.mark.timeout(900)
 def test_batches_are_stored_once_and_in_order() -> None:
     met: Counter[str] = Counter()
     acknowledged = 0

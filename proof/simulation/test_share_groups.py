@@ -151,6 +151,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR, "sparklog")
 
 
+@pytest.mark.timeout(900)
 def test_share_groups_keep_what_they_promise(record_property: Callable[[str, object], None]) -> None:
     fresh = random.SystemRandom().randrange(1_000_000, 1_000_000_000)
     record_property(SUMMARY_LINE, f"share groups: seeds 0..{FIXED - 1} and {fresh}..{fresh + FRESH - 1}")

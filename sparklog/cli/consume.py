@@ -179,7 +179,7 @@ def _print_records(
     with ended_by_signals(forced_code=FAILED if is_member else 0, with_interrupts=False) as ending:
         consumer = Consumer(cluster=uri, storage_options=options, **settings)
         if is_member:
-            with Grouped(consumer, plan, commits=commits) as polls:
+            with Grouped(consumer, plan, ending, commits=commits) as polls:
                 _print(polls, formatter, plan.max_count)
         else:
             with consumer:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 
-from sparklog.cli.signals import Terminated
+from sparklog.cli.signals import FAILED, Ending, Terminated
 from sparklog.cli.start_positions import StartPosition, first_offsets
 from sparklog.consumer import Consumer, ConsumerRebalanceListener
 from sparklog.errors import SparklogError, UnknownTopicOrPartitionError
@@ -101,16 +101,19 @@ def followed(consumer: Consumer, plan: Plan) -> Iterator[list[ConsumerRecord]]:
 class Grouped(ConsumerRebalanceListener):
     """The records that a member of a group reads, poll by poll. At its end exactly what was printed is committed.
 
-    A poll counts as printed when the next one is asked for, or where everything ends well.
+    A poll counts as printed when the next one is asked for, or where everything ends well. A signal that comes while
+    one is printed is raised then: what its reader has seen is committed.
 
     Args:
+        ending: of the command.
         commits: whether to commit after an error, or an interruption, which is how it usually ends; the consumer by
             itself wouldn't.
     """
 
-    def __init__(self, consumer: Consumer, plan: Plan, *, commits: bool) -> None:
+    def __init__(self, consumer: Consumer, plan: Plan, ending: Ending, *, commits: bool) -> None:
         self._consumer = consumer
         self._plan = plan
+        self._ending = ending
         self._commits = commits
         self._printed: dict[TopicPartition, OffsetAndMetadata] = {}
 
@@ -127,8 +130,10 @@ class Grouped(ConsumerRebalanceListener):
             polled = consumer.poll(timeout_ms=patience.next_ms(), max_records=count)
             records = [record for found in polled.values() for record in found]
             if records:
+                self._ending.hold(forced_code=FAILED)
                 yield records
                 self._printed.update({at: OffsetAndMetadata(found[-1].offset + 1) for at, found in polled.items()})
+                self._ending.release()
             elif patience.is_over:
                 return
             patience.saw(len(records))

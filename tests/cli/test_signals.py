@@ -15,9 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from sparklog import Admin, NewTopic, Producer, TopicPartition
+from sparklog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from sparklog.cli import signals
+from sparklog.cli.reading import Grouped, Plan
 from sparklog.cli.signals import Terminated, end_despite_hanging_calls, ended_by_signals
+from sparklog.cli.start_positions import BEGINNING
 from sparklog.groups.admin.description import GroupState
 from tests.cli.support import run
 
@@ -217,6 +219,20 @@ def test_a_member_leaves_its_group_and_has_committed_what_it_printed(cluster: st
         [described] = admin.describe_groups(["g"])
         assert (described.state, described.members) == (GroupState.EMPTY, ())
         assert admin.list_group_offsets("g")[TopicPartition("t", 0)].offset == 1
+
+
+def test_what_is_printed_when_a_signal_comes_is_committed(cluster: str) -> None:
+    """✗ Its reader has the line, and the signal comes before the next poll: the line is printed again later."""
+    plan = Plan(topics=("t",), partitions=(), start=BEGINNING, follow=True, timeout_ms=None)
+    seen = 0
+    with ended_by_signals() as ending:
+        consumer = Consumer(cluster=cluster, group_id="g", auto_offset_reset="earliest")
+        with Grouped(consumer, plan, ending, commits=True) as polls:
+            for records in polls:
+                seen += len(records)
+                signal.raise_signal(signal.SIGTERM)
+    with Admin(cluster) as admin:
+        assert admin.list_group_offsets("g")[TopicPartition("t", 0)].offset == seen == 1
 
 
 @pytest.mark.slow

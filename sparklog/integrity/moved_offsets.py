@@ -20,10 +20,11 @@ from sparklog.errors import CorruptRecordError, InvalidArgumentError, StoreError
 from sparklog.integrity.findings import Code, Finding, Subject
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.record_reading import conform
+from sparklog.log.data.segments import Segment
 from sparklog.log.foreign_rewrites import gives_offsets
 from sparklog.storage.each_alone import check_of_one
 
-__all__ = ["ForeignRewritesSeen"]
+__all__ = ["ForeignRewritesSeen", "read_offsets"]
 
 _COLUMNS = ("offset_delta", "producer_id", "producer_epoch", "sequence")
 _MOST_NAMED = 5
@@ -94,6 +95,14 @@ class ForeignRewritesSeen:
                     expected="each record under its offset: RESTORE TABLE … TO VERSION AS OF "
                     f"{rewrite.version - 1} undoes the commit while the replaced files are kept",
                 )
+
+
+def read_offsets(log: DeltaLog, segment: Segment) -> list[int] | None:
+    """The offsets of a file's records; None where it is gone, can't be read or has no offsets. One GET."""
+    records = _records(log, (segment.path,))
+    if records is None or None in records or segment.base_offset is None:
+        return None
+    return [segment.base_offset + int(delta) for delta in records]
 
 
 def _may_be(record: _Record, before: _Record | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from sparklog.integrity.findings import Code, Finding, Subject
 from sparklog.integrity.history import TopicHistory
@@ -12,17 +12,26 @@ from sparklog.log.head import TopicHead, cleaner_app_id
 
 __all__ = ["check_foreign", "check_history_against", "check_live", "check_partition", "tells_its_offsets"]
 
+OffsetsOf = Callable[[Segment], Collection[int] | None]
+"""Reads the offsets of a file's records; None: it can't be read."""
 _MOST_REPORTED = 20
 """Ranges of one partition: the rest is counted."""
 
 
 def check_live(
-    topic: str, head: TopicHead, index: SegmentIndex, history: TopicHistory, transactions: Collection[str]
+    topic: str,
+    head: TopicHead,
+    index: SegmentIndex,
+    history: TopicHistory,
+    transactions: Collection[str],
+    *,
+    offsets_of: OffsetsOf,
 ) -> Iterator[Finding]:
     """Every partition of a topic that isn't deleted, and files of no partition.
 
     Args:
         transactions: the appIds of the table's ``txn`` actions.
+        offsets_of: asked where statistics don't tell whether files share offsets.
     """
     compacts = "compact" in str(head.config["cleanup.policy"]).split(",")
     for segment in index.by_path.values():
@@ -46,6 +55,7 @@ def check_live(
             known_from=history.known_from.get(partition, head.log_end_offsets[partition]),
             explained=history.explained.get(partition, RangeSet()).ranges(),
             is_compacted=compacts or cleaner_app_id("offset", head.topic_id, partition) in transactions,
+            offsets_of=offsets_of,
         )
 
 
@@ -61,6 +71,7 @@ def check_partition(
     known_from: int,
     explained: Sequence[Range],
     is_compacted: bool = False,
+    offsets_of: OffsetsOf = lambda segment: None,
 ) -> Iterator[Finding]:
     """Check the offsets of one partition.
 
@@ -72,9 +83,10 @@ def check_partition(
         known_from: from this offset on the kept log records everything that ever happened.
         explained: offsets that may have no record.
         is_compacted: records may have been deleted by key at any time.
+        offsets_of: see :func:`check_live`.
     """
     yield from _above(subject, segments, told_end=told_end, told_version=told_version)
-    yield from _overlaps(subject, segments, refused)
+    yield from _overlaps(subject, segments, refused, offsets_of)
     covered = RangeSet()
     for segment in segments:
         if tells_its_offsets(segment):
@@ -187,7 +199,9 @@ def tells_its_offsets(segment: Segment) -> bool:
     return None not in (segment.record_count, segment.min_offset_delta, segment.max_offset_delta)
 
 
-def _overlaps(subject: Subject, segments: Sequence[Segment], refused: Sequence[Segment]) -> Iterator[Finding]:
+def _overlaps(
+    subject: Subject, segments: Sequence[Segment], refused: Sequence[Segment], offsets_of: OffsetsOf
+) -> Iterator[Finding]:
     known = [segment for segment in (*segments, *refused) if tells_its_offsets(segment)]
     known.sort(key=lambda one: (one.first_offset, one.last_offset, one.is_refused, one.path))
     for segment in known:
@@ -205,7 +219,8 @@ def _overlaps(subject: Subject, segments: Sequence[Segment], refused: Sequence[S
         first = together[0].first_offset
         span = max(other.last_offset for other in together) - first + 1
         count = sum(other.record_count or 0 for other in together)
-        if len({other.base_offset for other in together}) > 1 or count > span:
+        has_one_base = len({other.base_offset for other in together}) == 1
+        if count > span or not (has_one_base or _are_disjoint(together, offsets_of)):
             yield Finding(
                 code=Code.OFFSETS_OVERLAP,
                 subject=_of(subject, together[1]),
@@ -213,6 +228,20 @@ def _overlaps(subject: Subject, segments: Sequence[Segment], refused: Sequence[S
                 f"{together[0].first_offset} to {together[0].last_offset}",
                 expected="each offset in one file",
             )
+
+
+def _are_disjoint(together: Sequence[Segment], offsets_of: OffsetsOf) -> bool:
+    """Is each offset in one of these files? A merge closes the hole that a removed file leaves in its range, and
+    another engine's ``RESTORE`` may put the file back into it."""
+    seen: set[int] = set()
+    count = 0
+    for segment in together:
+        offsets = offsets_of(segment)
+        if offsets is None:
+            return False
+        seen.update(offsets)
+        count += len(offsets)
+    return len(seen) == count
 
 
 def _of(subject: Subject, segment: Segment) -> Subject:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from sparklog.config import TOPIC_SETTINGS, TopicConfig
 from sparklog.delta.actions import Metadata
@@ -22,7 +23,7 @@ from sparklog.integrity.files import FilesSeen, check_files, read_files
 from sparklog.integrity.findings import Code, Counts, Finding, Subject, few
 from sparklog.integrity.history import TopicHistory
 from sparklog.integrity.log_listing import EntryReader, LogListing, check_checkpoints, check_listing, list_log_folder
-from sparklog.integrity.moved_offsets import ForeignRewritesSeen
+from sparklog.integrity.moved_offsets import ForeignRewritesSeen, read_offsets
 from sparklog.integrity.nested import nested_folder
 from sparklog.integrity.offsets import check_foreign, check_history_against, check_live
 from sparklog.integrity.other_topics import accepted_versions, other_topics_findings, without_accepted
@@ -113,7 +114,8 @@ class _Check:
             findings += check_foreign(topic, index, self._log.table)
             if not is_sound:  # what the entries that can't be read did isn't known
                 history.known_from.clear()
-            findings += check_live(topic, state.head, index, history, state.transactions)
+            offsets_of = partial(read_offsets, self._log)
+            findings += check_live(topic, state.head, index, history, state.transactions, offsets_of=offsets_of)
         findings += self._check_totals(history)
         files = check_files(self._log, index, topic)
         findings += [nested_folder(folder, Subject(topic=topic, path=folder)) for folder in files.others]

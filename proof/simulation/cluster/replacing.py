@@ -137,6 +137,8 @@ class Replacing:
         self.there = OLD
         self._away = ""
         """The prefix of what is away, where the rest is there."""
+        self._is_back = ""
+        """The prefix of what was away and is there again, as it was, in place of what clients began anew meanwhile."""
         self._since_ms = 0.0
         """When what is there was exchanged last."""
         self._born: dict[str, str] = {}
@@ -264,6 +266,7 @@ class Replacing:
 
     def _put_part(self) -> None:
         part = self._kept.pop("part")
+        self._is_back = part.prefix
         self._take_out(part.prefix)
         for path, data in part.content.items():
             self._memory.put(path, data)
@@ -330,12 +333,16 @@ class Replacing:
         folder, _, name = path.rpartition("/")
         if not path.startswith(_LOG_FOLDERS) or not name.endswith(".json") or not name[:20].isdigit():
             return
-        is_behind_a_gap = self.there == OLDER and not self._has_one_before(folder, int(name[:20]))
+        is_back = bool(self._is_back) and path.startswith(self._is_back)
+        is_behind_a_gap = (self.there == OLDER or is_back) and not self._has_one_before(folder, int(name[:20]))
+        names_the_gone = any(name in data for name in self._taken_out)
         # Without its log a transactional id is one that was deleted, which anybody may begin anew, and so is a group.
         is_away = bool(self._away) and path.startswith(self._away)
         self.is_spoilt |= is_away and not path.startswith("groups/")
-        if not (is_behind_a_gap or self._is_foreign(who, path)):
-            if not is_away and any(name in data for name in self._taken_out):
+        # Who stands on what was begun anew in the place of a part can't be told until its next check.
+        is_of_the_other = is_behind_a_gap or (is_back and names_the_gone and self._late_ms <= _BOUND_MS)
+        if not (is_of_the_other or self._is_foreign(who, path)):
+            if not is_away and names_the_gone:
                 self._play.violate(f"gone: {who} created {path}, and it names a file that was taken out before")
             return
         self.is_spoilt |= self.there != NOTHING

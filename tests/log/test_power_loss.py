@@ -582,7 +582,7 @@ def test_a_transaction_with_acks_1_fsyncs_no_offsets_of_groups() -> None:
     assert (committed(world.cluster()), values(world.cluster(), "t")) == (5, [])
 
 
-def test_a_checkpoint_of_a_groups_offsets_outlives_the_power_with_the_file_that_it_names(
+def test_a_checkpoint_of_offsets_outlives_the_power_with_its_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """✗ The entry is durable, its file isn't: both are cleared away, with the only entry that was left."""

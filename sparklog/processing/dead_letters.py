@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sparklog.admin import Admin
 from sparklog.consumer import Consumer
-from sparklog.errors import CorruptRecordError, InvalidArgumentError
+from sparklog.errors import CorruptRecordError, InvalidArgumentError, UnknownTopicOrPartitionError
 from sparklog.log import Cluster
 from sparklog.log.topic import TopicDescription
 from sparklog.model import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, TopicPartition
@@ -221,7 +221,11 @@ def _reader(cluster: Cluster) -> Consumer:
 
 def _positions_in(cluster: Cluster, group: str, topic: str) -> dict[TopicPartition, _Position]:
     with Admin(cluster) as admin:
-        return _positions(cluster, group, admin.describe_topics([topic]))
+        try:
+            described = admin.describe_topics([topic])
+        except UnknownTopicOrPartitionError as error:
+            raise UnknownTopicOrPartitionError(f"unknown topic: {topic!r}") from error
+        return _positions(cluster, group, described)
 
 
 def _positions(cluster: Cluster, group: str, topics: Iterable[TopicDescription]) -> dict[TopicPartition, _Position]:

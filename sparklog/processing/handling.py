@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sparklog.clock import Clock
-from sparklog.errors import HandlerError
+from sparklog.errors import HandlerError, SparklogError
 from sparklog.processing.deduplication import AlreadyProcessedError, current_group
 from sparklog.processing.frontier import NOTHING, Entry
 from sparklog.processing.messages import Batch, Record, Send
@@ -140,6 +140,8 @@ class Handling:
             slot.failures += 1
             return self._batch_failed(good, error, attempts + 1)
         good[-1].outputs = outputs
+        if outputs and len(good) > 1:
+            good[-1].batch = tuple(good)
         for entry in reversed(good):  # the frontier passes all of them together: the first is done last
             entry.is_done = True
         return ()
@@ -208,9 +210,38 @@ class Handling:
         return False
 
     def refuse(self, entry: Entry, error: BaseException) -> None:
-        """Settle an entry whose outputs can't be sent, which no further try can mend. Raises ``HandlerError``."""
+        """Settle an entry that isn't to be tried any more. Raises ``HandlerError``."""
         attempts = entry.attempts + 1
         self._move(entry, error, self._decide(entry, error, attempts=attempts, can_mend=False), attempts)
+
+    def refuse_output(self, entry: Entry, output: Output, error: SparklogError) -> Sequence[Entry]:
+        """Make dead letters of an entry of which an output can't be sent, or of all of its batch: no further try can
+        mend that. Returns them.
+
+        Raises:
+            HandlerError: there is no dead-letter topic.
+        """
+        entries = entry.batch or (entry,)
+        if self._subscriber.dead_letter_of(self._topic_of(entry)) is None:
+            raise self.nowhere_to_send(entry, output, error) from error
+        what = f"what handler {self._subscriber.name} made of it can't be sent to topic {output.topic!r}: {error}"
+        for each in entries:
+            self._move(each, error, Bury(), each.attempts + 1, message=what)
+        return entries
+
+    def nowhere_to_send(self, entry: Entry, output: Output, error: SparklogError) -> HandlerError:
+        """The error that stops a partition before a record of which something can't be sent, nor moved."""
+        first = entry.batch[0] if entry.batch else entry
+        at, offset = entry.frontier.partition, first.record.offset
+        place = f"offset {offset}" if first is entry else f"offsets {offset} to {entry.record.offset}"
+        letters = self._subscriber.dead_letter_of(self._topic_of(entry))
+        where = "there is no dead-letter topic" if letters is None else f"its dead-letter topic is {letters!r}"
+        return HandlerError(
+            f"handler {self._subscriber.name}: what was made of {at.topic}-{at.partition}, {place}, can't be sent to "
+            f"topic {output.topic!r}: {error}; {where}, so the worker goes no further there; nothing is skipped",
+            topic_partition=at,
+            offset=offset,
+        )
 
     def _decide(self, entry: Entry, error: BaseException, *, attempts: int, can_mend: bool) -> Decision:
         if isinstance(error, WrongResultError):
@@ -220,7 +251,9 @@ class Handling:
             self._subscriber.retry, error, attempts=attempts, can_mend=can_mend, has_dead_letter=has_dead_letter
         )
 
-    def _move(self, entry: Entry, error: BaseException, decision: Decision, attempts: int) -> None:
+    def _move(
+        self, entry: Entry, error: BaseException, decision: Decision, attempts: int, message: str | None = None
+    ) -> None:
         record, topic = entry.record, self._topic_of(entry)
         origin = origin_of(record, is_delayed=entry.frontier.is_delayed)
         letters = self._subscriber.dead_letter_of(topic)
@@ -237,7 +270,7 @@ class Handling:
             entry.outputs, entry.is_delayed = (moved,), True
         elif isinstance(decision, Bury) and letters is not None:
             output, entry.letter = bury(
-                record, letters, origin=origin, group_id=self._group_id, attempts=attempts, error=error
+                record, letters, origin=origin, group_id=self._group_id, attempts=attempts, error=error, message=message
             )
             entry.outputs, entry.is_delayed = (output,), False
         else:

@@ -149,16 +149,27 @@ def delay(
 
 
 def bury(
-    record: ConsumerRecord, topic: str, *, origin: Origin, group_id: str, attempts: int, error: BaseException
+    record: ConsumerRecord,
+    topic: str,
+    *,
+    origin: Origin,
+    group_id: str,
+    attempts: int,
+    error: BaseException,
+    message: str | None = None,
 ) -> tuple[Output, DeadLetter]:
-    """The record for a dead-letter topic, and its description."""
+    """The record for a dead-letter topic, and its description.
+
+    Args:
+        message: by default the error's own.
+    """
     letter = DeadLetter(
         topic=topic,
         origin=origin,
         group_id=group_id,
         attempts=attempts,
         exception=_class_of(error),
-        message=_message_of(error),
+        message=_message_of(error) if message is None else message[:_MOST_MESSAGE_CHARACTERS],
         stacktrace=_stack_of(error),
         key=record.key,
         value=record.value,

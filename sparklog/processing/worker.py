@@ -152,6 +152,8 @@ class AppWorker:
         """How it fares. From any thread."""
         now, error = self._clock.ticks_ms(), self.error
         since_ms = now - self._round_ticks_ms
+        stopped = list(self._work.stopped.values())
+        told = error or (stopped[0] if stopped else None)
         is_ending = self.state in (State.DRAINING, State.STOPPED)
         assigned = len(self._work.frontiers)
         return Health(
@@ -162,7 +164,8 @@ class AppWorker:
             in_flight=sum(frontier.in_flight for frontier in list(self._work.frontiers.values())),
             oldest_handler_ms=self._watch.oldest_ms(now),
             last_round_ms=since_ms,
-            error=None if error is None else str(error) or type(error).__name__,
+            stopped=len(stopped),
+            error=None if told is None else str(told) or type(told).__name__,
         )
 
     def metrics(self) -> dict[str, dict[str, float]]:
@@ -198,7 +201,10 @@ class AppWorker:
         self._work.wake_due()
         self._watch.look()
         self._commit_if_due()
-        self._pause()
+        stopped = self._work.stopped
+        if stopped and len(stopped) == len(self._work.frontiers):  # there is nothing left to do
+            raise next(iter(stopped.values()))
+        self._pause(stopped)
 
     def _poll_ms(self, now: float) -> float:
         """How long a poll may wait: not long while handlers work, whose ends it doesn't notice."""
@@ -241,9 +247,9 @@ class AppWorker:
         counts.delayed += sum(entry.is_delayed for entry in done.moves)
         counts.transactions = self._commits.transaction_count
 
-    def _pause(self) -> None:
-        """Read no more of partitions that have enough under way."""
-        full = self._work.full(self._paused)
+    def _pause(self, stopped: Collection[TopicPartition]) -> None:
+        """Read no more of partitions that have enough under way, or are stopped."""
+        full = self._work.full(self._paused).union(stopped)
         if full != self._paused:
             assigned = self._consumer.assignment()
             self._consumer.pause(*(full - self._paused) & assigned)
@@ -272,6 +278,8 @@ class AppWorker:
             if not may_pass(error):
                 self._threads.failures.append(error)
         finally:
+            if self.state is State.DRAINING:
+                self._keep_error()
             self._lost(partitions)
 
     def _lost(self, partitions: Collection[TopicPartition]) -> None:
@@ -329,9 +337,14 @@ class AppWorker:
         group = self._settings.group_id
         _LOGGER.warning(text, group, without_content(error), extra=about(group=group))
 
+    def _keep_error(self) -> None:
+        """End with the error with which a partition has stopped, unless there is one already."""
+        self.error = self.error or next(iter(self._work.stopped.values()), None)
+
     def _end(self) -> None:
         """Hand over what it has, and close everything. What fails is logged, if it is not what ended the worker."""
         self.state = State.DRAINING
+        self._keep_error()
         self._threads.stop()
         steps: list[Callable[[], object]] = [
             self._consumer.close,

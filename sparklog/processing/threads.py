@@ -68,7 +68,7 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-async def _caught(awaitable: Awaitable[Any], group: str) -> tuple[Any, BaseException | None]:
+async def _caught(awaitable: Awaitable[Any], group: str | None) -> tuple[Any, BaseException | None]:
     """The result or the error: a ``SystemExit`` that is raised in a loop would end the loop."""
     current_group.set(group)
     try:

@@ -14,6 +14,7 @@ from sparklog.clock import Clock
 from sparklog.errors import IllegalStateError, InvalidArgumentError, TopicAlreadyExistsError
 from sparklog.interrupts import EventCount
 from sparklog.log import Cluster
+from sparklog.processing.client_settings import check_client_settings
 from sparklog.processing.health import Health, State
 from sparklog.processing.lanes import OrderBy
 from sparklog.processing.moves import DeadLetter
@@ -52,11 +53,13 @@ class App:
         handler_timeout_s: if a handler takes longer than this, the worker ends with an error.
         patience_s: how long to retry while the store refuses commits or reads for temporary reasons.
         limits: bounds of reading ahead.
-        consumer, producer: further settings of the clients, by Kafka's names with underscores.
+        consumer, producer: further settings of the clients, by Kafka's names with underscores; not the worker's own,
+            and none that changes keys and values.
         on_dead_letter: called in the worker's thread with each record that was moved to a dead-letter topic, after
             the move is committed: at most once. Errors that it raises are logged.
     Raises:
         InvalidArgumentError: a value isn't allowed; the message names it.
+        InvalidConfigurationError: a setting of a client isn't.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class App:
             raise InvalidArgumentError("App: transactional_id: a share group's acknowledgements are in no transaction")
         if drain_timeout_s < 0 or patience_s < 0:
             raise InvalidArgumentError(f"App: {drain_timeout_s=}, {patience_s=}: expected 0 or more")
+        check_client_settings(group_id, consumer or {}, producer or {}, is_shared=group_type == "share")
         self.settings = AppSettings(
             cluster=cluster,
             group_id=group_id,

@@ -20,7 +20,7 @@ from sparklog.processing.lanes import OrderBy
 from sparklog.processing.moves import DeadLetter
 from sparklog.processing.retries import Retry
 from sparklog.processing.share_worker import ShareWorker
-from sparklog.processing.subscriber import Subscriber, make_subscriber
+from sparklog.processing.subscriber import Subscriber, check_no_circle, make_subscriber
 from sparklog.processing.values import Decode
 from sparklog.processing.work import Limits
 from sparklog.processing.worker import AppSettings, AppWorker
@@ -162,6 +162,7 @@ class App:
             twice = taken.intersection([*made.topics, *made.delay_topics()])
             if twice:
                 raise IllegalStateError(f"subscriber {made.name}: another handler reads {', '.join(sorted(twice))}")
+            check_no_circle([*self.subscribers, made])
             self.subscribers.append(made)
             return handler
 
@@ -220,7 +221,8 @@ class App:
         self._thread.start()
 
     def stop(self, timeout_s: float | None = None) -> None:
-        """Stop the worker: it waits for running handlers, commits, and leaves the group. Waits for its end.
+        """Stop the worker: it waits for running handlers, commits, and leaves the group. Waits for its end; from a
+        handler or ``on_dead_letter``, which the worker itself waits for, it doesn't.
 
         Args:
             timeout_s: seconds to wait; None: no bound but ``drain_timeout_s`` and the store's time-outs.
@@ -232,6 +234,8 @@ class App:
         if worker is None or thread is None:
             return
         worker.stop()
+        if thread.is_current or worker.is_calling:
+            return
         if not self._news.wait_for(lambda: worker.state in (State.STOPPED, State.FAILED), timeout_s):
             raise TimeoutError(f"the worker has not ended after {timeout_s} s")
         thread.join(timeout_s)

@@ -37,8 +37,8 @@ OF_THE_RECORD = (
 )
 """Errors with which a topic refuses a record, and no other."""
 REFUSED_AT_ONCE = (*OF_THE_RECORD, UnknownTopicOrPartitionError, InvalidTopicError)
-"""Those of ``send``, which looks whether topic and partition are there. Later the same error says that a topic was
-deleted meanwhile: the next ``send`` finds out."""
+"""The errors of ``send``, which looks whether topic and partition are there. Later the same error says that a topic
+was deleted meanwhile: the next ``send`` finds out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,14 +192,14 @@ def purge(admin: Admin, topic: str, *, replayed: bool = False, group: str = REPL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Position:
-    """What was replayed of a partition."""
+    """The letters of a partition that were replayed, and where that is stored."""
 
     place: Place
     now: ReplayPosition
     stored: ReplayPosition | None
-    """What the topic of positions has of it; None: nothing."""
+    """The position that the topic of positions has; None: it has none."""
     committed: OffsetAndMetadata | None
-    """What the group has committed, as earlier versions did it alone."""
+    """The group's committed offset, which earlier versions had alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +208,7 @@ class _Piece:
 
     at: TopicPartition
     chosen: list[Found]
-    """Those that are to be replayed."""
+    """The letters that are to be replayed."""
     looked_to: int
     """The last offset."""
     position: ReplayPosition
@@ -229,7 +229,7 @@ def _positions_in(cluster: Cluster, group: str, topic: str) -> dict[TopicPartiti
 
 
 def _positions(cluster: Cluster, group: str, topics: Iterable[TopicDescription]) -> dict[TopicPartition, _Position]:
-    """What was replayed of each partition of these topics."""
+    """The positions of all partitions of these topics."""
     with Admin(cluster) as admin:
         committed = admin.list_group_offsets(group) if group in admin.list_groups() else {}
     with _reader(cluster) as consumer:
@@ -319,8 +319,8 @@ def _send(producer: Producer, piece: _Piece, before: _Position, to: str | None, 
         for each in piece.chosen:
             record, letter = each.record, each.letter
             added = {"topic": record.topic, "partition": str(record.partition), "offset": str(record.offset)}
-            kept = [header for header in letter.headers if not header[0].startswith(REPLAYED)]
-            headers = [*kept, *((REPLAYED + name, text.encode()) for name, text in added.items())]
+            own = {REPLAYED + name: text.encode() for name, text in added.items()}
+            headers = [*(header for header in letter.headers if header[0] not in own), *own.items()]
             topic = to or letter.origin.topic
             partition = None
             if letter.key is None:

@@ -58,7 +58,7 @@ class Entry:
         self.outputs = NOTHING
         """The records to be sent once it is done."""
         self.batch: tuple[Entry, ...] = ()
-        """Of the last entry of a batch that sends something: all of the batch, since its outputs are theirs."""
+        """All entries of a batch that sends something, whose outputs its last entry has; else none."""
         self.number = -1
         """How many entries its frontier has passed before it; set as it passes it."""
         self.letter: DeadLetter | None = None

@@ -11,22 +11,32 @@ from sparklog.errors import HandlerError, SparklogError
 from sparklog.processing.deduplication import AlreadyProcessedError, current_group
 from sparklog.processing.frontier import NOTHING, Entry
 from sparklog.processing.messages import Batch, Record, Send
-from sparklog.processing.moves import Output, bury, delay, group_of, origin_of
-from sparklog.processing.retries import Again, Bury, Decision, Delay, decide
+from sparklog.processing.moves import Output, bury, delay, group_of, moves_of, origin_of
+from sparklog.processing.retries import Again, Bury, Decision, Delay, decide, is_of_the_record
 from sparklog.processing.subscriber import Subscriber
 from sparklog.processing.values import encode
 
 if TYPE_CHECKING:
     from sparklog.opentelemetry.processing import ProcessTelemetry
 
-__all__ = ["Await", "Handling", "Slot", "outputs_of"]
+__all__ = ["Await", "HandlerCancelledError", "Handling", "Slot", "outputs_of"]
 
+_MOST_MOVES = 100
+"""A record that was moved to dead letters so often goes round."""
 Await = Callable[[Awaitable[Any]], Any]
 """Runs what an async handler returned, and returns its result."""
 
 
 class WrongResultError(TypeError):
     """A handler returned or yielded something else than records to be sent."""
+
+
+class HandlerCancelledError(BaseException):
+    """The worker has ended while an async handler was at work: its record is left to the next one."""
+
+
+class _CircleError(Exception):
+    """Dead letters of a dead-letter topic come back to it by way of others."""
 
 
 class Slot:
@@ -109,6 +119,8 @@ class Handling:
                     entry.outputs = self._outputs(result)
             except AlreadyProcessedError:
                 pass  # the inbox contains its message: its effect took place
+            except HandlerCancelledError:
+                return ()
             except BaseException as error:
                 slot.failures += 1
                 if self._settle(entry, error, can_mend=is_decoded):
@@ -136,6 +148,8 @@ class Handling:
         attempts = max(entry.attempts for entry in good)
         try:
             outputs = self._call_with(Batch(records, attempts + 1), good)
+        except HandlerCancelledError:
+            return ()
         except BaseException as error:
             slot.failures += 1
             return self._batch_failed(good, error, attempts + 1)
@@ -166,7 +180,7 @@ class Handling:
             due = self._clock.ticks_ms() + decision.delay_ms
             for entry in good:
                 entry.attempts, entry.due_ticks_ms = attempts, due
-        elif isinstance(error, WrongResultError) or not isinstance(error, Exception):
+        elif isinstance(error, WrongResultError) or not is_of_the_record(error):
             raise self._stopped(good[0], error, attempts) from error
         else:
             for entry in good:
@@ -266,11 +280,23 @@ class Handling:
                 attempts=attempts,
                 due_ms=self._clock.now_ms() + decision.delay_ms,
                 error=error,
+                is_delayed=entry.frontier.is_delayed,
             )
             entry.outputs, entry.is_delayed = (moved,), True
         elif isinstance(decision, Bury) and letters is not None:
+            if moves_of(record) >= _MOST_MOVES:
+                raise self._stopped(
+                    entry, _CircleError(f"a dead letter {_MOST_MOVES} times: {error!r}"), attempts
+                ) from error
             output, entry.letter = bury(
-                record, letters, origin=origin, group_id=self._group_id, attempts=attempts, error=error, message=message
+                record,
+                letters,
+                origin=origin,
+                group_id=self._group_id,
+                attempts=attempts,
+                error=error,
+                message=message,
+                is_delayed=entry.frontier.is_delayed,
             )
             entry.outputs, entry.is_delayed = (output,), False
         else:

@@ -13,7 +13,7 @@ MOST_CHARACTERS = 255
 _PLAIN = re.compile(r"[0-9a-z_.:/-]+")
 """Texts of these characters alone are equal under no collation unless their bytes are."""
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]| \Z")
-"""What a database can't store, or doesn't compare: PostgreSQL has no NUL, MariaDB's collations pad with spaces."""
+"""Characters that a database can't store, or doesn't compare: PostgreSQL has no NUL, MariaDB pads with spaces."""
 
 
 class HasHeaders(Protocol):

@@ -57,7 +57,7 @@ class ReplayPosition:
 
     @property
     def committable(self) -> OffsetAndMetadata:
-        """What the group commits: the offset, and whether there are ranges beyond it."""
+        """The offset as the group commits it, with metadata if there are ranges beyond it."""
         return OffsetAndMetadata(self.offset, IN_TOPIC if self.ranges else "")
 
     def holds(self, offset: int) -> bool:

@@ -31,7 +31,7 @@ from sparklog.processing.lanes import Lanes
 from sparklog.processing.moves import Output
 from sparklog.processing.pacing import Patience
 from sparklog.processing.subscriber import MOST_SHARED_ATTEMPTS, Subscriber
-from sparklog.processing.threads import HandlerThreads, HandlerWatch, LoopThread
+from sparklog.processing.threads import HandlerThreads, HandlerWatch, LoopThread, called_by
 from sparklog.processing.work import Station
 from sparklog.processing.worker import AppSettings, opened, report_dead_letter
 from sparklog.producer import FutureRecordMetadata, Producer
@@ -141,6 +141,11 @@ class ShareWorker:
     def stop(self) -> None:
         """End after the round that is under way. From any thread."""
         self._is_stopping = True
+
+    @property
+    def is_calling(self) -> bool:
+        """Is the caller one of its handlers, which it has called?"""
+        return called_by.get() is self._threads
 
     def health(self) -> Health:
         """How it fares; it has no partitions of its own. From any thread."""

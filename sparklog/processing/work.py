@@ -75,7 +75,7 @@ class Pending:
     """Records that are done, and wait for their commit: all are committed together."""
 
     passed: dict[Frontier, Passed] = field(default_factory=dict)
-    """What is done of each partition."""
+    """The entries of each partition that are done."""
     moves: list[Entry] = field(default_factory=list)
     """Entries that send something: of each partition those below its offset, in order."""
 

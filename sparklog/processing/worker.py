@@ -27,7 +27,7 @@ from sparklog.processing.health import Counts, Health, State
 from sparklog.processing.moves import DeadLetter
 from sparklog.processing.pacing import CommitPace, Patience, may_pass
 from sparklog.processing.subscriber import Subscriber
-from sparklog.processing.threads import HandlerThreads, HandlerWatch, LoopThread
+from sparklog.processing.threads import HandlerThreads, HandlerWatch, LoopThread, called_by
 from sparklog.processing.work import Limits, Pending, Work
 from sparklog.producer import Producer
 
@@ -147,6 +147,11 @@ class AppWorker:
     def stop(self) -> None:
         """End after the round that is under way. From any thread."""
         self._is_stopping = True
+
+    @property
+    def is_calling(self) -> bool:
+        """Is the caller one of its handlers, which it has called?"""
+        return called_by.get() is self._threads
 
     def health(self) -> Health:
         """How it fares. From any thread."""

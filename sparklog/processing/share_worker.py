@@ -161,7 +161,7 @@ class ShareWorker:
             in_flight=len(self._in_hand),
             oldest_handler_ms=self._watch.oldest_ms(now),
             last_round_ms=now - self._round_ticks_ms,
-            stopped=len(stuck),
+            stopped=tuple(map(str, stuck)),
             error=None if told is None else str(told) or type(told).__name__,
         )
 
@@ -324,7 +324,11 @@ class ShareWorker:
         entry = Entry(record, Frontier(partition), attempts=deliveries - 1)
         if deliveries > self._delivery_limit:
             why = f"delivered {deliveries} times, of which {self._delivery_limit} are allowed: each time its worker "
-            station.handling.refuse(entry, TooManyDeliveriesError(why + "died, or its handler outlasted its lock"))
+            try:
+                station.handling.refuse(entry, TooManyDeliveriesError(why + "died, or its handler outlasted its lock"))
+            except HandlerError as stopped:
+                self._stuck[entry] = stopped
+                self._warn("group %s: a record is held: %s", stopped)
             entry.is_done = True
         return entry
 

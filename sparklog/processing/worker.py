@@ -157,8 +157,6 @@ class AppWorker:
         """How it fares. From any thread."""
         now, error = self._clock.ticks_ms(), self.error
         since_ms = now - self._round_ticks_ms
-        stopped = list(self._work.stopped.values())
-        told = error or (stopped[0] if stopped else None)
         is_ending = self.state in (State.DRAINING, State.STOPPED)
         assigned = len(self._work.frontiers)
         return Health(
@@ -169,8 +167,8 @@ class AppWorker:
             in_flight=sum(frontier.in_flight for frontier in list(self._work.frontiers.values())),
             oldest_handler_ms=self._watch.oldest_ms(now),
             last_round_ms=since_ms,
-            stopped=len(stopped),
-            error=None if told is None else str(told) or type(told).__name__,
+            stopped=tuple(str(each) for each in self._work.stopped.values()),
+            error=None if error is None else str(error) or type(error).__name__,
         )
 
     def metrics(self) -> dict[str, dict[str, float]]:
@@ -188,6 +186,7 @@ class AppWorker:
                 "transactions-total": float(counts.transactions),
                 "commits-failed-total": float(counts.failed_commits),
                 "records-in-flight": float(self.health().in_flight),
+                "partitions-stopped": float(len(self._work.stopped)),
             }
         }
 

@@ -37,13 +37,12 @@ PRODUCER: dict[str, Any] = {
 @pytest.mark.parametrize("kind", ["consumer", "share"])
 def test_settings_that_break_a_promise_are_refused_by_name(kind):
     """✗ Letters lose their values, or the worker ends at the first record that fails."""
-    for client, settings in (
-        ("consumer", CONSUMER | (CLASSIC if kind == "consumer" else SHARED)),
-        ("producer", PRODUCER),
-    ):
-        for name, value in settings.items():
-            with pytest.raises(InvalidConfigurationError, match=name):
-                App("nowhere", group_id="g", group_type=kind, **{client: {name: value}})
+    for name, value in (CONSUMER | (CLASSIC if kind == "consumer" else SHARED)).items():
+        with pytest.raises(InvalidConfigurationError, match=name):
+            App("nowhere", group_id="g", group_type=kind, consumer={name: value})
+    for name, value in PRODUCER.items():
+        with pytest.raises(InvalidConfigurationError, match=name):
+            App("nowhere", group_id="g", group_type=kind, producer={name: value})
 
 
 def test_an_unknown_setting_is_refused_when_the_app_is_made():

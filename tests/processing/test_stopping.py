@@ -84,7 +84,7 @@ def test_a_cancelled_task_that_a_handler_awaits_is_an_error_of_the_handler(kind)
     assert tries.count("a") == 2
 
 
-def test_a_cancelled_task_that_a_handler_of_batches_awaits_is_an_error_of_the_handler():
+def test_a_cancelled_task_is_an_error_of_a_handler_of_batches():
     cluster = a_world("in", "dlq.in")
     send(cluster, "in", ["a", "b"])
     app = an_app(cluster)

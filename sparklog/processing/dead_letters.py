@@ -11,10 +11,17 @@ import pyarrow as pa
 
 from sparklog.admin import Admin
 from sparklog.consumer import Consumer
-from sparklog.errors import CorruptRecordError, InvalidArgumentError, UnknownTopicOrPartitionError
+from sparklog.errors import (
+    CorruptRecordError,
+    InvalidArgumentError,
+    InvalidRecordError,
+    TransactionAbortableError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.log import Cluster
 from sparklog.log.topic import TopicDescription
 from sparklog.model import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, TopicPartition
+from sparklog.processing.commits import OF_THE_RECORD
 from sparklog.processing.moves import DeadLetter, letter_of
 from sparklog.processing.replay_position import IN_TOPIC, ReplayPosition
 from sparklog.processing.replay_store import (
@@ -26,7 +33,7 @@ from sparklog.processing.replay_store import (
     send_position,
 )
 from sparklog.processing.subscriber import DLQ_PREFIX
-from sparklog.producer import Producer
+from sparklog.producer import FutureRecordMetadata, Producer
 
 __all__ = ["REPLAY_GROUP", "DeadLetterTopic", "Found", "Replay", "dead_letter_topics", "letters_of", "purge", "replay"]
 __all__ += ["letter_table"]
@@ -147,6 +154,7 @@ def replay(
         execute: False: only return what would be sent.
     Raises:
         InvalidArgumentError: letters without their values are among them.
+        InvalidRecordError: a topic refuses a letter; names it.
         CorruptRecordError: what was replayed isn't known: the position's record is missing, or can't be understood.
         ProducerFencedError: another replay of this topic has begun; what this one hasn't sent, that one sends.
         UnknownTopicOrPartitionError, SparklogError.
@@ -315,6 +323,8 @@ def _counted(found: Iterable[Found], to: str | None) -> dict[str, int]:
 def _send(producer: Producer, piece: _Piece, before: _Position, to: str | None, group: str) -> None:
     """Send a piece's letters and their partition's position, in one transaction."""
     producer.begin_transaction()
+    sent: list[tuple[Found, FutureRecordMetadata]] = []
+    is_ending = False
     try:
         for each in piece.chosen:
             record, letter = each.record, each.letter
@@ -325,11 +335,29 @@ def _send(producer: Producer, piece: _Piece, before: _Position, to: str | None, 
             partition = None
             if letter.key is None:
                 partition = letter.origin.partition % len(producer.partitions_for(topic))
-            producer.send(topic, value=letter.value, key=letter.key, headers=headers, partition=partition)
+            future = producer.send(topic, value=letter.value, key=letter.key, headers=headers, partition=partition)
+            sent.append((each, future))
         looked_to = piece.looked_to if before.stored == before.now else None
         send_position(producer, group, before.place, stored=before.stored, now=piece.position, looked_to=looked_to)
         producer.send_offsets_to_transaction({piece.at: piece.position.committable}, ConsumerGroupMetadata(group))
-    except BaseException:
+        is_ending = True
+        producer.commit_transaction()
+    except TransactionAbortableError:
         producer.abort_transaction()
+        _raise_refused(sent, to)
         raise
-    producer.commit_transaction()
+    except BaseException:
+        if not is_ending:
+            producer.abort_transaction()
+        raise
+
+
+def _raise_refused(sent: Iterable[tuple[Found, FutureRecordMetadata]], to: str | None) -> None:
+    """Raise ``InvalidRecordError`` for the first letter of an aborted transaction that its topic refuses."""
+    for each, future in sent:
+        record, error = each.record, future.exception
+        if isinstance(error, OF_THE_RECORD):
+            raise InvalidRecordError(
+                f"the dead letter {record.topic}-{record.partition}, offset {record.offset}, can't be sent to topic "
+                f"{to or each.letter.origin.topic!r}: {error}; nothing polled with it is sent: leave it out"
+            ) from error

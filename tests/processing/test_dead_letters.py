@@ -10,12 +10,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from sparklog import Admin, Consumer, NewTopic
 from sparklog.errors import (
     CorruptRecordError,
     InvalidArgumentError,
+    InvalidRecordError,
     ProducerFencedError,
     SparklogError,
     UnknownTopicOrPartitionError,
@@ -211,6 +213,16 @@ def test_letters_without_their_value_are_refused():
     with pytest.raises(InvalidArgumentError, match=r"offset 1, is without its value, .* offset=3"):
         replay(cluster, "dlq.orders", execute=True)
     assert sent(cluster) == []
+
+
+def test_a_letter_that_its_topic_refuses_is_named():
+    cluster = letters(4)
+    with Admin(cluster) as admin:
+        admin.create_topics([NewTopic("typed", value_schema=pa.schema([("id", pa.int64())]))])
+    with pytest.raises(InvalidRecordError, match=r"dead letter dlq.orders-0, offset 0, can't be sent to topic 'typed'"):
+        replay(cluster, "dlq.orders", to="typed", execute=True)
+    assert listed(cluster) == (4, 4)
+    assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 4}
 
 
 def test_topics_that_cant_be_are_refused():

@@ -17,7 +17,7 @@ from sparklog.consumer import Consumer
 from sparklog.errors import CorruptRecordError, KafkaTimeoutError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from sparklog.log import Cluster
 from sparklog.model import ConsumerRecord, TopicPartition
-from sparklog.processing.replay_position import ReplayPosition, chunks_of
+from sparklog.processing.replay_position import Ranges, ReplayPosition, chunks_of
 from sparklog.producer import Producer
 
 __all__ = ["POSITION_TOPIC", "Place", "ensure_position_topic", "read_positions", "records_of", "send_position"]
@@ -41,7 +41,8 @@ class Place:
 
 
 _Key: TypeAlias = tuple[str, int, int]
-"""Topic id, partition, and the first offset of a chunk; -1 for the position's own offset."""
+"""Topic id, partition, and the first offset of a chunk; ``_OFFSET`` for the position's own offset."""
+_OFFSET = -1
 
 
 def ensure_position_topic(cluster: Cluster) -> None:
@@ -60,15 +61,15 @@ def read_positions(consumer: Consumer, group: str) -> dict[tuple[str, int], Repl
         CorruptRecordError: a record of the topic is no position, or of a newer format.
         KafkaTimeoutError, StoreError.
     """
-    newest: dict[_Key, tuple[tuple[int, int], ...]] = {}
+    newest: dict[_Key, Ranges] = {}
     with suppress(UnknownTopicOrPartitionError):  # no replay has committed yet
         for records in records_of(consumer, POSITION_TOPIC, most=_RECORDS_A_POLL):
             for record in records:
-                key, pairs = _decoded(record, group)
-                if key is not None and pairs is None:
+                key = _key_of(record, group)
+                if key is not None and record.value is None:
                     newest.pop(key, None)
-                elif key is not None and pairs is not None:
-                    newest[key] = pairs
+                elif key is not None:
+                    newest[key] = _ranges_of(record, key[2])
     positions: dict[tuple[str, int], ReplayPosition] = {}
     for (topic_id, partition, _), pairs in sorted(newest.items()):
         position = positions.get((topic_id, partition), ReplayPosition())
@@ -145,29 +146,29 @@ def records_of(
                 yield now
 
 
-def _decoded(record: ConsumerRecord, group: str) -> tuple[_Key | None, tuple[tuple[int, int], ...] | None]:
-    """The key of a record and its ranges, None for a tombstone; a key of None: it is of another group."""
-    where = f"the record of topic {POSITION_TOPIC!r} at offset {record.offset}"
+def _key_of(record: ConsumerRecord, group: str) -> _Key | None:
+    """The key of a position of this group; None: it is another group's, or another program has sent the record."""
     try:
         key = json.loads(record.key or b"")
         if key["group"] != group:
-            return None, None
-        chunk = key.get("from")
-        found = (str(key["topic_id"]), int(key["partition"]), -1 if chunk is None else int(chunk))
-        if record.value is None:
-            return found, None
+            return None
+        return str(key["topic_id"]), int(key["partition"]), int(key.get("from", _OFFSET))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _ranges_of(record: ConsumerRecord, chunk: int) -> Ranges:
+    """The offsets that a record of a position says. Raises ``CorruptRecordError``."""
+    where = f"the record of topic {POSITION_TOPIC!r} at offset {record.offset}"
+    try:
         body = json.loads(record.value)
         if body["format"] != _FORMAT:
             raise CorruptRecordError(f"{where} is of format {body['format']!r}, expected {_FORMAT}: of a newer version")
-        if chunk is None:
-            return found, _below(int(body["offset"]))
-        return found, tuple((chunk + int(first), chunk + int(last)) for first, last in body["replayed"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if chunk == _OFFSET:
+            return ((0, int(body["offset"]) - 1),) if body["offset"] else ()
+        return tuple((chunk + int(first), chunk + int(last)) for first, last in body["replayed"])
+    except (ValueError, KeyError, TypeError) as error:
         raise CorruptRecordError(f"{where} is no position of a replay: {error!r}") from error
-
-
-def _below(offset: int) -> tuple[tuple[int, int], ...]:
-    return ((0, offset - 1),) if offset else ()
 
 
 def _json(body: Iterable[Any]) -> bytes:

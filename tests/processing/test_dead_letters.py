@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sparklog import Admin, Consumer, NewTopic
+from sparklog import Admin, Consumer, NewTopic, Producer
 from sparklog.errors import (
     CorruptRecordError,
     InvalidArgumentError,
@@ -184,6 +184,21 @@ def test_a_replay_whose_position_is_lost_is_refused():
         with pytest.raises(CorruptRecordError, match=r"replayed isn't known: group 'dlq-replay' .* 'replayed-letters'"):
             replay(cluster, "dlq.orders", execute=execute)
     assert replay(cluster, "dlq.orders", group="anew", execute=True).to == {"orders": 10}
+
+
+def test_what_others_send_to_the_topic_of_positions_is_passed_over():
+    cluster = letters(6)
+    replay(cluster, "dlq.orders", wanted=odd, execute=True)
+    with Producer(cluster) as producer:
+        for key in (
+            b"after",
+            b"{}",
+            b"[]",
+            b'{"group":"dlq-replay"}',
+            b'{"group":"dlq-replay","topic_id":1,"partition":"x"}',
+        ):
+            producer.send(POSITION_TOPIC, b"after", key)
+    assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 3}
 
 
 def test_a_dead_letter_topic_that_was_made_again_has_no_letter_replayed():

@@ -60,7 +60,7 @@ class Entry:
         self.batch: tuple[Entry, ...] = ()
         """All entries of a batch that sends something, whose outputs its last entry has; else none."""
         self.number = -1
-        """How many entries its frontier has passed before it; set as it passes it."""
+        """How many entries its frontier has passed before it; known where one that passed with it has outputs."""
         self.letter: DeadLetter | None = None
         """Set where it was moved to the dead letters."""
         self.span: Any = None
@@ -109,8 +109,6 @@ class Frontier:
         while entries and entries[0].is_done:
             passed.append(entries.popleft())
         if passed:
-            for number, entry in enumerate(passed, self.passed):
-                entry.number = number
             self.passed += len(passed)
             self.in_flight_bytes -= sum(max(0, entry.record.serialized_value_size) for entry in passed)
         return passed

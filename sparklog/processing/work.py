@@ -81,10 +81,14 @@ class Pending:
 
     def add(self, frontier: Frontier, entries: Sequence[Entry]) -> None:
         """Add what a frontier has passed, which is at least one entry."""
-        first, last = entries[0], entries[-1]
-        found = self.passed.setdefault(frontier, Passed(first.number, first.number, 0))
-        found.end, found.offset = last.number + 1, last.record.offset + 1
-        self.moves += [entry for entry in entries if entry.outputs]
+        first = frontier.passed - len(entries)
+        found = self.passed.setdefault(frontier, Passed(first, first, 0))
+        found.end, found.offset = frontier.passed, entries[-1].record.offset + 1
+        moves = [entry for entry in entries if entry.outputs]
+        if moves:
+            for number, entry in enumerate(entries, first):
+                entry.number = number
+            self.moves += moves
 
     def keep(self, frontiers: Collection[Frontier]) -> None:
         """Forget what is done of partitions that were taken away."""

@@ -12,7 +12,7 @@ from sparklog import Admin, NewTopic, Producer
 from sparklog.errors import HandlerError
 from sparklog.log import Cluster
 from sparklog.processing import App, Batch, Fixed, Record, Retry, Send
-from tests.processing.support import a_world, an_app, committed, done, records, running, texts, wait_for
+from tests.processing.support import a_world, an_app, committed, done, records, running, send, texts, wait_for
 
 REFUSED: dict[str, Any] = {
     "a type": Send("typed", {"id": "text"}),
@@ -140,6 +140,38 @@ def test_a_dead_letter_topic_that_refuses_the_letter_stops_that_partition_alone(
     with pytest.raises(HandlerError, match=message("dlq.in")):
         app.stop()
     assert sorted(texts(cluster, "out")) == sorted(["a", *map(str, range(20))])
+
+
+@pytest.mark.slow
+def test_each_of_many_records_has_one_outcome():
+    """Of each third an output is refused, in all ways, at once and later; two workers, and others after them."""
+    cluster, kinds = a_place("dlq.in"), list(REFUSED)
+    values = [f"{number % 5}:{number}" for number in range(300)]
+    send(cluster, "in", values[:150], keyed=True)
+
+    def a_member() -> App:
+        app = an_app(cluster, patience_s=60)
+
+        @app.subscriber("in", dead_letter=True, concurrency=3, order_by="key")
+        def handle(record: Record[str]) -> list[Send]:
+            number = int(record.value.partition(":")[2])
+            refused = [REFUSED[kinds[number % len(kinds)]]] if number % 3 == 0 else []
+            return [Send("out", record.value, key=record.key), *refused]
+
+        return app
+
+    with running(first := a_member()):
+        wait_for(lambda: committed(cluster, "in") > 20, first)
+        with running(second := a_member()):
+            send(cluster, "in", values[150:], keyed=True)
+            wait_for(lambda: committed(cluster, "in") > 200, first, second)
+    with running(last := a_member()):
+        wait_for(lambda: committed(cluster, "in") == 300, last)
+    assert sorted(texts(cluster, "dlq.in")) == sorted(values[::3])
+    assert sorted(texts(cluster, "out")) == sorted(set(values) - set(values[::3]))
+    for key in "01234":
+        own = [int(text[2:]) for text in texts(cluster, "out") if text.startswith(key)]
+        assert own == sorted(own)
 
 
 def test_a_worker_whose_partitions_have_all_stopped_ends():

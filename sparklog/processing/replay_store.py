@@ -48,8 +48,7 @@ _OFFSET = -1
 def ensure_position_topic(cluster: Cluster) -> None:
     """Create the topic unless it is there. Raises as ``Admin.create_topics``."""
     with Admin(cluster) as admin, suppress(TopicAlreadyExistsError):
-        if POSITION_TOPIC not in admin.list_topics():
-            admin.create_topics([NewTopic(POSITION_TOPIC, num_partitions=1, configs={"cleanup.policy": "compact"})])
+        admin.create_topics([NewTopic(POSITION_TOPIC, num_partitions=1, configs={"cleanup.policy": "compact"})])
 
 
 def read_positions(consumer: Consumer, group: str) -> dict[tuple[str, int], ReplayPosition]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections import deque
 from collections.abc import Awaitable, Sequence
@@ -36,6 +37,10 @@ class LoopThread:
         """Run what an async function returned. Returns and raises what it does; ``HandlerCancelledError`` where the
         loop has ended meanwhile."""
         with self._lock:
+            if self._is_stopping:
+                if inspect.iscoroutine(awaitable):
+                    awaitable.close()
+                raise HandlerCancelledError
             if self._loop is None:
                 self._loop = _started_loop()
             loop = self._loop

@@ -10,6 +10,8 @@ import pytest
 
 from sparklog.errors import HandlerError
 from sparklog.processing import Batch, DeadLetter, Fixed, Record, Retry, State
+from sparklog.processing.handling import HandlerCancelledError
+from sparklog.processing.threads import LoopThread
 from tests.processing.support import LONG_S, a_world, an_app, committed, done, running, send, texts, wait_for
 
 KINDS = ["consumer", "share"]
@@ -141,6 +143,13 @@ def test_a_stop_by_the_hook_of_dead_letters_does_not_wait_for_itself():
 
     app.run()
     assert committed(cluster, "in") == 1
+
+
+def test_an_async_handler_that_would_begin_after_the_end_is_left_out():
+    loop = LoopThread()
+    loop.stop()
+    with pytest.raises(HandlerCancelledError):
+        loop.run(asyncio.sleep(0))
 
 
 def test_a_handler_that_fails_for_good_still_ends_its_worker():

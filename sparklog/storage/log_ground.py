@@ -70,8 +70,8 @@ def check_ground(log: EntryLog[Any], position: Position) -> Position:
 
 
 def is_check_due(log: EntryLog[Any], position: Position, now_ticks_ms: float) -> bool:
-    """Was the log's ground, or ``cluster.json``, last checked so long ago, or did the store say since then that there is
-    no such bucket, so that there may be another by now? No request.
+    """Was the log's ground, or ``cluster.json``, last checked so long ago, or did the store say since then that there
+    is no such bucket, so that there may be another by now? No request.
 
     ``cluster.json``, too: a log that was opened since it was compared may be the one of another cluster.
     """

@@ -28,9 +28,13 @@ from sparklog.testing.history import (
     Polled,
     ProducerOpened,
     Send,
+    TransactionBegun,
+    TransactionEnded,
+    TransactionEnding,
     Unknown,
     check,
 )
+from sparklog.testing.history import Outcome as TransactionOutcome
 
 real = pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="there is no kill -9")
 PLACE = TopicPartition("in", 0)
@@ -103,6 +107,27 @@ def test_what_was_acknowledged_after_the_bound_isnt_excused():
     assert [type(event) for event in within] == [ProducerOpened, Send, Unknown, Polled, FinalRead]
     beyond = excuse(a_history(acknowledged_at=30_000), away, 5.0)
     assert [one.kind for one in check(beyond).anomalies] == [AnomalyKind.LOST_WRITE]
+
+
+@pytest.mark.parametrize(("topic", "is_fine"), [("in", True), ("out", False)])
+def test_the_part_of_a_transaction_that_went_with_its_topic_is_excused(topic: str, is_fine: bool):
+    away = [Absence(name="blue", topic=topic, began_ms=1_000, ended_ms=60_000)]
+    other = TopicPartition("out", 0)
+    history = History(
+        [
+            ProducerOpened(0, 0, "p", True, "tx"),
+            TransactionBegun(1, 1_500, "p", "tx-1"),
+            Send(2, 1_500, "p", "a", "in", 0, None, "tx-1"),
+            Send(3, 1_500, "p", "b", "out", 0, None, "tx-1"),
+            TransactionEnding(4, 1_500, "p", "tx-1", True),
+            Acknowledged(5, 1_600, "p", "a", PLACE, 0),
+            Acknowledged(6, 1_600, "p", "b", other, 0),
+            TransactionEnded(7, 1_700, "p", "tx-1", TransactionOutcome.COMMITTED, ""),
+            FinalRead(8, 100_000, "final", PLACE, Isolation.READ_COMMITTED, 0, 0, (), ()),
+            FinalRead(9, 100_000, "final", other, Isolation.READ_COMMITTED, 0, 1, (0,), ("b",)),
+        ]
+    )
+    assert bool(check(excuse(history, away, 5.0)).anomalies) is not is_fine
 
 
 @pytest.fixture

@@ -27,6 +27,8 @@ Id = int | str | bytes
 
 _NUMBERS_OF_SQLITE = ("INT", "BIGINT", "SMALLINT", "TINYINT", "MEDIUMINT", "UNSIGNED", "NUMERIC", "DECIMAL")
 """Beginnings of declared types; all of which aren't known have the affinity NUMERIC there, ``uuid`` among them."""
+_EXACT_COLLATIONS = ("utf8mb4_nopad_bin", "utf8mb4_0900_bin")
+"""Of MariaDB and MySQL: a text equals only itself."""
 _SETTLED = "uuid, integers, numeric, texts, binary(n) and bytea"
 
 
@@ -94,20 +96,32 @@ class Ids:
 
     def among(self, ids: Sequence[Id]) -> list[Any]:
         """Conditions that hold for rows with one of these ids, and for no other row."""
-        if self.kind is IdKind.UUID and self.dialect == "postgresql":
-            return [self.column.in_([uuid.UUID(str(each)) for each in ids])]
-        if self.kind is IdKind.NUMERIC:
-            numbers = self.column.in_([decimal.Decimal(str(each)) for each in ids])
-            return [numbers, self.read.in_(ids)] if self.dialect == "postgresql" else [numbers]
+        if self.dialect == "postgresql":
+            return self._among_of_postgresql(ids)
         if self.kind is IdKind.STORED:
-            return [raw(self.column).in_(ids), raw(self.column).collate("BINARY").in_(ids)]
-        if self.kind is IdKind.TEXT and self.dialect == "postgresql":
-            return [self.column.in_(ids), self.read.collate("C").in_(ids)]
-        if self.kind is IdKind.TEXT and self.dialect in ("mysql", "mariadb"):
-            exact = sa.cast(sa.cast(self.column, mysql.CHAR(charset="utf8mb4")), mysql.BINARY)
-            return [raw(self.column).in_(ids), exact.in_([str(each).encode() for each in ids])]
+            return [raw(self.column).collate("BINARY").in_(ids)]
         column = raw(self.column) if self.dialect in ("mysql", "mariadb") else self.column
-        return [column.in_(ids)]
+        if self.kind is IdKind.NUMERIC:
+            return [column.in_([decimal.Decimal(str(each)) for each in ids])]
+        if self.kind is not IdKind.TEXT or column is self.column or self.column.type.collation in _EXACT_COLLATIONS:
+            return [column.in_(ids)]
+        exact = sa.cast(sa.cast(self.column, mysql.CHAR(charset="utf8mb4")), mysql.BINARY)
+        return [column.in_(ids), exact.in_([str(each).encode() for each in ids])]
+
+    def _among_of_postgresql(self, ids: Sequence[Id]) -> list[Any]:
+        """Arrays are one parameter each."""
+        if self.kind is IdKind.UUID:
+            return [_any(self.column, sa.Uuid(), [uuid.UUID(str(each)) for each in ids])]
+        if self.kind is IdKind.NUMERIC:
+            numbers = _any(self.column, sa.Numeric(), [decimal.Decimal(str(each)) for each in ids])
+            return [numbers, _any(self.read, sa.Text(), ids)]
+        if self.kind is IdKind.TEXT:
+            return [_any(self.column, sa.Text(), ids), _any(self.read.collate("C"), sa.Text(), ids)]
+        return [_any(self.column, sa.BigInteger() if self.kind is IdKind.INTEGER else sa.LargeBinary(), ids)]
+
+
+def _any(column: Any, of: Any, values: Sequence[Any]) -> Any:
+    return column == sa.any_(sa.literal(list(values), postgresql.ARRAY(of)))
 
 
 def raw(column: Any) -> Any:

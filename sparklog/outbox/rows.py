@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine, RowMapping
+from sqlalchemy.engine import Connection, Engine
 
 from sparklog.errors import InvalidTypeError
 from sparklog.outbox.errors import OutboxError
@@ -21,6 +21,7 @@ from sparklog.outbox.tables import PUBLISHED, Order, OutboxTable
 __all__ = ["Backlog", "Row", "Seen", "as_record", "backlog", "columns_of", "digest_of", "read_rows", "seen", "selected"]
 
 _DIGEST_BYTES = 16
+_OF_A_SESSION = frozenset({datetime.datetime, bytearray, memoryview})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,10 @@ class Seen:
     """A row as it was read."""
 
     id: Id
-    values: Mapping[str, Any]
-    """Of each column but ``published_at``; ``payload`` and ``headers`` as the database's texts."""
+    columns: tuple[str, ...]
+    """All but ``published_at``."""
+    values: Sequence[Any]
+    """Of these columns; ``payload`` and ``headers`` as the database's texts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +60,7 @@ def read_rows(engine: Engine, outbox: OutboxTable, order: Order, limit: int) -> 
     """Up to ``limit`` rows that aren't settled, in their order. Raises what SQLAlchemy raises, and ``OutboxError``."""
     query = sa.select(*selected(outbox)).where(*outbox.waiting).order_by(*order.columns).limit(limit)
     with engine.connect() as connection:
-        return [seen(outbox, row) for row in connection.execute(query).mappings()]
+        return seen(outbox, connection.execute(query))
 
 
 def columns_of(outbox: OutboxTable) -> tuple[str, ...]:
@@ -79,26 +82,30 @@ def selected(outbox: OutboxTable) -> list[Any]:
     return found
 
 
-def seen(outbox: OutboxTable, found: RowMapping) -> Seen:
-    """A row of :func:`selected`. Raises ``OutboxError``: its id can't be told from others."""
-    return Seen(outbox.ids.value(found["id"], outbox.name), found)
+def seen(outbox: OutboxTable, found: Iterable[Sequence[Any]]) -> list[Seen]:
+    """The rows of :func:`selected`. Raises ``OutboxError``: an id can't be told from others."""
+    columns = columns_of(outbox)
+    at = columns.index("id")
+    return [Seen(outbox.ids.value(row[at], outbox.name), columns, row) for row in found]
 
 
-def digest_of(row: Seen, columns: Sequence[str]) -> str:
+def digest_of(row: Seen, columns: tuple[str, ...]) -> str:
     """Of the row's contents in these columns: two rows of one digest are one row, or equal in each of them.
 
-    A column that the table doesn't have counts as NULL.
+    It is BLAKE2b of the list of values as Python's ``ascii`` writes it. A column that the table doesn't have counts as
+    NULL.
     """
-    parts = []
-    for name in columns:
-        value = _canonical(row.values.get(name))
-        parts += (len(value).to_bytes(8, "big"), value)
-    return hashlib.blake2b(b"".join(parts), digest_size=_DIGEST_BYTES).hexdigest()
+    values: Sequence[Any] = row.values
+    if columns != row.columns:
+        named = dict(zip(row.columns, values, strict=True))
+        values = [named.get(name) for name in columns]
+    plain = [_plain(each) if type(each) in _OF_A_SESSION else each for each in values]
+    return hashlib.blake2b(ascii(plain).encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def as_record(row: Seen, table: str) -> Row:
     """The record that a row becomes. Raises ``OutboxError``: it can't become one; names the row."""
-    values = row.values
+    values = dict(zip(row.columns, row.values, strict=True))
     kind, topic, key, event = (values.get(each) for each in ("aggregatetype", "topic", "aggregateid", "type"))
     headers: list[tuple[str, bytes | None]] = [("id", header_of(row.id))]
     if event is not None:
@@ -165,14 +172,8 @@ def _bytes(value: Any) -> bytes:
     return bytes(value) if isinstance(value, bytearray | memoryview) else str(value).encode()
 
 
-def _canonical(value: Any) -> bytes:
-    """A value's type and text, which are the same whoever reads it when."""
-    if isinstance(value, str):
-        return b"s" + value.encode()
-    if isinstance(value, bytes | bytearray | memoryview):
-        return b"b" + bytes(value)
-    if value is None:
-        return b"n"
-    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-        value = value.astimezone(datetime.UTC)  # a session's time zone isn't the row's
-    return f"{value.__class__.__name__} {value}".encode()
+def _plain(value: Any) -> Any:
+    """A value that is the same whoever reads it: a session's time zone isn't the row's."""
+    if isinstance(value, datetime.datetime):
+        return value if value.tzinfo is None else value.astimezone(datetime.UTC).replace(tzinfo=None)
+    return bytes(value)

@@ -52,7 +52,7 @@ def find_rows(engine: Engine, outbox: OutboxTable, ids: Iterable[Id]) -> list[Se
         found: list[Seen] = []
         for some in _in_pieces(outbox.ids.possible(ids)):
             query = sa.select(*selected(outbox)).where(*outbox.ids.among(some), *outbox.waiting)
-            found += (seen(outbox, row) for row in connection.execute(query).mappings())
+            found += seen(outbox, connection.execute(query))
     return found
 
 
@@ -83,7 +83,7 @@ def _delete(connection: Connection, outbox: OutboxTable, ids: Sequence[Id]) -> t
     if not connection.dialect.delete_returning:
         return _locked(connection, outbox, ids, sa.delete(outbox.table))
     statement = sa.delete(outbox.table).where(*outbox.ids.among(ids), *outbox.waiting).returning(*selected(outbox))
-    found = [seen(outbox, row) for row in connection.execute(statement).mappings()]
+    found = seen(outbox, connection.execute(statement))
     return found, len(found)
 
 
@@ -96,7 +96,7 @@ def _mark(connection: Connection, outbox: OutboxTable, ids: Sequence[Id]) -> tup
 def _locked(connection: Connection, outbox: OutboxTable, ids: Sequence[Id], change: Any) -> tuple[list[Seen], int]:
     conditions = [*outbox.ids.among(ids), *outbox.waiting]
     query = sa.select(*selected(outbox)).where(*conditions).with_for_update()
-    found = [seen(outbox, row) for row in connection.execute(query).mappings()]
+    found = seen(outbox, connection.execute(query))
     return found, connection.execute(change.where(*conditions)).rowcount
 
 

@@ -2,10 +2,10 @@
 
     python -m proof.simulation.outbox_relays --count 0..200
 
-Applications write rows into both databases; their relays send them, and die, or lose the answer of a call, at a moment that
-the seed determines. In between the databases are set back to backups, by which rows that were sent come back and ids
-are given again; tables are renamed; and a relay is started on the other's database. Where a relay refuses, an operator
-does what the error says. A seed plays the same again.
+Applications write rows into both databases; their relays send them, and die, or lose the answer of a call, at a moment
+that the seed determines. In between the databases are set back to backups, by which rows that were sent come back and
+ids are given again; tables are renamed; and a relay is started on the other's database. Where a relay refuses, an
+operator does what the error says. A seed plays the same again.
 """
 
 from __future__ import annotations
@@ -195,7 +195,8 @@ class _Service:
         self.table, self.is_moved = name, True
 
     def repair(self, cluster: Cluster) -> None:
-        """As the error says: of rows whose ids the relay has sent, delete those that were sent, and give others new ids."""
+        """As the error says: of rows whose ids the relay has sent, delete those that were sent, and give others new
+        ids."""
         ids = read_position(cluster, self.name)
         records = {(key, number) for key, number in _records(cluster)}
         with self.engine.begin() as connection:

@@ -1,7 +1,7 @@
 """How a relay begins: which rows of the table its predecessor has sent, and whether it is their table at all.
 
-A relay may send a row if no relay has sent it, and may settle a row if it is the row that was sent. Where it can't tell,
-it refuses, and the error says what to do.
+A relay may send a row if no relay has sent it, and may settle a row if it is the row that was sent. Where it can't
+tell, it refuses, and the error says what to do.
 """
 
 from __future__ import annotations
@@ -63,9 +63,12 @@ def refuse_other_relays(cluster: Cluster, engine: Engine, outbox: OutboxTable, p
         if same or (newest.place is not None and newest.place.is_same(place)):
             rows = f", among them rows that wait here: {named([row.id for row in same])}" if same else ""
             raise InvalidArgumentError(
-                f"relay {name!r} has no position, and relay {other!r} has sent rows of {newest.place or 'this table'}{rows}: "
-                f"a second relay of {place} would send rows again. Expected --name {other} (name={other!r}), with --same-table if "
-                "the table was moved or renamed. To give it another name, let the relay of the old name settle its rows by "
+                f"relay {name!r} has no position, and relay {other!r} has sent rows of "
+                f"{newest.place or 'this table'}{rows}: "
+                f"a second relay of {place} would send rows again. Expected --name {other} (name={other!r}), with "
+                "--same-table if "
+                "the table was moved or renamed. To give it another name, let the relay of the old name settle its "
+                "rows by "
                 f"--once, stop it for good, and delete topic {position_topic(other)!r}"
             )
 
@@ -89,9 +92,12 @@ def check_place(newest: Position, place: Place, name: str, *, is_same: bool) -> 
     if newest.place is None or is_same or newest.place.is_same(place):
         return
     raise InvalidArgumentError(
-        f"relay {name!r} has sent rows of {newest.place}, and this is {place}: rows of the one could be taken for rows of the "
-        "other. Expected a --name (name=…) for each table; or, if it is the same table, which was moved, renamed or restored, "
-        f"or has another address, --same-table (same_table=True) once; or that topic {position_topic(name)!r} is deleted, if none "
+        f"relay {name!r} has sent rows of {newest.place}, and this is {place}: rows of the one could be taken for "
+        "rows of the "
+        "other. Expected a --name (name=…) for each table; or, if it is the same table, which was moved, renamed or "
+        "restored, "
+        f"or has another address, --same-table (same_table=True) once; or that topic {position_topic(name)!r} is "
+        "deleted, if none "
         "of these rows was ever sent"
     )
 
@@ -130,9 +136,12 @@ def refuse_anew(place: Place, name: str, ids: Sequence[Id]) -> NoReturn:
         OutboxError: always.
     """
     raise OutboxError(
-        f"{place} was made anew or restored since relay {name!r} has sent rows with the ids and contents of {named(ids)}: nobody can "
-        "tell whether they are these rows. Expected --same-table (same_table=True) once, if they are, as after a backup was "
-        f"restored: then they aren't sent again; or that topic {position_topic(name)!r} is deleted, if they are new: then all rows "
+        f"{place} was made anew or restored since relay {name!r} has sent rows with the ids and contents of "
+        f"{named(ids)}: nobody can "
+        "tell whether they are these rows. Expected --same-table (same_table=True) once, if they are, as after a "
+        "backup was "
+        f"restored: then they aren't sent again; or that topic {position_topic(name)!r} is deleted, if they are new: "
+        "then all rows "
         "of the table are sent"
     )
 
@@ -144,17 +153,24 @@ def named(ids: Sequence[Id]) -> str:
 
 def _refuse_ids(outbox: OutboxTable, name: str, ids: Sequence[Id]) -> NoReturn:
     raise OutboxError(
-        f"relay {name!r} of an earlier version has sent rows with the ids of {named(ids)} of table {outbox.name!r}, and didn't note "
-        "their contents, by which they could be told from rows of another database. Expected --same-table (same_table=True) "
-        "once, if that relay has always sent rows of this table: then they are settled, and not sent again; or that topic "
+        f"relay {name!r} of an earlier version has sent rows with the ids of {named(ids)} of table {outbox.name!r}, "
+        "and didn't note "
+        "their contents, by which they could be told from rows of another database. Expected --same-table "
+        "(same_table=True) "
+        "once, if that relay has always sent rows of this table: then they are settled, and not sent again; or that "
+        "topic "
         f"{position_topic(name)!r} is deleted, if they are other rows: then all rows of the table are sent"
     )
 
 
 def _refuse_others(outbox: OutboxTable, name: str, ids: Sequence[Id]) -> NoReturn:
     raise OutboxError(
-        f"{named(ids)} of table {outbox.name!r} isn't as relay {name!r} has sent it: the row was changed since then, or it is another "
-        "row, to which an id was given again, as after a backup of the database was restored. Expected the row that was sent, "
-        "or none of this id. If it was sent (its id is the header `id` of the record), delete or mark it; if it is new, give it "
-        f"an id that is unique for ever, or delete topic {position_topic(name)!r} once no row that was sent waits in the table"
+        f"{named(ids)} of table {outbox.name!r} isn't as relay {name!r} has sent it: the row was changed since then, "
+        "or it is another "
+        "row, to which an id was given again, as after a backup of the database was restored. Expected the row that "
+        "was sent, "
+        "or none of this id. If it was sent (its id is the header `id` of the record), delete or mark it; if it is "
+        "new, give it "
+        f"an id that is unique for ever, or delete topic {position_topic(name)!r} once no row that was sent waits in "
+        "the table"
     )

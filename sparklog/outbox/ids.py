@@ -1,8 +1,8 @@
 """The ids of rows: which types of columns a relay can settle rows by, and conditions that match ids byte for byte.
 
 A database compares ids by its own rules: without case, without trailing spaces, by a collation. A row may be deleted
-only if its id *is* the one that was sent, so each condition compares twice where the rules may be loose: as the database
-does, which an index serves, and byte for byte.
+only if its id *is* the one that was sent, so each condition compares twice where the rules may be loose: as the
+database does, which an index serves, and byte for byte.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Ids:
         if isinstance(found, int | str | bytes):
             return found
         raise OutboxError(
-            f"a row of table {table!r} has the id {found!r} ({found.__class__.__name__}); expected one of {_SETTLED}: the row "
+            f"a row of table {table!r} has the id {found!r} ({found.__class__.__name__}); expected one of {_SETTLED}: "
+            "the row "
             "can't be told from others"
         )
 

@@ -8,7 +8,6 @@ begun; the relay remembers them to know them again if they come back, as after a
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any

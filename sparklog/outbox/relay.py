@@ -258,7 +258,8 @@ class Relay:
         if not known:
             return False
         _LOGGER.warning(
-            "relay %s: %s came back after they were sent, as after a backup of the database was restored: they aren't sent again",
+            "relay %s: %s came back after they were sent, as after a backup of the database was restored: they aren't "
+            "sent again",
             self.name,
             named([row.id for row, _ in known]),
             extra=about(relay=self.name),
@@ -319,9 +320,9 @@ class Relay:
             )  # the same position once more, which only a relay that isn't fenced can write
 
     def _commit(self, opened: _Opened, rows: Sequence[Seen], sent: Sent) -> int:
-        """Send rows and the position in one transaction; returns how many, less than ``sent`` has where the position would be
-        too large. An error says nothing about whether it is committed: the producer isn't used again, and the next
-        reads the position."""
+        """Send rows and the position in one transaction; returns how many, less than ``sent`` has where the position
+        would be too large. An error says nothing about whether it is committed: the producer isn't used again, and the
+        next reads the position."""
         producer = opened.producer
         position, data = self._position(opened, sent)
         count = len(position.sent)
@@ -349,7 +350,8 @@ class Relay:
         return count
 
     def _position(self, opened: _Opened, sent: Sent) -> tuple[Position, bytes]:
-        """The position of a batch, and its bytes, which a topic can store: of less rows, where they would be too many."""
+        """The position of a batch, and its bytes, which a topic can store: of less rows, where they would be too
+        many."""
         number, first = opened.memory.next_numbers()
         while True:
             position = Position(number=number, first=first, place=opened.place, sent=sent)

@@ -65,12 +65,12 @@ def read_rows(engine: Engine, outbox: OutboxTable, order: Order, limit: int) -> 
 
 def columns_of(outbox: OutboxTable) -> tuple[str, ...]:
     """The names of the columns by whose contents a row is recognised: all that no relay writes."""
-    return tuple(name for name in outbox.table.columns.keys() if name != PUBLISHED)
+    return tuple(name for name in map(str, outbox.table.columns.keys()) if name != PUBLISHED)
 
 
 def selected(outbox: OutboxTable) -> list[Any]:
-    """What to select, or to have returned, for a row: values as the driver gives them, and the database's texts of payload and
-    headers, which nobody parses and writes again."""
+    """What to select, or to have returned, for a row: values as the driver gives them, and the database's texts of
+    payload and headers, which nobody parses and writes again."""
     found = []
     for name in columns_of(outbox):
         column = outbox.table.columns[name]

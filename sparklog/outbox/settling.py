@@ -116,7 +116,9 @@ def _told(
         if rows
     ]
     return (
-        f"table {outbox.name!r}: {changed} rows were to be {'marked' if marks else 'deleted'}, expected the {len(sent)} that were "
-        f"sent{''.join(f'; {each}' for each in said)}. Nothing is changed: somebody else deletes, marks or changes rows, or the "
+        f"table {outbox.name!r}: {changed} rows were to be {'marked' if marks else 'deleted'}, expected the "
+        f"{len(sent)} that were "
+        f"sent{''.join(f'; {each}' for each in said)}. Nothing is changed: somebody else deletes, marks or changes "
+        "rows, or the "
         "database is another one than a moment ago"
     )

@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection, Dialect, Engine
 from sparklog.errors import InvalidArgumentError
 from sparklog.outbox.ids import Ids, as_number, ids_of
 
-__all__ = ["DEFAULT_NAME", "PUBLISHED", "OutboxTable", "Order", "create_table", "inspect_table", "order_of", "table"]
+__all__ = ["DEFAULT_NAME", "PUBLISHED", "Order", "OutboxTable", "create_table", "inspect_table", "order_of", "table"]
 
 DEFAULT_NAME = "outbox"
 _REQUIRED = ("id", "aggregatetype", "payload")
@@ -126,8 +126,10 @@ def order_of(outbox: OutboxTable, *, by: str | None = None, is_unordered: bool =
         ids = f"ids of the type {columns.id.type!r}"
         seen = ids if first is columns.id else f"{first.name}, which may be the same for several rows, and {ids}"
         raise InvalidArgumentError(
-            f"table {outbox.name!r} has {seen}: they don't give the order in which its rows were written. Expected a numbered "
-            "column `position` or integer ids; else --order-by (order_by=…) with the column that gives it, or --unordered "
+            f"table {outbox.name!r} has {seen}: they don't give the order in which its rows were written. Expected a "
+            "numbered "
+            "column `position` or integer ids; else --order-by (order_by=…) with the column that gives it, or "
+            "--unordered "
             "(unordered=True), if records of one aggregate may come in another order than their rows"
         )
     return Order(_unique(first, columns.id), is_promised=is_promised and not is_unordered)
@@ -179,13 +181,13 @@ def _declared_ids(connection: Connection, found: sa.Table) -> str:
 
 
 def _refuse_reused_ids(connection: Connection, found: sa.Table, declared: str) -> None:
-    """A relay recognises sent rows by their ids; by default SQLite reuses that of a deleted row, in the one kind of column that it
-    fills by itself."""
+    """A relay recognises sent rows by their ids; by default SQLite reuses that of a deleted row, in the one kind of
+    column that it fills by itself."""
     if declared != "INTEGER" or [column.name for column in found.primary_key] != ["id"]:
         return
-    prefix = "" if found.schema is None else f"{connection.dialect.identifier_preparer.quote(found.schema)}."
-    query = sa.text(f"SELECT sql FROM {prefix}sqlite_master WHERE type = 'table' AND lower(name) = lower(:name)")
-    statement = str(connection.execute(query, {"name": found.name}).scalar() or "").upper()
+    master = sa.table("sqlite_master", sa.column("sql"), sa.column("type"), sa.column("name"), schema=found.schema)
+    query = sa.select(master.c.sql).where(master.c.type == "table", sa.func.lower(master.c.name) == found.name.lower())
+    statement = str(connection.execute(query).scalar() or "").upper()
     if "AUTOINCREMENT" not in statement and "WITHOUT ROWID" not in statement:
         raise InvalidArgumentError(
             f"table {found.name!r}: SQLite gives the id of a deleted row again; expected INTEGER PRIMARY KEY "

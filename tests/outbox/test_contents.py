@@ -19,7 +19,8 @@ FIVE = "id VARCHAR(40) PRIMARY KEY, aggregatetype VARCHAR(40), aggregateid VARCH
 def json_of(url, kind):
     return a_database(
         url,
-        f"id INTEGER PRIMARY KEY, aggregatetype VARCHAR(40), aggregateid VARCHAR(40), payload {kind}, headers {kind}, published_at TIMESTAMP NULL",
+        f"id INTEGER PRIMARY KEY, aggregatetype VARCHAR(40), aggregateid VARCHAR(40), payload {kind}, "
+        f"headers {kind}, published_at TIMESTAMP NULL",
     )
 
 
@@ -124,7 +125,7 @@ def test_five_columns_with_uuids_have_no_order_unless_the_user_names_one_or_need
     cluster = a_cluster()
     ids = [str(uuid.uuid4()) for _ in range(3)]
     insert(engine, *ids)
-    with Relay(cluster, engine) as relay, pytest.raises(InvalidArgumentError, match="--order-by .*--unordered"):
+    with Relay(cluster, engine) as relay, pytest.raises(InvalidArgumentError, match=r"--order-by .*--unordered"):
         relay.run_until_empty()
     with (
         Relay(cluster, engine, order_by="nothing") as relay,

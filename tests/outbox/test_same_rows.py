@@ -177,9 +177,12 @@ def test_schemas_of_a_server_have_relays_of_their_own(kind, request, cluster, mo
     insert(engine, None, None, table="shop.outbox")
     insert(engine, None, None, table="billing.outbox")
     dies_before_it_settles(Relay(cluster, engine, table="shop.outbox", name="one"), monkeypatch)
-    with Relay(cluster, engine, table="billing.outbox", name="one") as relay:
-        with pytest.raises(InvalidArgumentError, match=r"shop\.outbox of .* and this is billing\.outbox"):
-            relay.run_once()
+    told = r"shop\.outbox of .* and this is billing\.outbox"
+    with (
+        Relay(cluster, engine, table="billing.outbox", name="one") as relay,
+        pytest.raises(InvalidArgumentError, match=told),
+    ):
+        relay.run_once()
     with Relay(cluster, engine, table="billing.outbox", name="two") as relay:
         assert relay.run_until_empty() == 2
     with Relay(cluster, engine, table="shop.outbox", name="one") as relay:
@@ -331,7 +334,7 @@ def test_rows_that_change_before_they_are_settled_stop_the_relay(url, cluster, m
         left = connection.execute(
             sa.text("SELECT payload FROM outbox WHERE published_at IS NULL ORDER BY position")
         ).scalars()
-        assert list(left)[0] == b"0"  # nothing is settled in part
+        assert next(iter(left)) == b"0"  # nothing is settled in part
     engine.dispose()
 
 

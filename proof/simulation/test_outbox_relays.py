@@ -70,12 +70,12 @@ def what_was_made_anew_is_the_same() -> AbstractContextManager[object]:
 def the_position_is_sent_before_the_transaction() -> AbstractContextManager[object]:
     commit = Relay._commit
 
-    def early(relay: Any, opened: Any, rows: Any, sent: Any) -> Any:
-        position, data = relay._position(opened, sent)
+    def early(relay: Any, opened: Any, rows: Any, sent: Any, counter: Any) -> Any:
+        position, data = relay._position(opened, sent, counter)
         with Producer(relay._cluster) as producer:
             key = relay_module.key_of(relay.name, position.number)
             producer.send(relay_module.position_topic(relay.name), data, key)
-        return commit(relay, opened, rows, sent)
+        return commit(relay, opened, rows, sent, counter)
 
     return mock.patch.object(Relay, "_commit", early)
 

@@ -22,7 +22,15 @@ from sparklog.outbox.rows import columns_of, digest_of
 from sparklog.outbox.settling import Sent, find_rows, settle_rows
 from sparklog.outbox.tables import OutboxTable
 
-__all__ = ["check_place", "default_name", "named", "refuse_anew", "refuse_other_relays", "settle_newest"]
+__all__ = [
+    "check_place",
+    "default_name",
+    "named",
+    "refuse_anew",
+    "refuse_other_relays",
+    "refuse_set_back",
+    "settle_newest",
+]
 
 _NAMED = 5
 
@@ -143,6 +151,23 @@ def refuse_anew(place: Place, name: str, ids: Sequence[Id]) -> NoReturn:
         f"restored: then they aren't sent again; or that topic {position_topic(name)!r} is deleted, if they are new: "
         "then all rows "
         "of the table are sent"
+    )
+
+
+def refuse_set_back(place: Place, name: str, seen: int | None, expected: int | None) -> NoReturn:
+    """The database was set back, and not all rows that were sent are remembered.
+
+    Raises:
+        OutboxError: always.
+    """
+    raise OutboxError(
+        f"{place} was set back, as to a backup: its counter is {seen}, expected {expected} or more, which relay "
+        f"{name!r} has "
+        "seen. Rows that were sent may have come back, and the relay remembers those that it has sent last. Expected "
+        "that rows "
+        "that were sent before are deleted or marked (their ids are the headers `id` of the records), and then "
+        "--same-table "
+        "(same_table=True) once"
     )
 
 

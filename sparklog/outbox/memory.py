@@ -22,8 +22,11 @@ class Memory:
         self._found: dict[tuple[str, ...], dict[str, Position]] = {}
         """By columns, and by the digest of these columns."""
         self._row_count = 0
+        self._is_first = True
         for position in positions:
-            if position.place is not None:
+            if position.place is None:
+                self._is_first = False
+            else:
                 self.add(position)
 
     @property
@@ -34,9 +37,16 @@ class Memory:
     def next_numbers(self) -> tuple[int, int]:
         """The number of the next batch, and of the first that is remembered then."""
         newest = self.newest
-        number = 1 if newest is None else newest.number + 1
+        number = (1 if self._is_first else 2) if newest is None else newest.number + 1
         earliest = self._batches[0].number if self._batches else number
         return number, max(earliest, number - REMEMBERED_BATCHES + 1)
+
+    def is_set_back(self, counter: int | None) -> bool:
+        """May rows have come back that were sent and aren't remembered, since the database's counter went back?"""
+        newest = self.newest
+        if newest is None or newest.counter is None or counter is None:
+            return False
+        return counter < newest.counter and self._batches[0].number > 1
 
     def add(self, position: Position) -> None:
         """Remember a batch, and forget the earliest, if they are too many."""

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from sparklog.outbox.tables import OutboxTable
 
-__all__ = ["Place", "place_of"]
+__all__ = ["Place", "counter_of", "place_of"]
 
 _AT_FDCWD, _STATX_BTIME, _STATX_BYTES = -100, 0x800, 256
 """Of Linux's statx(2)."""
@@ -52,6 +52,29 @@ def place_of(engine: Engine, outbox: OutboxTable) -> Place:
     with engine.connect() as connection:
         find = {"sqlite": _sqlite, "postgresql": _postgresql, "mysql": _mysql, "mariadb": _mysql}
         return find.get(engine.dialect.name, _other)(connection, outbox.table)
+
+
+def counter_of(engine: Engine, outbox: OutboxTable) -> int | None:
+    """A number of the database's that only grows with what is written there, unless the database is set back: the
+    newest transaction's of PostgreSQL, the table's sequence of others. None where there is none. Raises what
+    SQLAlchemy raises.
+    """
+    table, dialect = outbox.table, engine.dialect.name
+    if dialect == "postgresql":
+        query = sa.text("SELECT CAST(CAST(txid_snapshot_xmax(txid_current_snapshot()) AS text) AS bigint)")
+    elif dialect in ("mysql", "mariadb"):
+        query = sa.text(
+            "SELECT auto_increment FROM information_schema.tables "
+            "WHERE table_schema = coalesce(:schema, DATABASE()) AND table_name = :name"
+        ).bindparams(schema=table.schema, name=table.name)
+    elif outbox.has_sequence:
+        sequence = sa.table("sqlite_sequence", sa.column("seq"), sa.column("name"), schema=table.schema)
+        query = sa.select(sequence.c.seq).where(sa.func.lower(sequence.c.name) == table.name.lower())
+    else:
+        return None
+    with engine.connect() as connection:
+        found = connection.execute(query).scalar()
+    return None if found is None else int(found)
 
 
 def _sqlite(connection: Connection, table: sa.Table) -> Place:

@@ -47,13 +47,15 @@ class Position:
     """A batch of rows that was sent."""
 
     number: int
-    """Of the batch: 1, 2, … 0 in records of the format 1."""
+    """Of the batch: 1, 2, … or from 2 where records of the format 1 are before it, which have 0."""
     first: int
     """The number of the earliest batch that is remembered."""
     place: Place | None
     """The table of the rows; None in records of the format 1, which earlier versions wrote: it had ids alone."""
     sent: Sent
     """In the format 1 the digests are empty."""
+    counter: int | None = None
+    """The database's, as the rows were read."""
 
 
 def position_topic(name: str) -> str:
@@ -90,6 +92,7 @@ def encode_position(position: Position) -> bytes:
         "number": position.number,
         "first": position.first,
         "table": None if place is None else place.to_json(),
+        "counter": position.counter,
         "columns": position.sent.columns,
         "rows": [[_to_json(id), digest] for id, digest in position.sent.digests],
     }
@@ -110,6 +113,7 @@ def decode_position(data: bytes | None, topic: str) -> Position:
                 first=int(body["first"]),
                 place=Place(**body["table"]),
                 sent=Sent(tuple(map(str, body["columns"])), rows),
+                counter=None if body["counter"] is None else int(body["counter"]),
             )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptRecordError(f"a record of topic {topic!r} is no relay's position: {error}") from error

@@ -24,11 +24,19 @@ from sparklog.errors import (
 from sparklog.interrupts import SafeEvent
 from sparklog.log.cluster import Cluster, open_cluster
 from sparklog.logs import about, without_content
-from sparklog.outbox.beginning import check_place, default_name, named, refuse_anew, refuse_other_relays, settle_newest
+from sparklog.outbox.beginning import (
+    check_place,
+    default_name,
+    named,
+    refuse_anew,
+    refuse_other_relays,
+    refuse_set_back,
+    settle_newest,
+)
 from sparklog.outbox.errors import OutboxError, RelayTakenOverError
 from sparklog.outbox.ids import told
 from sparklog.outbox.memory import Memory
-from sparklog.outbox.places import Place, place_of
+from sparklog.outbox.places import Place, counter_of, place_of
 from sparklog.outbox.positions import (
     Position,
     encode_position,
@@ -227,8 +235,12 @@ class Relay:
             digests = [digest_of(row, opened.columns) for row in rows]
             if not self._settle_known(opened, rows, digests):
                 break
+        counter = counter_of(self._engine, opened.table)
+        if opened.memory.is_set_back(counter) and not self._same_table:
+            newest = opened.memory.newest
+            refuse_set_back(opened.place, self.name, counter, None if newest is None else newest.counter)
         sent = Sent(opened.columns, [(row.id, digest) for row, digest in zip(rows, digests, strict=True)])
-        count = self._commit(opened, rows, sent)
+        count = self._commit(opened, rows, sent, counter)
         if count < len(rows):
             self._may_be_more = True
             sent = Sent(sent.columns, sent.digests[:count])
@@ -237,7 +249,7 @@ class Relay:
         try:
             settle_rows(self._engine, opened.table, sent, marks=self._marks)
         except OutboxError as error:
-            self._tell_taken_over(opened, sent)
+            self._tell_taken_over(opened, sent, error)
             raise OutboxError(f"relay {self.name!r}: {error}") from error
         self._is_settled = True
         self._sent_count += count
@@ -305,26 +317,31 @@ class Relay:
         table, place, is_same = opened.table, opened.place, self._same_table
         check_place(newest, place, self.name, is_same=is_same)
         settle_newest(self._engine, table, place, self.name, newest, marks=self._marks, is_same=is_same)
-        if is_same and newest.place != place:  # from now on nobody has to be told
-            self._commit(opened, [], newest.sent if newest.place is not None else Sent(opened.columns, []))
+        if is_same:  # from now on nobody has to be told
+            sent = newest.sent if newest.place is not None else Sent(opened.columns, [])
+            self._commit(opened, [], sent, counter_of(self._engine, table))
 
-    def _tell_taken_over(self, opened: _Opened, sent: Sent) -> None:
-        """Rows that aren't there were settled by a relay that has taken over, if one has.
+    def _tell_taken_over(self, opened: _Opened, sent: Sent, error: OutboxError) -> None:
+        """Rows that aren't there were settled by a relay that has taken over, if one has: then it can't write its
+        position once more.
 
         Raises:
             RelayTakenOverError: one has.
         """
-        if self._producer is not None:
-            self._commit(
-                opened, [], sent
-            )  # the same position once more, which only a relay that isn't fenced can write
+        try:
+            newest = opened.memory.newest
+            self._commit(opened, [], sent, None if newest is None else newest.counter)
+        except RelayTakenOverError:
+            raise
+        except SparklogError as other:
+            error.add_note(f"whether another relay {self.name!r} has begun isn't known: {other}")
 
-    def _commit(self, opened: _Opened, rows: Sequence[Seen], sent: Sent) -> int:
+    def _commit(self, opened: _Opened, rows: Sequence[Seen], sent: Sent, counter: int | None) -> int:
         """Send rows and the position in one transaction; returns how many, less than ``sent`` has where the position
         would be too large. An error says nothing about whether it is committed: the producer isn't used again, and the
         next reads the position."""
         producer = opened.producer
-        position, data = self._position(opened, sent)
+        position, data = self._position(opened, sent, counter)
         count = len(position.sent)
         try:
             producer.begin_transaction()
@@ -349,12 +366,12 @@ class Relay:
         opened.memory.add(position)
         return count
 
-    def _position(self, opened: _Opened, sent: Sent) -> tuple[Position, bytes]:
+    def _position(self, opened: _Opened, sent: Sent, counter: int | None) -> tuple[Position, bytes]:
         """The position of a batch, and its bytes, which a topic can store: of less rows, where they would be too
         many."""
         number, first = opened.memory.next_numbers()
         while True:
-            position = Position(number=number, first=first, place=opened.place, sent=sent)
+            position = Position(number=number, first=first, place=opened.place, sent=sent, counter=counter)
             data = encode_position(position)
             if len(data) <= _MOST_POSITION_BYTES or len(sent) <= 1:
                 return position, data

@@ -78,6 +78,8 @@ class OutboxTable:
     ids: Ids
     is_utf8: bool = True
     """Are the database's texts in UTF-8? Of SQLite's, which may be in UTF-16."""
+    has_sequence: bool = False
+    """Does SQLite number its rows without giving a number again?"""
 
     @property
     def name(self) -> str:
@@ -167,10 +169,11 @@ def inspect_table(engine: Engine, name: str, *, marks: bool) -> OutboxTable:
         return OutboxTable(found, ids_of(found.c.id, engine.dialect.name, name))
     with engine.connect() as connection:
         is_utf8 = connection.exec_driver_sql("PRAGMA encoding").scalar() == "UTF-8"
-        declared = _declared_ids(connection, found)
-        if not marks:
-            _refuse_reused_ids(connection, found, declared)
-    return OutboxTable(found, ids_of(found.c.id, "sqlite", name, declared=declared), is_utf8)
+        declared, statement = _declared_ids(connection, found), _statement_of(connection, found)
+    has_sequence = "AUTOINCREMENT" in statement
+    if not marks and not has_sequence and "WITHOUT ROWID" not in statement:
+        _refuse_reused_ids(found, declared)
+    return OutboxTable(found, ids_of(found.c.id, "sqlite", name, declared=declared), is_utf8, has_sequence)
 
 
 def _declared_ids(connection: Connection, found: sa.Table) -> str:
@@ -180,15 +183,17 @@ def _declared_ids(connection: Connection, found: sa.Table) -> str:
     return str(connection.execute(query, given).scalar() or "").upper()
 
 
-def _refuse_reused_ids(connection: Connection, found: sa.Table, declared: str) -> None:
-    """A relay recognises sent rows by their ids; by default SQLite reuses that of a deleted row, in the one kind of
-    column that it fills by itself."""
-    if declared != "INTEGER" or [column.name for column in found.primary_key] != ["id"]:
-        return
+def _statement_of(connection: Connection, found: sa.Table) -> str:
+    """The statement that created a table of SQLite, in capitals."""
     master = sa.table("sqlite_master", sa.column("sql"), sa.column("type"), sa.column("name"), schema=found.schema)
     query = sa.select(master.c.sql).where(master.c.type == "table", sa.func.lower(master.c.name) == found.name.lower())
-    statement = str(connection.execute(query).scalar() or "").upper()
-    if "AUTOINCREMENT" not in statement and "WITHOUT ROWID" not in statement:
+    return str(connection.execute(query).scalar() or "").upper()
+
+
+def _refuse_reused_ids(found: sa.Table, declared: str) -> None:
+    """A relay recognises sent rows by their ids; by default SQLite reuses that of a deleted row, in the one kind of
+    column that it fills by itself."""
+    if declared == "INTEGER" and [column.name for column in found.primary_key] == ["id"]:
         raise InvalidArgumentError(
             f"table {found.name!r}: SQLite gives the id of a deleted row again; expected INTEGER PRIMARY KEY "
             "AUTOINCREMENT, or ids that are unique, such as UUIDs"

@@ -12,7 +12,9 @@ import sqlalchemy as sa
 from sparklog import Admin
 from sparklog.errors import InvalidArgumentError
 from sparklog.outbox import OutboxError, Relay, create_table, send
+from sparklog.outbox.places import counter_of
 from sparklog.outbox.positions import position_topic
+from sparklog.outbox.tables import inspect_table
 from tests.outbox.support import (
     ORDERS,
     a_cluster,
@@ -249,6 +251,48 @@ def test_a_backup_in_another_file_is_accepted_by_name(tmp_path, url, cluster, ba
     with Relay(cluster, engine, batch_size=batch_size, same_table=True) as relay:
         assert relay.run_until_empty() == 0
     assert (sent(cluster), rows_left(engine)) == ([0, 1, 2, 3, 4], 0)
+    engine.dispose()
+
+
+def test_rows_of_a_backup_that_are_older_than_what_is_remembered_stop_the_relay(tmp_path, url, cluster, monkeypatch):
+    monkeypatch.setattr("sparklog.outbox.memory.REMEMBERED_BATCHES", 3)
+    engine = a_database(url)
+    write(engine, 0, 1)
+    shutil.copy(tmp_path / "a.db", tmp_path / "backup")
+    with Relay(cluster, engine, batch_size=1) as relay:
+        for number in range(2, 8):
+            write(engine, number)
+            relay.run_until_empty()
+    engine.dispose()
+    shutil.copyfile(tmp_path / "backup", tmp_path / "a.db")
+    told = r"was set back, as to a backup: its counter is 2, expected 8 or more"
+    with Relay(cluster, engine, batch_size=1) as relay, pytest.raises(OutboxError, match=told):
+        relay.run_until_empty()
+    assert (sent(cluster), rows_left(engine)) == (list(range(8)), 2)
+    with engine.begin() as connection:
+        connection.execute(sa.text("DELETE FROM outbox"))
+    write(engine, 8)
+    with Relay(cluster, engine, same_table=True) as relay:
+        assert relay.run_until_empty() == 1
+    write(engine, 9)
+    with Relay(cluster, engine) as relay:
+        assert relay.run_until_empty() == 1
+    assert sent(cluster) == list(range(10))
+    engine.dispose()
+
+
+def test_the_counter_of_a_database_grows_with_its_rows(database_url):
+    engine = a_database(database_url)
+    found = inspect_table(engine, "outbox", marks=False)
+    counters = []
+    for number in range(3):
+        write(engine, number)
+        counters.append(counter_of(engine, found))
+    assert None not in counters
+    assert counters == sorted(set(counters))
+    with engine.begin() as connection:
+        connection.execute(sa.text("DELETE FROM outbox"))
+    assert counter_of(engine, found) >= counters[-1]
     engine.dispose()
 
 

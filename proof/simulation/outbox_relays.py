@@ -220,7 +220,8 @@ class _World:
         with Admin(self.cluster) as admin:
             admin.create_topics([NewTopic(TOPIC, num_partitions=1)])
         self.are_alike = self.random.random() < 0.5
-        """Do both databases have rows of the same ids and contents?"""
+        """Do both databases have rows of the same ids and contents? Then no operator could tell whose was sent, and none
+        is set back."""
         is_numbered = self.random.random() < 0.6
         keys = ("k", "k") if self.are_alike else ("a", "b")
         self.services = [
@@ -242,19 +243,23 @@ class _World:
             self.fuse.kind = self.random.choice(("death", "lost answer"))
             self.run(service)
             has_died, self.fuse.at = self.fuse.at is None, None
-            if has_died and service.backup is not None and self.random.random() < 0.4:  # the operator's way out
+            if has_died and self.may_restore(service) and self.random.random() < 0.4:  # the operator's way out
                 self.played.met["restored"] += 1
                 service.restore(is_same_file=True)
                 service.write(self.random.randint(1, 5))
         elif action == "back up":
             service.back_up()
-        elif action == "restore" and service.backup is not None:
+        elif action == "restore" and self.may_restore(service):
             self.played.met["restored"] += 1
             service.restore(is_same_file=self.random.random() < 0.5)
         elif action == "rename":
             service.rename()
         elif action == "mix up":
             self.mix_up(service)
+
+    def may_restore(self, service: _Service) -> bool:
+        """Is there a backup that the world can judge by?"""
+        return service.backup is not None and not self.are_alike
 
     def run(self, service: _Service) -> None:
         """The relay sends what waits, dies, or refuses until the operator has done what it says."""

@@ -104,7 +104,11 @@ class Ids:
         column = raw(self.column) if self.dialect in ("mysql", "mariadb") else self.column
         if self.kind is IdKind.NUMERIC:
             return [column.in_([decimal.Decimal(str(each)) for each in ids])]
-        if self.kind is not IdKind.TEXT or column is self.column or self.column.type.collation in _EXACT_COLLATIONS:
+        if (
+            self.kind is not IdKind.TEXT
+            or column is self.column
+            or getattr(self.column.type, "collation", None) in _EXACT_COLLATIONS
+        ):
             return [column.in_(ids)]
         exact = sa.cast(sa.cast(self.column, mysql.CHAR(charset="utf8mb4")), mysql.BINARY)
         return [column.in_(ids), exact.in_([str(each).encode() for each in ids])]

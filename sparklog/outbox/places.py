@@ -60,6 +60,7 @@ def counter_of(engine: Engine, outbox: OutboxTable) -> int | None:
     SQLAlchemy raises.
     """
     table, dialect = outbox.table, engine.dialect.name
+    query: Any
     if dialect == "postgresql":
         query = sa.text("SELECT CAST(CAST(txid_snapshot_xmax(txid_current_snapshot()) AS text) AS bigint)")
     elif dialect in ("mysql", "mariadb"):

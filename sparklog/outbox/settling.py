@@ -38,7 +38,8 @@ class Sent:
     def tell(self, found: Iterable[Seen]) -> tuple[list[Seen], list[Seen]]:
         """Of rows that have these ids, those that were sent, and those that are other rows, or were changed."""
         left = Counter(self.digests)
-        same, others = [], []
+        same: list[Seen] = []
+        others: list[Seen] = []
         for row in found:
             known = (row.id, digest_of(row, self.columns))
             left[known] -= 1

@@ -158,7 +158,7 @@ class _Service:
         with self.engine.begin() as connection:
             for _ in range(count):
                 key = f"{self.key}{self.next % _KEYS}"
-                values = {"aggregatetype": "order", "aggregateid": key, "payload": b"%d" % self.next}
+                values: dict[str, Any] = {"aggregatetype": "order", "aggregateid": key, "payload": b"%d" % self.next}
                 if self.is_numbered:
                     values["position"] = self.next  # by which an operator who gives a row another id changes no order
                 else:
@@ -220,8 +220,8 @@ class _World:
         with Admin(self.cluster) as admin:
             admin.create_topics([NewTopic(TOPIC, num_partitions=1)])
         self.are_alike = self.random.random() < 0.5
-        """Do both databases have rows of the same ids and contents? Then no operator could tell whose was sent, and none
-        is set back."""
+        """Do both databases have rows of the same ids and contents? Then no operator could tell whose was sent, and
+        none is set back."""
         is_numbered = self.random.random() < 0.6
         keys = ("k", "k") if self.are_alike else ("a", "b")
         self.services = [

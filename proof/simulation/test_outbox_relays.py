@@ -15,6 +15,7 @@ from proof.simulation.outbox_relays import play
 from sparklog import Producer
 from sparklog.outbox import relay as relay_module
 from sparklog.outbox.memory import Memory
+from sparklog.outbox.positions import key_of, position_topic
 from sparklog.outbox.relay import Relay
 from sparklog.outbox.settling import Sent
 from tests.depth import by_depth
@@ -68,8 +69,8 @@ def the_position_is_sent_before_the_transaction() -> AbstractContextManager[obje
     def early(relay: Any, opened: Any, rows: Any, sent: Any, counter: Any) -> Any:
         position, data = relay._position(opened, sent, counter)
         with Producer(relay._cluster) as producer:
-            key = relay_module.key_of(relay.name, position.number)
-            producer.send(relay_module.position_topic(relay.name), data, key)
+            key = key_of(relay.name, position.number)
+            producer.send(position_topic(relay.name), data, key)
         return commit(relay, opened, rows, sent, counter)
 
     return mock.patch.object(Relay, "_commit", early)

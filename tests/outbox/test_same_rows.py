@@ -125,9 +125,9 @@ def test_a_relay_that_is_renamed_is_refused_until_the_old_one_is_gone(cluster, e
         assert relay.run_until_empty() == 3
         relay.close()
     insert(engine, 4)
-    for options in ({}, {"same_table": True}):
+    for is_same in (False, True):
         with (
-            Relay(cluster, engine, name="b", **options) as renamed,
+            Relay(cluster, engine, name="b", same_table=is_same) as renamed,
             pytest.raises(InvalidArgumentError, match=r"--name a "),
         ):
             renamed.run_until_empty()
@@ -284,15 +284,14 @@ def test_rows_of_a_backup_that_are_older_than_what_is_remembered_stop_the_relay(
 def test_the_counter_of_a_database_grows_with_its_rows(database_url):
     engine = a_database(database_url)
     found = inspect_table(engine, "outbox", marks=False)
-    counters = []
+    counters: list[int] = []
     for number in range(3):
         write(engine, number)
-        counters.append(counter_of(engine, found))
-    assert None not in counters
+        counters.append(counter_of(engine, found) or 0)
     assert counters == sorted(set(counters))
     with engine.begin() as connection:
         connection.execute(sa.text("DELETE FROM outbox"))
-    assert counter_of(engine, found) >= counters[-1]
+    assert (counter_of(engine, found) or 0) >= counters[-1] > 0
     engine.dispose()
 
 

@@ -133,7 +133,8 @@ class _Service:
         """The relay's own, whose calls may be its last; and the driver's connections, which end with it."""
         engine, fuse = sa.create_engine(f"sqlite:///{self.path}"), self.fuse
         opened: list[Any] = []
-        commit = engine.dialect.do_commit
+        dialect: Any = engine.dialect
+        commit = dialect.do_commit
 
         def lossy_commit(connection: Any) -> None:
             fuse.call(may_lose=True)
@@ -147,7 +148,7 @@ class _Service:
                 cursor.close()  # a process that is dead holds no lock
                 raise
 
-        engine.dialect.do_commit = lossy_commit  # type: ignore[method-assign]
+        dialect.do_commit = lossy_commit
         sa.event.listen(engine, "connect", lambda connection, _: opened.append(connection))
         sa.event.listen(engine, "before_cursor_execute", lambda *_: fuse.call(may_lose=True))
         sa.event.listen(engine, "after_cursor_execute", executed)

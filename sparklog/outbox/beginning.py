@@ -55,7 +55,7 @@ def default_name(cluster: Cluster, table: str) -> str:
 
 
 def refuse_other_relays(cluster: Cluster, engine: Engine, outbox: OutboxTable, place: Place, name: str) -> None:
-    """Of a relay without a position: none of another name may have sent rows of this table.
+    """Refuse a relay without a position if one of another name has sent rows of this table.
 
     Raises:
         InvalidArgumentError: one has; names it. As :func:`newest_position`, and what SQLAlchemy raises.

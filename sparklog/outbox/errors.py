@@ -1,4 +1,4 @@
-"""What ends a relay: rows and tables by which it can't go on without losing a row or sending one twice."""
+"""Errors that end a relay: it couldn't go on without losing a row or sending one twice."""
 
 from __future__ import annotations
 

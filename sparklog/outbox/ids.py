@@ -28,7 +28,7 @@ Id = int | str | bytes
 _NUMBERS_OF_SQLITE = ("INT", "BIGINT", "SMALLINT", "TINYINT", "MEDIUMINT", "UNSIGNED", "NUMERIC", "DECIMAL")
 """Beginnings of declared types; all of which aren't known have the affinity NUMERIC there, ``uuid`` among them."""
 _EXACT_COLLATIONS = ("utf8mb4_nopad_bin", "utf8mb4_0900_bin")
-"""Of MariaDB and MySQL: a text equals only itself."""
+"""Collations of MariaDB and MySQL by which a text equals only itself."""
 _SETTLED = "uuid, integers, numeric, texts, binary(n) and bytea"
 
 
@@ -56,7 +56,7 @@ class Ids:
 
     @property
     def read(self) -> Any:
-        """What to select for an id."""
+        """The expression to select for an id."""
         if self.dialect == "postgresql" and self.kind in (IdKind.TEXT, IdKind.NUMERIC):
             return sa.cast(self.column, sa.Text)  # char(n) without the spaces that pad it
         return raw(self.column)
@@ -76,7 +76,7 @@ class Ids:
         )
 
     def possible(self, ids: Iterable[Id]) -> list[Id]:
-        """Those of the ids that a row of this column may have; as numbers where the column has numbers."""
+        """The ids that a row of this column may have; as numbers where the column has numbers."""
         return list(dict.fromkeys(each for each in map(self._possible, ids) if each is not None))
 
     def _possible(self, id: Id) -> Id | None:

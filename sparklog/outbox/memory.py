@@ -1,4 +1,4 @@
-"""What a relay remembers of the rows that it has sent, to know them again if they come back."""
+"""The memory of a relay: rows that it has sent, to know them again if they come back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Memory:
     """The batches that were sent last: 1,000 of them at most, and 100,000 rows, but always the newest."""
 
     def __init__(self, positions: Iterable[Position] = ()) -> None:
-        """Of batches in their order; those of the format 1 say nothing by which a row is known again."""
+        """Remember batches in their order; those of the format 1 say nothing by which a row is known again."""
         self._batches: deque[Position] = deque()
         self._found: dict[tuple[str, ...], dict[str, Position]] = {}
         """By columns, and by the digest of these columns."""

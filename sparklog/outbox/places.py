@@ -16,7 +16,7 @@ from sparklog.outbox.tables import OutboxTable
 __all__ = ["Place", "counter_of", "place_of"]
 
 _AT_FDCWD, _STATX_BTIME, _STATX_BYTES = -100, 0x800, 256
-"""Of Linux's statx(2)."""
+"""Constants of Linux's statx(2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Place:
     schema: str
     table: str
     made: str | None
-    """What is new where the table is made anew under the same name: PostgreSQL's oid, the file of SQLite, the time of
-    MariaDB. It may be new without that, too. None where nothing tells."""
+    """A mark that is new where the table is made anew under the same name: PostgreSQL's oid, the file of SQLite, the
+    time of MariaDB. It may be new without that, too. None where nothing tells."""
 
     def __str__(self) -> str:
         return f"{'.'.join(filter(None, (self.schema, self.table)))} of {self.server}"

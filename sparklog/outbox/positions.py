@@ -47,7 +47,7 @@ class Position:
     """A batch of rows that was sent."""
 
     number: int
-    """Of the batch: 1, 2, … or from 2 where records of the format 1 are before it, which have 0."""
+    """The batch's: 1, 2, … or from 2 where records of the format 1 are before it, which have 0."""
     first: int
     """The number of the earliest batch that is remembered."""
     place: Place | None
@@ -121,7 +121,7 @@ def decode_position(data: bytes | None, topic: str) -> Position:
 
 
 def newest_position(cluster: Cluster, name: str) -> Position | None:
-    """What the relay's newest transaction has sent; None before the first.
+    """The rows that the relay's newest transaction has sent; None before the first.
 
     To be asked once no earlier relay can commit any more.
 

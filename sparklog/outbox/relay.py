@@ -63,11 +63,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """What a batch needs; all rows that were ever sent are settled when it is made."""
+    """All that a batch needs; all rows that were ever sent are settled when it is made."""
 
     table: OutboxTable
     columns: tuple[str, ...]
-    """Those by whose contents a row is recognised."""
+    """The columns by whose contents a row is recognised."""
     order: Order
     place: Place
     producer: Producer
@@ -113,8 +113,7 @@ class Relay:
             order_by: the column that gives the order in which rows were written, where neither a numbered column
                 ``position`` nor integer ids do.
             unordered: records of one aggregate may come in another order than their rows.
-            same_table: the rows that the relay has sent are of this table, although it has another name or place, or
-                was restored from a backup. To be given once, after an error that asks for it.
+            same_table: once, after an error that asks for it: the table was moved or restored, and is the same.
             batch_size: rows of a transaction, at most.
             poll_interval_s: how long to wait before the next look at a table in which nothing waits. PostgreSQL wakes
                 the relay earlier where the driver is psycopg 3.
@@ -122,15 +121,7 @@ class Relay:
         Raises:
             InvalidArgumentError: of the arguments; there is no cluster. StoreError.
         """
-        if after not in ("delete", "mark"):
-            raise InvalidArgumentError(f"after={after!r}, expected delete or mark")
-        if batch_size < 1 or poll_interval_s <= 0 or max_outage_s < 0:
-            raise InvalidArgumentError(
-                f"batch_size={batch_size}, poll_interval_s={poll_interval_s}, max_outage_s={max_outage_s}: expected 1 "
-                "or more, more than 0, and 0 or more"
-            )
-        if order_by is not None and unordered:
-            raise InvalidArgumentError(f"order_by={order_by!r} and unordered=True, expected one of them")
+        _check_settings(after, batch_size, poll_interval_s, max_outage_s, order_by, unordered)
         self._owns_store = not isinstance(cluster, Cluster)
         self._cluster = (
             cluster
@@ -145,8 +136,7 @@ class Relay:
         self._order_by, self._unordered, self._same_table = order_by, unordered, same_table
         self._marks = after == "mark"
         self._batch_size = batch_size
-        self._poll_interval_s = poll_interval_s
-        self._max_outage_s = max_outage_s
+        self._poll_interval_s, self._max_outage_s = poll_interval_s, max_outage_s
         self._stopping = SafeEvent()
         self._table: OutboxTable | None = None
         self._producer: Producer | None = None
@@ -154,8 +144,7 @@ class Relay:
         self._waiter: Waiter | None = None
         self._is_settled = True
         """Are the rows of the newest batch known to be settled? Else the relay begins anew by its position."""
-        self._may_be_more = False
-        """Did the newest look at the table leave rows there?"""
+        self._may_be_more = False  # did the newest look at the table leave rows there?
         self._sent_count = self._batch_count = self._outage_count = 0
 
     def run(self) -> None:
@@ -424,6 +413,20 @@ class Relay:
         if self._waiter is None:
             self._waiter = waiter_for(self._engine, self._table_name, self._stopping)
         self._waiter.wait(self._poll_interval_s)
+
+
+def _check_settings(
+    after: str, batch_size: int, poll_interval_s: float, max_outage_s: float, order_by: str | None, unordered: bool
+) -> None:
+    if order_by is not None and unordered:
+        raise InvalidArgumentError(f"order_by={order_by!r} and unordered=True, expected one of them")
+    if after not in ("delete", "mark"):
+        raise InvalidArgumentError(f"after={after!r}, expected delete or mark")
+    if batch_size < 1 or poll_interval_s <= 0 or max_outage_s < 0:
+        raise InvalidArgumentError(
+            f"batch_size={batch_size}, poll_interval_s={poll_interval_s}, max_outage_s={max_outage_s}: expected 1 "
+            "or more, more than 0, and 0 or more"
+        )
 
 
 def _may_pass(error: Exception) -> bool:

@@ -32,7 +32,7 @@ class Seen:
     columns: tuple[str, ...]
     """All but ``published_at``."""
     values: Sequence[Any]
-    """Of these columns; ``payload`` and ``headers`` as the database's texts."""
+    """The contents of these columns; ``payload`` and ``headers`` as the database's texts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +69,8 @@ def columns_of(outbox: OutboxTable) -> tuple[str, ...]:
 
 
 def selected(outbox: OutboxTable) -> list[Any]:
-    """What to select, or to have returned, for a row: values as the driver gives them, and the database's texts of
-    payload and headers, which nobody parses and writes again."""
+    """The expressions to select, or to have returned, for a row: values as the driver gives them, and the database's
+    texts of payload and headers, which nobody parses and writes again."""
     found = []
     for name in columns_of(outbox):
         column = outbox.table.columns[name]
@@ -90,7 +90,7 @@ def seen(outbox: OutboxTable, found: Iterable[Sequence[Any]]) -> list[Seen]:
 
 
 def digest_of(row: Seen, columns: tuple[str, ...]) -> str:
-    """Of the row's contents in these columns: two rows of one digest are one row, or equal in each of them.
+    """The digest of the row's contents in these columns: two rows of one digest are one row, or equal in each of them.
 
     It is BLAKE2b of the list of values as Python's ``ascii`` writes it. A column that the table doesn't have counts as
     NULL.

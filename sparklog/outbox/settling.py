@@ -28,7 +28,7 @@ class Sent:
     """Rows that were sent, as a relay recognises them."""
 
     columns: tuple[str, ...]
-    """Those of the digests."""
+    """The columns of the digests."""
     digests: Sequence[tuple[Id, str]]
     """The id of each row, and the digest of its contents."""
 
@@ -36,7 +36,7 @@ class Sent:
         return len(self.digests)
 
     def tell(self, found: Iterable[Seen]) -> tuple[list[Seen], list[Seen]]:
-        """Of rows that have these ids, those that were sent, and those that are other rows, or were changed."""
+        """Divide rows that have these ids into those that were sent, and those that are other rows, or were changed."""
         left = Counter(self.digests)
         same: list[Seen] = []
         others: list[Seen] = []

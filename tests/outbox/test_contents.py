@@ -119,7 +119,7 @@ def test_headers_keep_the_digits_of_numbers():
 # The order of records
 
 
-def test_five_columns_with_uuids_have_no_order_unless_the_user_names_one_or_needs_none(database_url):
+def test_five_columns_with_uuids_have_no_order_that_is_known(database_url):
     columns = FIVE.format("BYTEA" if database_url.startswith("postgresql") else "BLOB")
     engine = a_database(database_url, columns)
     cluster = a_cluster()

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Engine
 from sparklog.errors import InvalidArgumentError
 from sparklog.log.cluster import Cluster
 from sparklog.outbox.errors import OutboxError
-from sparklog.outbox.ids import Id, told
+from sparklog.outbox.ids import Id, told_some
 from sparklog.outbox.places import Place
 from sparklog.outbox.positions import Position, newest_position, other_relays, position_topic
 from sparklog.outbox.rows import columns_of, digest_of
@@ -25,14 +25,11 @@ from sparklog.outbox.tables import OutboxTable
 __all__ = [
     "check_place",
     "default_name",
-    "named",
     "refuse_anew",
     "refuse_other_relays",
     "refuse_set_back",
     "settle_newest",
 ]
-
-_NAMED = 5
 
 
 def default_name(cluster: Cluster, table: str) -> str:
@@ -69,15 +66,13 @@ def refuse_other_relays(cluster: Cluster, engine: Engine, outbox: OutboxTable, p
         if not _was_renamed(engine, newest.place, place):  # numbers alone, and rows of test data, are in many tables
             same = [row for row in same if not str(row.id).isdigit()]
         if same or (newest.place is not None and newest.place.is_same(place)):
-            rows = f", among them rows that wait here: {named([row.id for row in same])}" if same else ""
+            rows = f", among them rows that wait here: {told_some([row.id for row in same])}" if same else ""
             raise InvalidArgumentError(
                 f"relay {name!r} has no position, and relay {other!r} has sent rows of "
-                f"{newest.place or 'this table'}{rows}: "
-                f"a second relay of {place} would send rows again. Expected --name {other} (name={other!r}), with "
-                "--same-table if "
-                "the table was moved or renamed. To give it another name, let the relay of the old name settle its "
-                "rows by "
-                f"--once, stop it for good, and delete topic {position_topic(other)!r}"
+                f"{newest.place or 'this table'}{rows}: a second relay of {place} would send rows again. Expected "
+                f"--name {other} (name={other!r}), with --same-table if the table was moved or renamed. To give it "
+                "another name, let the relay of the old name settle its rows by --once, stop it for good, and delete "
+                f"topic {position_topic(other)!r}"
             )
 
 
@@ -100,13 +95,10 @@ def check_place(newest: Position, place: Place, name: str, *, is_same: bool) -> 
     if newest.place is None or is_same or newest.place.is_same(place):
         return
     raise InvalidArgumentError(
-        f"relay {name!r} has sent rows of {newest.place}, and this is {place}: rows of the one could be taken for "
-        "rows of the "
-        "other. Expected a --name (name=…) for each table; or, if it is the same table, which was moved, renamed or "
-        "restored, "
-        f"or has another address, --same-table (same_table=True) once; or that topic {position_topic(name)!r} is "
-        "deleted, if none "
-        "of these rows was ever sent"
+        f"relay {name!r} has sent rows of {newest.place}, and this is {place}: rows of the one could be taken for rows "
+        "of the other. Expected a --name (name=…) for each table; or, if it is the same table, which was moved, "
+        "renamed or restored, or has another address, --same-table (same_table=True) once; or that topic "
+        f"{position_topic(name)!r} is deleted, if the other table is gone and none of these rows was ever sent"
     )
 
 
@@ -144,13 +136,10 @@ def refuse_anew(place: Place, name: str, ids: Sequence[Id]) -> NoReturn:
         OutboxError: always.
     """
     raise OutboxError(
-        f"{place} was made anew or restored since relay {name!r} has sent rows with the ids and contents of "
-        f"{named(ids)}: nobody can "
-        "tell whether they are these rows. Expected --same-table (same_table=True) once, if they are, as after a "
-        "backup was "
-        f"restored: then they aren't sent again; or that topic {position_topic(name)!r} is deleted, if they are new: "
-        "then all rows "
-        "of the table are sent"
+        f"{place} was made anew or restored since relay {name!r} has sent rows with the ids and contents of row "
+        f"{told_some(ids)}: nobody can tell whether they are these rows. Expected --same-table (same_table=True) once, "
+        "if they are, as after a backup was restored: then they aren't sent again; or that topic "
+        f"{position_topic(name)!r} is deleted, if they are new: then all rows of the table are sent"
     )
 
 
@@ -162,40 +151,27 @@ def refuse_set_back(place: Place, name: str, seen: int | None, expected: int | N
     """
     raise OutboxError(
         f"{place} was set back, as to a backup: its counter is {seen}, expected {expected} or more, which relay "
-        f"{name!r} has "
-        "seen. Rows that were sent may have come back, and the relay remembers those that it has sent last. Expected "
-        "that rows "
-        "that were sent before are deleted or marked (their ids are the headers `id` of the records), and then "
-        "--same-table "
-        "(same_table=True) once"
+        f"{name!r} has seen. Rows that were sent may have come back, and the relay remembers those that it has sent "
+        "last. Expected that rows that were sent before are deleted or marked (their ids are the headers `id` of the "
+        "records), and then --same-table (same_table=True) once"
     )
-
-
-def named(ids: Sequence[Id]) -> str:
-    """A few of them."""
-    return f"row {', '.join(map(told, ids[:_NAMED]))}{f' and {len(ids) - _NAMED} more' if len(ids) > _NAMED else ''}"
 
 
 def _refuse_ids(outbox: OutboxTable, name: str, ids: Sequence[Id]) -> NoReturn:
     raise OutboxError(
-        f"relay {name!r} of an earlier version has sent rows with the ids of {named(ids)} of table {outbox.name!r}, "
-        "and didn't note "
-        "their contents, by which they could be told from rows of another database. Expected --same-table "
-        "(same_table=True) "
-        "once, if that relay has always sent rows of this table: then they are settled, and not sent again; or that "
-        "topic "
-        f"{position_topic(name)!r} is deleted, if they are other rows: then all rows of the table are sent"
+        f"relay {name!r} of an earlier version has sent rows with the ids of row {told_some(ids)} of table "
+        f"{outbox.name!r}, and didn't note their contents, by which they could be told from rows of another database. "
+        "Expected --same-table (same_table=True) once, if that relay has always sent rows of this table: then they "
+        f"are settled, and not sent again; or that topic {position_topic(name)!r} is deleted, if they are other rows: "
+        "then all rows of the table are sent"
     )
 
 
 def _refuse_others(outbox: OutboxTable, name: str, ids: Sequence[Id]) -> NoReturn:
     raise OutboxError(
-        f"{named(ids)} of table {outbox.name!r} isn't as relay {name!r} has sent it: the row was changed since then, "
-        "or it is another "
-        "row, to which an id was given again, as after a backup of the database was restored. Expected the row that "
-        "was sent, "
-        "or none of this id. If it was sent (its id is the header `id` of the record), delete or mark it; if it is "
-        "new, give it "
-        f"an id that is unique for ever, or delete topic {position_topic(name)!r} once no row that was sent waits in "
-        "the table"
+        f"row {told_some(ids)} of table {outbox.name!r} isn't as relay {name!r} has sent it: the row was changed since "
+        "then, or it is another row, to which an id was given again, as after a backup of the database was restored. "
+        "Expected the row that was sent, or none of this id. If it was sent (its id is the header `id` of the "
+        "record), delete or mark it; if it is new, give it an id that is unique for ever, or delete topic "
+        f"{position_topic(name)!r} once no row that was sent waits in the table"
     )

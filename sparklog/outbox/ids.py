@@ -20,7 +20,7 @@ from sqlalchemy.dialects import mysql, postgresql
 from sparklog.errors import InvalidArgumentError
 from sparklog.outbox.errors import OutboxError
 
-__all__ = ["Id", "IdKind", "Ids", "as_number", "header_of", "ids_of", "is_binary", "raw", "told"]
+__all__ = ["Id", "IdKind", "Ids", "as_number", "header_of", "ids_of", "is_binary", "raw", "told", "told_some"]
 
 Id = int | str | bytes
 """An id as relays compare it: a text and a number of the same digits are two ids."""
@@ -29,6 +29,8 @@ _NUMBERS_OF_SQLITE = ("INT", "BIGINT", "SMALLINT", "TINYINT", "MEDIUMINT", "UNSI
 """Beginnings of declared types; all of which aren't known have the affinity NUMERIC there, ``uuid`` among them."""
 _EXACT_COLLATIONS = ("utf8mb4_nopad_bin", "utf8mb4_0900_bin")
 """Collations of MariaDB and MySQL by which a text equals only itself."""
+_TOLD = 5
+"""Ids that an error names, at most."""
 _SETTLED = "uuid, integers, numeric, texts, binary(n) and bytea"
 
 
@@ -137,6 +139,12 @@ def raw(column: Any) -> Any:
 def told(message_id: Id) -> str:
     """The id in messages to people."""
     return message_id.hex() if isinstance(message_id, bytes) else str(message_id)
+
+
+def told_some(ids: Sequence[Id]) -> str:
+    """The first of the ids, and how many there are beyond them."""
+    more = f" and {len(ids) - _TOLD} more" if len(ids) > _TOLD else ""
+    return f"{', '.join(map(told, ids[:_TOLD]))}{more}"
 
 
 def header_of(message_id: Id) -> bytes:

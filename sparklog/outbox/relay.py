@@ -27,14 +27,13 @@ from sparklog.logs import about, without_content
 from sparklog.outbox.beginning import (
     check_place,
     default_name,
-    named,
     refuse_anew,
     refuse_other_relays,
     refuse_set_back,
     settle_newest,
 )
 from sparklog.outbox.errors import OutboxError, RelayTakenOverError
-from sparklog.outbox.ids import told
+from sparklog.outbox.ids import told, told_some
 from sparklog.outbox.memory import Memory
 from sparklog.outbox.places import Place, counter_of, place_of
 from sparklog.outbox.positions import (
@@ -259,10 +258,10 @@ class Relay:
         if not known:
             return False
         _LOGGER.warning(
-            "relay %s: %s came back after they were sent, as after a backup of the database was restored: they aren't "
+            "relay %s: row %s came back after being sent, as after a backup of the database was restored: they aren't "
             "sent again",
             self.name,
-            named([row.id for row, _ in known]),
+            told_some([row.id for row, _ in known]),
             extra=about(relay=self.name),
         )
         sent = Sent(opened.columns, [(row.id, digest) for row, digest in known])

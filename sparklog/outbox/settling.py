@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from sparklog.outbox.errors import OutboxError
-from sparklog.outbox.ids import Id, told
+from sparklog.outbox.ids import Id, told_some
 from sparklog.outbox.rows import Seen, digest_of, seen, selected
 from sparklog.outbox.tables import PUBLISHED, OutboxTable
 
@@ -19,8 +19,6 @@ __all__ = ["Sent", "find_rows", "settle_rows"]
 
 _IDS_AT_ONCE = 400
 """In one statement, which may name each twice: older SQLite takes 999 parameters."""
-_NAMED = 5
-"""Rows that an error names, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +110,12 @@ def _told(
     there = {row.id for row in (*same, *others)}
     missing = [id for id, _ in sent.digests if id not in there]
     said = [
-        f"{len(rows)} {what} ({', '.join(map(told, rows[:_NAMED]))}{', …' if len(rows) > _NAMED else ''})"
-        for rows, what in ((missing, "aren't there"), ([row.id for row in others], "aren't the rows that were sent"))
-        if rows
+        f"; {len(ids)} {what} ({told_some(ids)})"
+        for ids, what in ((missing, "aren't there"), ([row.id for row in others], "aren't the rows that were sent"))
+        if ids
     ]
     return (
         f"table {outbox.name!r}: {changed} rows were to be {'marked' if marks else 'deleted'}, expected the "
-        f"{len(sent)} that were "
-        f"sent{''.join(f'; {each}' for each in said)}. Nothing is changed: somebody else deletes, marks or changes "
-        "rows, or the "
-        "database is another one than a moment ago"
+        f"{len(sent)} that were sent{''.join(said)}. Nothing is changed: somebody else deletes, marks or changes rows, "
+        "or the database is another one than a moment ago"
     )

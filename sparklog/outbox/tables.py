@@ -129,10 +129,8 @@ def order_of(outbox: OutboxTable, *, by: str | None = None, is_unordered: bool =
         seen = ids if first is columns.id else f"{first.name}, which may be the same for several rows, and {ids}"
         raise InvalidArgumentError(
             f"table {outbox.name!r} has {seen}: they don't give the order in which its rows were written. Expected a "
-            "numbered "
-            "column `position` or integer ids; else --order-by (order_by=…) with the column that gives it, or "
-            "--unordered "
-            "(unordered=True), if records of one aggregate may come in another order than their rows"
+            "numbered column `position` or integer ids; else --order-by (order_by=…) with the column that gives it, "
+            "or --unordered (unordered=True), if records of one aggregate may come in another order than their rows"
         )
     return Order(_unique(first, columns.id), is_promised=is_promised and not is_unordered)
 

@@ -37,7 +37,21 @@ def outbox() -> None:
 @outbox.command()
 @_URL
 @_TABLE
-@click.option("--name", help="The relay's name, by default the table's. Only one relay of a name sends at a time.")
+@click.option(
+    "--name",
+    help="The relay's name, by default the table's. One relay of a name sends at a time, and always the same table.",
+)
+@click.option(
+    "--order-by",
+    metavar="COLUMN",
+    help="The column that gives the order in which rows were written, where neither `position` nor integer ids do.",
+)
+@click.option("--unordered", is_flag=True, help="Records of one aggregate may come in another order than their rows.")
+@click.option(
+    "--same-table",
+    is_flag=True,
+    help="Once, after an error that asks for it: the table was moved, renamed or restored, and is the same.",
+)
 @click.option(
     "--after",
     type=click.Choice(["delete", "mark"]),
@@ -63,6 +77,9 @@ def relay(
     url: str,
     table: str,
     name: str | None,
+    order_by: str | None,
+    unordered: bool,
+    same_table: bool,
     after: str,
     batch_size: int,
     poll_interval_ms: int,
@@ -73,7 +90,14 @@ def relay(
     It may be killed at any moment: each row is sent exactly once, those of an aggregate in their order. A second relay
     of the same name takes over from the first, which ends with an error.
     """
-    options: dict[str, Any] = {"name": name, "after": after, "batch_size": batch_size}
+    options: dict[str, Any] = {
+        "name": name,
+        "order_by": order_by,
+        "unordered": unordered,
+        "same_table": same_table,
+        "after": after,
+        "batch_size": batch_size,
+    }
     if not once:
         forgive_output()
     with (

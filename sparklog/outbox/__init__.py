@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 from sparklog.lazy_imports import import_on_use
 
 if TYPE_CHECKING:
-    from sparklog.outbox.relay import OutboxError, Relay, RelayTakenOverError
+    from sparklog.outbox.errors import OutboxError, RelayTakenOverError
+    from sparklog.outbox.relay import Relay
     from sparklog.outbox.sending import send
     from sparklog.outbox.tables import create_table, table
 else:
     __getattr__, __dir__ = import_on_use(
         __name__,
         {
-            "sparklog.outbox.relay": ("OutboxError", "Relay", "RelayTakenOverError"),
+            "sparklog.outbox.errors": ("OutboxError", "RelayTakenOverError"),
+            "sparklog.outbox.relay": ("Relay",),
             "sparklog.outbox.sending": ("send",),
             "sparklog.outbox.tables": ("create_table", "table"),
         },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -23,9 +24,29 @@ from sparklog.errors import (
 from sparklog.interrupts import SafeEvent
 from sparklog.log.cluster import Cluster, open_cluster
 from sparklog.logs import about, without_content
-from sparklog.outbox.positions import encode_position, ensure_position_topic, position_topic, read_position
-from sparklog.outbox.rows import Row, backlog, read_rows, settle_rows
-from sparklog.outbox.tables import DEFAULT_NAME, OutboxTable, inspect_table
+from sparklog.outbox.beginning import (
+    check_place,
+    default_name,
+    refuse_anew,
+    refuse_other_relays,
+    refuse_set_back,
+    settle_newest,
+)
+from sparklog.outbox.errors import OutboxError, RelayTakenOverError
+from sparklog.outbox.ids import told, told_some
+from sparklog.outbox.memory import Memory
+from sparklog.outbox.places import Place, counter_of, place_of
+from sparklog.outbox.positions import (
+    Position,
+    encode_position,
+    ensure_position_topic,
+    key_of,
+    position_topic,
+    read_positions,
+)
+from sparklog.outbox.rows import Row, Seen, as_record, backlog, columns_of, digest_of, read_rows
+from sparklog.outbox.settling import Sent, settle_rows
+from sparklog.outbox.tables import DEFAULT_NAME, Order, OutboxTable, inspect_table, order_of
 from sparklog.outbox.waiting import Waiter, waiter_for
 from sparklog.producer import FutureRecordMetadata, Producer
 
@@ -34,26 +55,32 @@ __all__ = ["OutboxError", "Relay", "RelayTakenOverError"]
 _LOGGER = logging.getLogger(__name__)
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
+_MOST_POSITION_BYTES = 2**19
+"""Half of what a topic takes by default."""
 T = TypeVar("T")
 
 
-class OutboxError(SparklogError):
-    """A row can't be sent; the message names it. No row is skipped: the relay stops until the row is repaired."""
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """All that a batch needs; all rows that were ever sent are settled when it is made."""
 
-
-class RelayTakenOverError(SparklogError):
-    """Another relay of the same name has started; this one can't send any more."""
-
-    fatal = True
+    table: OutboxTable
+    columns: tuple[str, ...]
+    """The columns by whose contents a row is recognised."""
+    order: Order
+    place: Place
+    producer: Producer
+    memory: Memory
 
 
 class Relay:
     """Sends the rows of one outbox table, in their order, each exactly once, even if processes die.
 
-    A batch of rows and the relay's position, which is the ids of that batch, are sent in one transaction. After the
-    commit the rows are deleted, or marked. A relay that starts fences its predecessors (its name determines the
-    transactional id), reads the position, and first deletes or marks these rows: all remaining rows were never
-    sent.
+    A batch of rows and the relay's position, which is the ids of that batch and a digest of each row's contents, are
+    sent in one transaction. After the commit the rows are deleted, or marked. A relay that starts fences its
+    predecessors (its name determines the transactional id), reads the position, and first deletes or marks these rows:
+    all remaining rows were never sent. Where it can't tell whether a row was sent, as after the table was exchanged for
+    another, it refuses with an error that says what to do.
 
     Only one thread at a time may use it, except for :meth:`stop` and :meth:`metrics`.
     """
@@ -66,6 +93,9 @@ class Relay:
         table: str = DEFAULT_NAME,
         name: str | None = None,
         after: str = "delete",
+        order_by: str | None = None,
+        unordered: bool = False,
+        same_table: bool = False,
         batch_size: int = 1_000,
         poll_interval_s: float = 0.5,
         max_outage_s: float = 300.0,
@@ -77,8 +107,12 @@ class Relay:
         Args:
             database: SQLAlchemy's URL or engine.
             table: its name in the database, perhaps ``schema.table``.
-            name: of the relay, the table's by default: one relay of a name sends at a time.
+            name: of the relay, the table's by default: one relay of a name sends at a time, and always the same table.
             after: ``delete`` rows that were sent, or ``mark`` them in their column ``published_at``.
+            order_by: the column that gives the order in which rows were written, where neither a numbered column
+                ``position`` nor integer ids do.
+            unordered: records of one aggregate may come in another order than their rows.
+            same_table: once, after an error that asks for it: the table was moved or restored, and is the same.
             batch_size: rows of a transaction, at most.
             poll_interval_s: how long to wait before the next look at a table in which nothing waits. PostgreSQL wakes
                 the relay earlier where the driver is psycopg 3.
@@ -86,13 +120,7 @@ class Relay:
         Raises:
             InvalidArgumentError: of the arguments; there is no cluster. StoreError.
         """
-        if after not in ("delete", "mark"):
-            raise InvalidArgumentError(f"after={after!r}, expected delete or mark")
-        if batch_size < 1 or poll_interval_s <= 0 or max_outage_s < 0:
-            raise InvalidArgumentError(
-                f"batch_size={batch_size}, poll_interval_s={poll_interval_s}, max_outage_s={max_outage_s}: expected 1 "
-                "or more, more than 0, and 0 or more"
-            )
+        _check_settings(after, batch_size, poll_interval_s, max_outage_s, order_by, unordered)
         self._owns_store = not isinstance(cluster, Cluster)
         self._cluster = (
             cluster
@@ -103,17 +131,19 @@ class Relay:
         self._engine = sa.create_engine(database, pool_pre_ping=True) if isinstance(database, str) else database
         self._owns_engine = isinstance(database, str)
         self._table_name = table
-        self.name = table.rpartition(".")[2] if name is None else name
+        self.name = default_name(self._cluster, table) if name is None else name
+        self._order_by, self._unordered, self._same_table = order_by, unordered, same_table
         self._marks = after == "mark"
         self._batch_size = batch_size
-        self._poll_interval_s = poll_interval_s
-        self._max_outage_s = max_outage_s
+        self._poll_interval_s, self._max_outage_s = poll_interval_s, max_outage_s
         self._stopping = SafeEvent()
         self._table: OutboxTable | None = None
         self._producer: Producer | None = None
+        self._opened: _Opened | None = None
         self._waiter: Waiter | None = None
         self._is_settled = True
         """Are the rows of the newest batch known to be settled? Else the relay begins anew by its position."""
+        self._may_be_more = False  # did the newest look at the table leave rows there?
         self._sent_count = self._batch_count = self._outage_count = 0
 
     def run(self) -> None:
@@ -125,7 +155,8 @@ class Relay:
                 ``max_outage_s``, or refuses permanently.
         """
         while not self._stopping.is_set():
-            if self.run_once() < self._batch_size and not self._stopping.is_set():
+            self.run_once()
+            if not self._may_be_more and not self._stopping.is_set():
                 self._wait()
 
     def run_once(self) -> int:
@@ -183,44 +214,128 @@ class Relay:
     # One batch.
 
     def _send_batch(self) -> int:
-        table, producer = self._opened()
-        rows = read_rows(self._engine, table, self._batch_size)
-        if not rows:
-            return 0
-        ids = [row.id for row in rows]
-        self._commit(producer, rows, ids)
-        # From here on the rows are sent. What fails now, or a death, is made good by the next :meth:`_opened`.
+        opened = self._open()
+        while True:
+            rows = read_rows(self._engine, opened.table, opened.order, self._batch_size)
+            self._may_be_more = len(rows) == self._batch_size
+            if not rows:
+                return 0
+            digests = [digest_of(row, opened.columns) for row in rows]
+            if not self._settle_known(opened, rows, digests):
+                break
+        counter = counter_of(self._engine, opened.table)
+        if opened.memory.is_set_back(counter) and not self._same_table:
+            newest = opened.memory.newest
+            refuse_set_back(opened.place, self.name, counter, None if newest is None else newest.counter)
+        sent = Sent(opened.columns, [(row.id, digest) for row, digest in zip(rows, digests, strict=True)])
+        count = self._commit(opened, rows, sent, counter)
+        if count < len(rows):
+            self._may_be_more = True
+            sent = Sent(sent.columns, sent.digests[:count])
+        # From here on the rows are sent. What fails now, or a death, is made good by the next :meth:`_open`.
         self._is_settled = False
-        settle_rows(self._engine, table, ids, marks=self._marks)
+        try:
+            settle_rows(self._engine, opened.table, sent, marks=self._marks)
+        except OutboxError as error:
+            self._tell_taken_over(opened, sent, error)
+            raise OutboxError(f"relay {self.name!r}: {error}") from error
         self._is_settled = True
-        self._sent_count += len(rows)
+        self._sent_count += count
         self._batch_count += 1
-        return len(rows)
+        return count
 
-    def _opened(self) -> tuple[OutboxTable, Producer]:
+    def _settle_known(self, opened: _Opened, rows: Sequence[Seen], digests: Sequence[str]) -> bool:
+        """Settle those rows that were sent in earlier batches, whose rows were settled before: they have come back."""
+        known: list[tuple[Seen, str]] = []
+        for row, digest in zip(rows, digests, strict=True):
+            batch = opened.memory.batch_of(row, opened.columns, digest)
+            if batch is None:
+                continue
+            is_same = batch.place is not None and batch.place.is_same(opened.place)
+            if not self._same_table and (batch.place is None or not is_same or batch.place.may_be_anew(opened.place)):
+                refuse_anew(opened.place, self.name, [row.id])
+            known.append((row, digest))
+        if not known:
+            return False
+        _LOGGER.warning(
+            "relay %s: row %s came back after being sent, as after a backup of the database was restored: they aren't "
+            "sent again",
+            self.name,
+            told_some([row.id for row, _ in known]),
+            extra=about(relay=self.name),
+        )
+        sent = Sent(opened.columns, [(row.id, digest) for row, digest in known])
+        settle_rows(self._engine, opened.table, sent, marks=self._marks)
+        return True
+
+    def _open(self) -> _Opened:
         """The table, and a producer before whose transaction all rows that were ever sent are settled."""
         if self._table is None:
             self._table = inspect_table(self._engine, self._table_name, marks=self._marks)
         if self._producer is not None and not self._is_settled:
             self._end_producer()
-        if self._producer is None:
-            ensure_position_topic(self._cluster, self.name)
-            producer = Producer(self._cluster, transactional_id=f"outbox-relay-{self.name}")
-            self._producer = producer  # whatever fails now, it is closed before the next one is made
-            self._is_settled = False
-            producer.init_transactions()
-            sent = read_position(self._cluster, self.name)
-            settle_rows(self._engine, self._table, sent, marks=self._marks)
-            self._is_settled = True
-        return self._table, self._producer
+        if self._producer is None or self._opened is None:
+            self._opened = self._begin(self._table)
+        return self._opened
 
-    def _commit(self, producer: Producer, rows: Sequence[Row], ids: Sequence[str]) -> None:
-        """Send rows and the position in one transaction. An error says nothing about whether it is committed: the
-        producer isn't used again, and the next reads the position."""
+    def _begin(self, table: OutboxTable) -> _Opened:
+        order = order_of(table, by=self._order_by, is_unordered=self._unordered)
+        if not order.is_promised:
+            _LOGGER.warning(
+                "relay %s: records of one aggregate may come in another order than their rows", self.name,
+                extra=about(relay=self.name),
+            )  # fmt: skip
+        place = place_of(self._engine, table)
+        ensure_position_topic(self._cluster, self.name)
+        producer = Producer(self._cluster, transactional_id=f"outbox-relay-{self.name}")
+        self._producer = producer  # whatever fails now, it is closed before the next one is made
+        self._is_settled = False
+        producer.init_transactions()
+        positions = read_positions(self._cluster, self.name)
+        opened = _Opened(table, columns_of(table), order, place, producer, Memory(positions))
+        if positions:
+            self._go_on(opened, positions[-1])
+        else:
+            refuse_other_relays(self._cluster, self._engine, table, place, self.name)
+        self._is_settled = True
+        return opened
+
+    def _go_on(self, opened: _Opened, newest: Position) -> None:
+        """Settle what a predecessor has sent, once it is sure that it was of this table."""
+        table, place, is_same = opened.table, opened.place, self._same_table
+        check_place(newest, place, self.name, is_same=is_same)
+        settle_newest(self._engine, table, place, self.name, newest, marks=self._marks, is_same=is_same)
+        if is_same:  # from now on nobody has to be told
+            sent = newest.sent if newest.place is not None else Sent(opened.columns, [])
+            self._commit(opened, [], sent, counter_of(self._engine, table))
+
+    def _tell_taken_over(self, opened: _Opened, sent: Sent, error: OutboxError) -> None:
+        """Rows that aren't there were settled by a relay that has taken over, if one has: then it can't write its
+        position once more.
+
+        Raises:
+            RelayTakenOverError: one has.
+        """
+        try:
+            newest = opened.memory.newest
+            self._commit(opened, [], sent, None if newest is None else newest.counter)
+        except RelayTakenOverError:
+            raise
+        except SparklogError as other:
+            error.add_note(f"whether another relay {self.name!r} has begun isn't known: {other}")
+
+    def _commit(self, opened: _Opened, rows: Sequence[Seen], sent: Sent, counter: int | None) -> int:
+        """Send rows and the position in one transaction; returns how many, less than ``sent`` has where the position
+        would be too large. An error says nothing about whether it is committed: the producer isn't used again, and the
+        next reads the position."""
+        producer = opened.producer
+        position, data = self._position(opened, sent, counter)
+        count = len(position.sent)
         try:
             producer.begin_transaction()
-            futures = [(row, self._send(producer, row)) for row in rows]
-            producer.send(position_topic(self.name), value=encode_position(ids), key=self.name.encode())
+            records = [as_record(row, self._table_name) for row in rows[:count]]
+            futures = [(record, self._send(producer, record)) for record in records]
+            producer.send(position_topic(self.name), value=data, key=key_of(self.name, position.number))
             try:
                 producer.commit_transaction()
             except TransactionAbortableError:  # a record can't be stored: the abort's error names it
@@ -236,6 +351,19 @@ class Relay:
         except BaseException:
             self._end_producer()
             raise
+        opened.memory.add(position)
+        return count
+
+    def _position(self, opened: _Opened, sent: Sent, counter: int | None) -> tuple[Position, bytes]:
+        """The position of a batch, and its bytes, which a topic can store: of less rows, where they would be too
+        many."""
+        number, first = opened.memory.next_numbers()
+        while True:
+            position = Position(number=number, first=first, place=opened.place, sent=sent, counter=counter)
+            data = encode_position(position)
+            if len(data) <= _MOST_POSITION_BYTES or len(sent) <= 1:
+                return position, data
+            sent = Sent(sent.columns, sent.digests[: len(sent) // 2])
 
     def _send(self, producer: Producer, row: Row) -> FutureRecordMetadata:
         try:
@@ -251,7 +379,9 @@ class Relay:
         may_pass = isinstance(error, SparklogError) and (error.retriable or error.fatal)
         if may_pass and not isinstance(error, UnknownTopicOrPartitionError):
             return error  # type: ignore[no-any-return]
-        return OutboxError(f"row {row.id} of table {self._table_name!r} can't be sent to topic {row.topic!r}: {error}")
+        return OutboxError(
+            f"row {told(row.id)} of table {self._table_name!r} can't be sent to topic {row.topic!r}: {error}"
+        )
 
     def _end_producer(self, timeout_s: float = 0.0) -> None:
         producer, self._producer = self._producer, None
@@ -282,6 +412,20 @@ class Relay:
         if self._waiter is None:
             self._waiter = waiter_for(self._engine, self._table_name, self._stopping)
         self._waiter.wait(self._poll_interval_s)
+
+
+def _check_settings(
+    after: str, batch_size: int, poll_interval_s: float, max_outage_s: float, order_by: str | None, unordered: bool
+) -> None:
+    if order_by is not None and unordered:
+        raise InvalidArgumentError(f"order_by={order_by!r} and unordered=True, expected one of them")
+    if after not in ("delete", "mark"):
+        raise InvalidArgumentError(f"after={after!r}, expected delete or mark")
+    if batch_size < 1 or poll_interval_s <= 0 or max_outage_s < 0:
+        raise InvalidArgumentError(
+            f"batch_size={batch_size}, poll_interval_s={poll_interval_s}, max_outage_s={max_outage_s}: expected 1 "
+            "or more, more than 0, and 0 or more"
+        )
 
 
 def _may_pass(error: Exception) -> bool:

@@ -1,30 +1,45 @@
-"""Reading and settling rows of an outbox table."""
+"""Rows of an outbox table as records, and as what a relay recognises them by."""
 
 from __future__ import annotations
 
 import datetime
-import json
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
+from sparklog.errors import InvalidTypeError
+from sparklog.outbox.errors import OutboxError
+from sparklog.outbox.headers import parse_headers
+from sparklog.outbox.ids import Id, header_of, is_binary, raw, told
 from sparklog.outbox.sending import EVENT_TOPICS
-from sparklog.outbox.tables import OutboxTable
+from sparklog.outbox.tables import PUBLISHED, Order, OutboxTable
 
-__all__ = ["Backlog", "Row", "backlog", "read_rows", "settle_rows"]
+__all__ = ["Backlog", "Row", "Seen", "as_record", "backlog", "columns_of", "digest_of", "read_rows", "seen", "selected"]
 
-_IDS_AT_ONCE = 500
-"""In one statement: SQLite takes 999 parameters."""
+_DIGEST_BYTES = 16
+_OF_A_SESSION = frozenset({datetime.datetime, bytearray, memoryview})
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A row as it was read."""
+
+    id: Id
+    columns: tuple[str, ...]
+    """All but ``published_at``."""
+    values: Sequence[Any]
+    """The contents of these columns; ``payload`` and ``headers`` as the database's texts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A row that isn't sent yet, as a record."""
+    """A row as a record."""
 
-    id: str
+    id: Id
     topic: str
     key: bytes | None
     value: bytes | None
@@ -41,25 +56,76 @@ class Backlog:
     """The age of the oldest, by the database's clock; None where none waits, or the table has no ``created_at``."""
 
 
-def read_rows(engine: Engine, outbox: OutboxTable, limit: int) -> list[Row]:
-    """Up to ``limit`` rows that aren't settled, in their order. Raises what SQLAlchemy raises."""
-    query = sa.select(outbox.table).where(*_waiting(outbox)).order_by(*outbox.order).limit(limit)
+def read_rows(engine: Engine, outbox: OutboxTable, order: Order, limit: int) -> list[Seen]:
+    """Up to ``limit`` rows that aren't settled, in their order. Raises what SQLAlchemy raises, and ``OutboxError``."""
+    query = sa.select(*selected(outbox)).where(*outbox.waiting).order_by(*order.columns).limit(limit)
     with engine.connect() as connection:
-        return [_row(row) for row in connection.execute(query).mappings()]
+        return seen(outbox, connection.execute(query))
 
 
-def settle_rows(engine: Engine, outbox: OutboxTable, ids: Sequence[str], *, marks: bool) -> None:
-    """Delete rows that were sent, or mark them. Again is no error. Raises what SQLAlchemy raises."""
-    values = outbox.ids(ids)
-    with engine.begin() as connection:
-        for start in range(0, len(values), _IDS_AT_ONCE):
-            is_among = outbox.table.c.id.in_(values[start : start + _IDS_AT_ONCE])
-            if marks:
-                now = sa.func.current_timestamp()
-                update = sa.update(outbox.table).where(is_among, *_waiting(outbox)).values(published_at=now)
-                connection.execute(update)
-            else:
-                connection.execute(sa.delete(outbox.table).where(is_among))
+def columns_of(outbox: OutboxTable) -> tuple[str, ...]:
+    """The names of the columns by whose contents a row is recognised: all that no relay writes."""
+    return tuple(name for name in map(str, outbox.table.columns.keys()) if name != PUBLISHED)
+
+
+def selected(outbox: OutboxTable) -> list[Any]:
+    """The expressions to select, or to have returned, for a row: values as the driver gives them, and the database's
+    texts of payload and headers, which nobody parses and writes again."""
+    found = []
+    for name in columns_of(outbox):
+        column = outbox.table.columns[name]
+        if name == "id":
+            value = outbox.ids.read
+        else:
+            value = _text(outbox, column) if name in ("payload", "headers") else raw(column)
+        found.append(value.label(name))
+    return found
+
+
+def seen(outbox: OutboxTable, found: Iterable[Sequence[Any]]) -> list[Seen]:
+    """The rows of :func:`selected`. Raises ``OutboxError``: an id can't be told from others."""
+    columns = columns_of(outbox)
+    at = columns.index("id")
+    return [Seen(outbox.ids.value(row[at], outbox.name), columns, row) for row in found]
+
+
+def digest_of(row: Seen, columns: tuple[str, ...]) -> str:
+    """The digest of the row's contents in these columns: two rows of one digest are one row, or equal in each of them.
+
+    It is BLAKE2b of the list of values as Python's ``ascii`` writes it. A column that the table doesn't have counts as
+    NULL.
+    """
+    values: Sequence[Any] = row.values
+    if columns != row.columns:
+        named = dict(zip(row.columns, values, strict=True))
+        values = [named.get(name) for name in columns]
+    plain = [_plain(each) if type(each) in _OF_A_SESSION else each for each in values]
+    return hashlib.blake2b(ascii(plain).encode(), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def as_record(row: Seen, table: str) -> Row:
+    """The record that a row becomes. Raises ``OutboxError``: it can't become one; names the row."""
+    values = dict(zip(row.columns, row.values, strict=True))
+    kind, topic, key, event = (values.get(each) for each in ("aggregatetype", "topic", "aggregateid", "type"))
+    headers: list[tuple[str, bytes | None]] = [("id", header_of(row.id))]
+    if event is not None:
+        headers.append(("eventType", _bytes(event)))
+    try:
+        extra = values.get("headers")
+        headers += [] if extra is None else parse_headers(_bytes(extra).decode())
+        if kind is None and not topic:
+            raise InvalidTypeError("aggregatetype is NULL, expected a name, by which the topic is found")
+        name = _bytes(topic).decode() if topic else f"{EVENT_TOPICS}{_bytes(kind).decode()}"
+    except (InvalidTypeError, UnicodeDecodeError) as error:
+        raise OutboxError(f"row {told(row.id)} of table {table!r} can't be sent: {error}") from error
+    value = values["payload"]
+    return Row(
+        id=row.id,
+        topic=name,
+        key=None if key is None else _bytes(key),
+        value=None if value is None else _bytes(value),
+        headers=headers,
+    )
 
 
 def backlog(engine: Engine, outbox: OutboxTable) -> Backlog:
@@ -67,7 +133,7 @@ def backlog(engine: Engine, outbox: OutboxTable) -> Backlog:
     created = outbox.column("created_at")
     wanted: list[Any] = [sa.func.count(), *([] if created is None else [sa.func.min(created)])]
     with engine.connect() as connection:
-        result = connection.execute(sa.select(*wanted).select_from(outbox.table).where(*_waiting(outbox))).one()
+        result = connection.execute(sa.select(*wanted).select_from(outbox.table).where(*outbox.waiting)).one()
         oldest = result[1] if len(result) > 1 else None
         age_s = None if oldest is None else _age_s(connection, oldest)
     return Backlog(int(result[0]), age_s)
@@ -86,34 +152,28 @@ def _moment(value: Any) -> datetime.datetime | None:
     return value.replace(tzinfo=None) if isinstance(value, datetime.datetime) else None
 
 
-def _waiting(outbox: OutboxTable) -> list[Any]:
-    published = outbox.column("published_at")
-    return [] if published is None else [published.is_(None)]
+def _text(outbox: OutboxTable, column: sa.Column[Any]) -> Any:
+    """The bytes of a binary column, else what the database gives for the column as a text."""
+    dialect = outbox.ids.dialect
+    if dialect == "sqlite":  # whose values have types of their own; the bytes of a text, even if they are no UTF-8
+        if outbox.is_utf8:
+            return raw(sa.cast(raw(column), sa.LargeBinary))
+        return sa.case((sa.func.typeof(raw(column)) == "blob", raw(column)), else_=sa.cast(raw(column), sa.Text))
+    is_mysql = dialect in ("mysql", "mariadb")
+    if is_binary(column.type) or (is_mysql and isinstance(column.type, sa.String)):
+        return raw(column)
+    return sa.cast(column, sa.CHAR if is_mysql else sa.Text)
 
 
-def _row(found: Any) -> Row:
-    message_id, kind, aggregate_id = str(found["id"]), str(found["aggregatetype"]), found.get("aggregateid")
-    headers: list[tuple[str, bytes | None]] = [("id", message_id.encode())]
-    if found.get("type") is not None:
-        headers.append(("eventType", str(found["type"]).encode()))
-    extra = found.get("headers")
-    if extra:
-        pairs = json.loads(extra) if isinstance(extra, str | bytes) else extra
-        pairs = pairs.items() if isinstance(pairs, dict) else pairs
-        headers += [(str(name), _bytes(value)) for name, value in pairs]
-    return Row(
-        id=message_id,
-        topic=str(found.get("topic") or f"{EVENT_TOPICS}{kind}"),
-        key=None if aggregate_id is None else str(aggregate_id).encode(),
-        value=_bytes(found["payload"]),
-        headers=headers,
-    )
-
-
-def _bytes(value: Any) -> bytes | None:
-    """A payload: bytes as they are, texts in UTF-8, what a JSON column gives as JSON."""
-    if value is None or isinstance(value, bytes):
+def _bytes(value: Any) -> bytes:
+    """Bytes as they are, texts in UTF-8, others as texts."""
+    if isinstance(value, bytes):
         return value
-    if isinstance(value, bytearray | memoryview):
-        return bytes(value)
-    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
+    return bytes(value) if isinstance(value, bytearray | memoryview) else str(value).encode()
+
+
+def _plain(value: Any) -> Any:
+    """A value that is the same whoever reads it: a session's time zone isn't the row's."""
+    if isinstance(value, datetime.datetime):
+        return value if value.tzinfo is None else value.astimezone(datetime.UTC).replace(tzinfo=None)
+    return bytes(value)

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from sparklog.outbox import send
 from tests.cli.support import done, failure, json_lines
-from tests.outbox.support import ORDERS, rows_left, write
+from tests.outbox.support import ORDERS, a_database, insert, rows_left, write
 
 
 @pytest.fixture
@@ -45,6 +45,33 @@ def test_a_row_that_cannot_be_sent_is_named(url, cluster):
         send(connection, "missing", "1", id="m-1")
     engine.dispose()
     assert "row m-1 of table 'outbox'" in failure("outbox", "relay", "--url", url, "--once", cluster=cluster)
+
+
+def test_an_order_is_named_or_not_needed(tmp_path, cluster):
+    url = f"sqlite:///{tmp_path}/five.db"
+    engine = a_database(url, "id TEXT PRIMARY KEY, aggregatetype TEXT, aggregateid TEXT, payload BLOB, written INTEGER")
+    command = ("outbox", "relay", "--url", url, "--once")
+    assert "--order-by" in failure(*command, cluster=cluster)
+    insert(engine, "b", payload=b"0", written=1)
+    insert(engine, "a", payload=b"1", written=2)
+    assert done(*command, "--order-by", "written", cluster=cluster) == "sent 2 rows\n"
+    insert(engine, "c", payload=b"2", written=0)
+    assert done(*command, "--unordered", cluster=cluster) == "sent 1 rows\n"
+    records = json_lines(done("consume", ORDERS, "--from-beginning", "--json", cluster=cluster))
+    assert [record["value"] for record in records] == ["0", "1", "2"]
+    engine.dispose()
+
+
+def test_a_table_that_was_moved_is_accepted_once(tmp_path, url, cluster):
+    engine = sa.create_engine(url)
+    write(engine, 1)
+    assert done("outbox", "relay", "--url", url, "--once", cluster=cluster) == "sent 1 rows\n"
+    engine.dispose()
+    (tmp_path / "a.db").rename(tmp_path / "b.db")
+    moved = ("outbox", "relay", "--url", f"sqlite:///{tmp_path}/b.db", "--once")
+    assert "--same-table" in failure(*moved, cluster=cluster)
+    assert done(*moved, "--same-table", cluster=cluster) == "sent 0 rows\n"
+    assert done(*moved, cluster=cluster) == "sent 0 rows\n"
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 
 from sparklog import Admin, Consumer, NewTopic, TopicPartition
@@ -37,6 +38,50 @@ def an_engine(url: str) -> Iterator[sa.Engine]:
         engine.dispose()
 
 
+FIVE = "id {id} PRIMARY KEY, aggregatetype VARCHAR(40), aggregateid VARCHAR(40), type VARCHAR(40), payload {payload}"
+"""The columns of Debezium's outbox table."""
+
+
+class Death(BaseException):
+    """As if the process had been killed."""
+
+
+def a_database(url: str, statement: str | None = None) -> sa.Engine:
+    """An engine, whose table ``outbox`` is made anew: by ``CREATE TABLE outbox (…)`` with the given columns."""
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("DROP TABLE IF EXISTS outbox"))
+        if statement is not None:
+            connection.execute(sa.text(f"CREATE TABLE outbox ({statement})"))
+    if statement is None:
+        create_table(engine)
+    return engine
+
+
+def insert(engine: sa.Engine, *ids: Any, table: str = "outbox", key: str = "k", **values: Any) -> None:
+    """A row of each id, whose payload is its number from 0 unless it is given."""
+    schema, _, name = table.rpartition(".")
+    with engine.begin() as connection:
+        for number, id in enumerate(ids):
+            row = {"id": id, "aggregatetype": "order", "aggregateid": key, "payload": b"%d" % number, **values}
+            row = {name: value for name, value in row.items() if not (name == "id" and value is None)}
+            target = sa.table(name, *map(sa.column, row), schema=schema or None)
+            connection.execute(sa.insert(target).values(row))
+
+
+def dies_before_it_settles(relay: Any, monkeypatch: Any) -> None:
+    """Let the relay send what waits, and die after the commit, before it settles its first batch."""
+
+    def dying(*given: Any, **options: Any) -> None:
+        raise Death
+
+    with monkeypatch.context() as patched:
+        patched.setattr("sparklog.outbox.relay.settle_rows", dying)
+        with pytest.raises(Death):
+            relay.run_until_empty()
+    relay.close()
+
+
 def write(engine: sa.Engine, *numbers: int, topic: str = ORDERS, keys: int = 3) -> None:
     """Rows whose values are these numbers, in one transaction."""
     with engine.begin() as connection:
@@ -61,6 +106,9 @@ def values_of(cluster: Any, topic: str = ORDERS) -> list[int]:
     return [int(record.value) for record in records_of(cluster, topic)]
 
 
-def rows_left(engine: sa.Engine) -> int:
+def rows_left(engine: sa.Engine, table: str = "outbox") -> int:
+    """The rows that aren't settled."""
+    names = {column["name"] for column in sa.inspect(engine).get_columns(table)}
+    waiting = " WHERE published_at IS NULL" if "published_at" in names else ""
     with engine.connect() as connection:
-        return int(connection.execute(sa.text("SELECT count(*) FROM outbox WHERE published_at IS NULL")).scalar() or 0)
+        return int(connection.execute(sa.text(f"SELECT count(*) FROM {table}{waiting}")).scalar() or 0)

@@ -13,12 +13,12 @@ import pytest
 import sqlalchemy as sa
 
 from sparklog import Admin, NewTopic, Producer
-from sparklog.errors import CorruptRecordError, InvalidArgumentError, InvalidTypeError, StoreUnavailableError
+from sparklog.errors import InvalidArgumentError, InvalidTypeError, StoreUnavailableError
 from sparklog.log.cluster import open_cluster
 from sparklog.outbox import OutboxError, Relay, RelayTakenOverError, create_table, send
 from sparklog.outbox import relay as relay_module
-from sparklog.outbox.positions import decode_position, encode_position, position_topic, read_position
-from sparklog.outbox.rows import settle_rows
+from sparklog.outbox.positions import position_topic, read_position
+from sparklog.outbox.settling import settle_rows
 from sparklog.storage import LocalStore, MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore
 from sparklog.testing.history import Recorder
@@ -107,7 +107,7 @@ def test_a_table_with_the_columns_of_debezium_is_enough(sqlite):
                 sa.text("INSERT INTO outbox VALUES (:id, 'order', 'a', 'Placed', :payload, :at)"), values
             )
     cluster = a_cluster()
-    with Relay(cluster, sqlite) as relay:
+    with Relay(cluster, sqlite, order_by="timestamp") as relay:
         assert relay.run_until_empty() == 3
     assert values_of(cluster) == [3, 2, 1]
 
@@ -133,10 +133,9 @@ def test_a_relay_that_died_is_followed_by_one_that_sends_every_row_once(sqlite, 
         if moment == "after the commit":
             raise Death
 
-    def dying_settle(engine, table, ids, **given):
-        settle(engine, table, ids, **given)
-        if ids:
-            raise Death
+    def dying_settle(engine, table, sent, **given):
+        settle(engine, table, sent, **given)
+        raise Death
 
     with monkeypatch.context() as patched:
         patched.setattr(Producer, "commit_transaction", dying_commit)
@@ -165,23 +164,23 @@ def test_a_relay_that_is_followed_by_another_ends_and_sends_nothing_more(sqlite)
     assert sorted(values_of(cluster)) == [0, 1, 2]
 
 
-def test_a_relay_between_commit_and_settling_deletes_nothing_of_its_follower(sqlite, monkeypatch):
+def test_a_relay_whose_rows_its_follower_has_settled_ends_and_deletes_nothing(sqlite, monkeypatch):
     cluster = a_cluster()
     write(sqlite, 0)
     settle = settle_rows
     first = Relay(cluster, sqlite)
 
-    def late_settle(engine, table, ids, **given):
-        if ids:
-            monkeypatch.setattr(relay_module, "settle_rows", settle)
-            write(sqlite, 1)
-            with Relay(cluster, sqlite) as second:
-                assert second.run_until_empty() == 1
-            write(sqlite, 2)
-        settle(engine, table, ids, **given)
+    def late_settle(engine, table, sent, **given):
+        monkeypatch.setattr(relay_module, "settle_rows", settle)
+        write(sqlite, 1)
+        with Relay(cluster, sqlite) as second:
+            assert second.run_until_empty() == 1
+        write(sqlite, 2)
+        settle(engine, table, sent, **given)
 
     monkeypatch.setattr(relay_module, "settle_rows", late_settle)
-    assert first.run_once() == 1
+    with pytest.raises(RelayTakenOverError, match="outbox"):
+        first.run_once()
     first.close()
     with Relay(cluster, sqlite) as third:
         assert third.run_until_empty() == 1
@@ -196,9 +195,9 @@ def test_a_database_that_goes_away_before_it_answers_is_tried_again(sqlite, monk
     write(sqlite, *range(5))
     settle, failures = settle_rows, iter(range(3))
 
-    def failing_settle(engine, table, ids, **given):
-        settle(engine, table, ids, **given)
-        if ids and next(failures, None) is not None:
+    def failing_settle(engine, table, sent, **given):
+        settle(engine, table, sent, **given)
+        if next(failures, None) is not None:
             raise sa.exc.OperationalError("DELETE", {}, Exception("server closed the connection"))
 
     monkeypatch.setattr(relay_module, "settle_rows", failing_settle)
@@ -219,7 +218,8 @@ def test_a_database_commit_with_an_unknown_outcome_sends_every_row_once(engine, 
         Relay(cluster, engine, batch_size=2, after=after) as relay,
     ):
         relay.run_until_empty()
-        assert relay.metrics()["outages-total"] == counts[0] // 2 == 3  # as it begins, and of each batch
+        # Each batch's commit; where that had no effect, one as the relay begins again, too.
+        assert (relay.metrics()["outages-total"], counts[0]) == ((1, 2) if is_committed else (2, 4))
     assert rows_left(engine) == 0
     records = records_of(cluster)
     assert sorted(int(record.value) for record in records) == list(range(4))
@@ -380,13 +380,6 @@ def test_what_cannot_be_a_row_is_refused(sqlite, given, error):
 
 
 # Positions
-
-
-def test_a_position_is_read_back_and_nothing_else_is_taken_for_one():
-    assert decode_position(encode_position(["a", "é"]), "t") == ["a", "é"]
-    for data in (b"", None, b"[]", b'{"format":2,"ids":[]}', b'{"format":1,"ids":[1]}'):
-        with pytest.raises(CorruptRecordError, match="topic 't'"):
-            decode_position(data, "t")
 
 
 def test_the_position_is_that_of_the_newest_batch_once_older_ones_are_compacted(sqlite):

@@ -10,6 +10,7 @@ import linecache
 import traceback
 from dataclasses import dataclass, replace
 
+from sparklog.log.delay_topics import MOVED_BY_GROUP
 from sparklog.model import ConsumerRecord, Headers
 
 __all__ = ["DeadLetter", "Origin", "Output", "attempts_of", "bury", "delay", "due_ms_of", "group_of", "origin_of"]
@@ -19,7 +20,7 @@ DLQ = "__dlq.errors."
 OMITTED = DLQ + "value.omitted"
 ATTEMPTS, DUE = "retry_topic-attempts", "retry_topic-backoff-timestamp"
 FIRST_TIMESTAMP = "retry_topic-original-timestamp"
-GROUP = "kafka_dlt-original-consumer-group"
+GROUP = MOVED_BY_GROUP
 ORIGINAL = "kafka_original-"
 ERROR = "kafka_exception-"
 _OWN = (DLQ, "retry_topic-", GROUP, ORIGINAL, ERROR)

@@ -26,6 +26,7 @@ from sparklog.processing.deduplication import AlreadyProcessedError
 from sparklog.processing.health import Counts, Health, State
 from sparklog.processing.moves import DeadLetter
 from sparklog.processing.pacing import CommitPace, Patience, may_pass
+from sparklog.processing.retry_topics import fit_retry_topics
 from sparklog.processing.subscriber import Subscriber
 from sparklog.processing.threads import HandlerThreads, HandlerWatch, LoopThread
 from sparklog.processing.work import Limits, Pending, Work
@@ -132,6 +133,8 @@ class AppWorker:
         try:
             self.state = State.STARTING
             self._check_topics()
+            for station in self._work.stations:
+                fit_retry_topics(self._cluster, station.subscriber.delay_topics())
             self._warn_of_other_delay_topics()
             listener = _Partitions(self._work.assign, self._revoked, self._lost)
             self._consumer.subscribe(self._work.topics, listener=listener)
@@ -320,7 +323,12 @@ class AppWorker:
     def _make_producer(self) -> Producer:
         settings = self._settings
         transactional_id = settings.transactional_id or f"{settings.group_id}-{uuid.uuid4().hex[:12]}"
-        producer_settings = {**settings.producer, "transactional_id": transactional_id}
+        # What is moved was taken by its topic, whatever the limit of the producer that sent it.
+        producer_settings = {
+            "max_request_size": 2**31 - 1,
+            **settings.producer,
+            "transactional_id": transactional_id,
+        }
         producer = Producer(self._cluster, clock=settings.clock, **producer_settings)
         instrument_if_traced(producer)
         return producer

@@ -23,6 +23,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log import Cluster, create_topic
+from sparklog.log.delay_topics import DELAY_PREFIX
 from sparklog.model import Headers
 from sparklog.producer.partitioner import murmur2
 from sparklog.producer.record_arguments import SerializedRecord
@@ -45,7 +46,6 @@ __all__ = [
     "serialized_key",
 ]
 
-DELAY_PREFIX = "delayed."
 DELAY_SETTING = "delay"
 _OWN = "__delay."
 _DUE, _KEY, _PARTITION, _TIMESTAMP = _OWN + "deliver_at", _OWN + "key", _OWN + "partition", _OWN + "timestamp"

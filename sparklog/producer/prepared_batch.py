@@ -148,7 +148,8 @@ def prepare(
     Args:
         now_ms: every record's timestamp where the topic has ``message.timestamp.type=LogAppendTime``.
         encoding: of a typed topic's values.
-        renew: the encoding as of now: bytes may be of a schema that ``encoding`` doesn't know.
+        renew: the encoding as of now, None where it is still ``encoding``: values that don't fit it may be of a newer
+            schema.
     """
     found, undecodable = _take_columns(batches, encoding, renew)
     timestamps_column, keys, values, headers, chosen = (found[name] for name in _COLUMNS)
@@ -261,21 +262,25 @@ def _take_table(
     renew: Callable[[], ValueEncoding | None] | None,
 ) -> tuple[pa.Table, dict[int, SparklogError]]:
     """The records of all batches, and those whose values can't be the topic's, by place over all of them."""
-    tables: list[pa.Table] = []
+    taken = [(batch, batch.take_table(), batch.take_values()) for batch in batches]
+    if encoding is None:
+        for batch, table, values in taken:
+            _check_untyped(batch.topic, table.schema.names, values)
+        return _joined([table for _, table, _ in taken]), {}
+    encoded = [encoding.encode(table, values) for _, table, values in taken]
+    newer = renew() if renew is not None and any(each.has_unfit for each in encoded) else None
+    if newer is not None:
+        encoded = [newer.encode(table, values) for _, table, values in taken]
     refused: dict[int, SparklogError] = {}
     start = 0
-    taken = [(batch, batch.take_table(), batch.take_values()) for batch in batches]
-    if encoding is not None and renew is not None and any(encoding.lacks_schema(table) for _, table, _ in taken):
-        encoding = renew() or encoding
-    for batch, table, values in taken:
-        if encoding is None:
-            _check_untyped(batch.topic, table.schema.names, values)
-        else:
-            table, wrong = encoding.encode(table, values)
-            refused |= {start + place: error for place, error in wrong.items()}
-        tables.append(table)
-        start += table.num_rows
-    return tables[0] if len(tables) == 1 else pa.concat_tables(tables), refused
+    for each in encoded:
+        refused |= {start + place: error for place, error in each.refused.items()}
+        start += each.table.num_rows
+    return _joined([each.table for each in encoded]), refused
+
+
+def _joined(tables: Sequence[pa.Table]) -> pa.Table:
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
 
 def refuse(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from sparklog.log.value_bytes import ValueBytes
 from sparklog.producer.outcome import I32
 from sparklog.schemas import ValueSchema, check_record, conform, python_rows_to_struct
 
-__all__ = ["ERROR_HEADER", "ValueEncoding", "sizes_of"]
+__all__ = ["ERROR_HEADER", "Encoded", "ValueEncoding", "sizes_of"]
 
 ERROR_HEADER = "sparklog.value.error"
 """With ``value.on.error=keep``: the header that says why a value's bytes couldn't be decoded."""
@@ -32,6 +32,17 @@ _FREE_COLUMNS = 16
 """A schema of so few fields has columns of about as many bytes; of a larger one most may be missing from a value."""
 RECORD_COLUMNS = ("key", "headers", "timestamp", "partition")
 """The columns of ``send_batch`` that are no fields of a value."""
+
+
+class Encoded(NamedTuple):
+    """The records of a batch with their values as columns."""
+
+    table: pa.Table
+    refused: dict[int, SparklogError]
+    """What is wrong with records that can't be the topic's, by place."""
+    has_unfit: bool
+    """Are there values that the schema doesn't fit: refused ones, ones that are kept as bytes, or with fields that it
+    lacks? It may be old."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +101,7 @@ class ValueEncoding:
         """A table of ``send_batch`` with the fields of its values in one column ``data``; see :func:`typed_columns`."""
         return typed_columns(self.topic, table, self.schema, RECORD_COLUMNS)
 
-    def lacks_schema(self, table: pa.Table) -> bool:
-        """Is any value of bytes framed as of a schema that isn't known here?"""
-        return self.codec.lacks_schema(one_array(table["value"]))
-
-    def encode(self, table: pa.Table, given: Mapping[int, Any]) -> tuple[pa.Table, dict[int, SparklogError]]:
+    def encode(self, table: pa.Table, given: Mapping[int, Any]) -> Encoded:
         """The records of a batch with their values in ``data``, and what is wrong with some, by place.
 
         Args:
@@ -112,8 +119,10 @@ class ValueEncoding:
             parts.append(found)
             errors |= wrong
         values = one_array(table["value"])
+        undecodable: dict[int, str] = {}
+        passed_over: list[int] = []
         if values.null_count < len(values):
-            found, undecodable = self.codec.decode(values, self.type)
+            found, undecodable = self.codec.decode(values, self.type, passed_over)
             parts.append(found)
             table = self._without_decoded(table, values, undecodable)
             errors |= {} if self.keeps_undecodable else undecodable
@@ -126,7 +135,7 @@ class ValueEncoding:
             place: InvalidRecordError(f"topic {self.topic!r}, schema {self.schema_id}: {reason}")
             for place, reason in errors.items()
         }
-        return table, refused
+        return Encoded(table, refused, bool(errors or undecodable or passed_over))
 
     def _without_decoded(self, table: pa.Table, values: pa.Array, undecodable: Mapping[int, str]) -> pa.Table:
         """The table without bytes but for those to be kept; those that can't be decoded get a header that says what is

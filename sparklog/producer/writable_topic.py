@@ -24,6 +24,7 @@ from sparklog.log.maintenance import Sequencing
 from sparklog.log.publishing import newest_marker
 from sparklog.logs import about
 from sparklog.producer.metrics import ProducerMetrics
+from sparklog.producer.schema_looks import SchemaLooks
 from sparklog.producer.store_patience import store_patience
 from sparklog.producer.topic_queue import TopicQueue
 from sparklog.producer.typed_values import ValueEncoding
@@ -84,6 +85,7 @@ class WritableTopic:
         self._metrics = metrics
         self._encoding: tuple[TopicHead | None, ValueEncoding | None] = (None, None)
         """The newest, and the head that it was made for, or that has the same schemas and settings."""
+        self._looks = SchemaLooks(cluster.clock, lambda: self.value_encoding)
         self._limited_by: tuple[TopicHead | None, bool] = (None, False)
         """The topic as it was when the queue last learned of it, and whether it was gone."""
         self._update_queue()
@@ -146,11 +148,21 @@ class WritableTopic:
         finally:
             self.writing.release()
 
-    def newest_encoding(self, deadline: Deadline) -> ValueEncoding | None:
-        """How values become columns, as of now. For the sender.
+    def newer_encoding(self, known: ValueEncoding | None, deadline: Deadline | None = None) -> ValueEncoding | None:
+        """The encoding as of now, for values that don't fit the one that is known; None: there is no other. The topic
+        is read for it once a second at most.
 
-        Raises ``UnknownTopicOrPartitionError``, ``StoreError``; ``KafkaTimeoutError``: a commit was under way until the
-        deadline."""
+        Args:
+            deadline: of the records, for the sender; None: a caller asks, who waits for ``max_block_ms``.
+        Raises:
+            UnknownTopicOrPartitionError, StoreError; KafkaTimeoutError: a commit was under way until the deadline.
+        """
+        if deadline is None:
+            bound = self._clock.deadline_in(self._config.max_block_ms)
+            return uninterrupted(lambda: self._looks.newer_than(known, self._refresh, bound))
+        return self._looks.newer_than(known, lambda: self._read_newest(deadline), deadline)
+
+    def _read_newest(self, deadline: Deadline) -> None:
         if not self.writing.acquire(timeout=bounded_s(deadline.left_ms / 1000)):
             raise KafkaTimeoutError(
                 f"topic {self.name!r}: a commit was under way until the records' delivery.timeout.ms"
@@ -161,7 +173,6 @@ class WritableTopic:
             self._update_queue()
         finally:
             self.writing.release()
-        return self.value_encoding
 
     def finish_by(self, deadline: Deadline) -> None:
         """Let commits hurry: whoever waits for what was sent gives up then."""

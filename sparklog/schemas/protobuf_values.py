@@ -35,7 +35,9 @@ _TIMESTAMP = pa.timestamp("us", "UTC")
 _WRITE_ERRORS = (TypeError, ValueError, OverflowError)
 
 
-def protobuf_to_struct(schema: ValueSchema, values: pa.Array) -> tuple[pa.StructArray, dict[int, str]]:
+def protobuf_to_struct(
+    schema: ValueSchema, values: pa.Array, passed_over: list[int] | None = None
+) -> tuple[pa.StructArray, dict[int, str]]:
     """Messages as values of a schema, and what is wrong with some, by place; those are null, as those that are null.
 
     A field without presence (proto3's plain ones) is its default where a message lacks it, any other null. Fields that
@@ -43,6 +45,7 @@ def protobuf_to_struct(schema: ValueSchema, values: pa.Array) -> tuple[pa.Struct
 
     Args:
         values: binary.
+        passed_over: is given the places of messages with such fields.
     Raises:
         InvalidConfigurationError: the schema wasn't made of a Protobuf message.
     """
@@ -63,11 +66,20 @@ def protobuf_to_struct(schema: ValueSchema, values: pa.Array) -> tuple[pa.Struct
             missing = ", ".join(message.FindInitializationErrors())
             errors[place] = f"no Protobuf of {descriptor.full_name}: {missing} is required: {shown(raw)}"
             continue
+        if passed_over is not None and _drops_fields(message):
+            passed_over.append(place)
         places.append(place)
         messages.append(message)
     found, wrong = _structs(schema, descriptor, messages)
     errors |= {places[at]: reason for at, reason in wrong.items()}
     return _spread(found, places, len(values)), errors
+
+
+def _drops_fields(message: Any) -> bool:
+    """Take the fields out of a message that its descriptor doesn't have, at any depth. Were there any?"""
+    before = message.ByteSize()
+    message.DiscardUnknownFields()
+    return bool(message.ByteSize() != before)
 
 
 def _spread(found: pa.StructArray, places: Sequence[int], count: int) -> pa.StructArray:

@@ -63,7 +63,11 @@ def fit_retry_topics(cluster: Cluster, sources: Mapping[str, str], *, timeout_ms
         if there.config.integer("max.message.bytes") < needed:
             alter_topic(cluster.topic_log(name), name, {"max.message.bytes": needed}, timeout_ms=timeout_ms)
             _LOGGER.info(
-                "topic %s: max.message.bytes is %d now: it takes what %s takes", name, needed, source, extra=about(topic=name)
+                "topic %s: max.message.bytes is %d now: it takes what %s takes",
+                name,
+                needed,
+                source,
+                extra=about(topic=name),
             )
 
 

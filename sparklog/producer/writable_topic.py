@@ -32,6 +32,7 @@ from sparklog.producer.typed_values import ValueEncoding
 __all__ = ["WritableTopic", "announces", "open_writer", "unexpected_error"]
 
 _LOGGER = logging.getLogger("sparklog.producer")
+_REFRESH_MS = 1_000.0
 
 
 def open_writer(cluster: Cluster, topic: str, config: ProducerConfig) -> TopicWriter:
@@ -85,6 +86,8 @@ class WritableTopic:
         self._metrics = metrics
         self._encoding: tuple[TopicHead | None, ValueEncoding | None] = (None, None)
         """The newest, and the head that it was made for, or that has the same schemas and settings."""
+        self._refreshed_ticks_ms = self._clock.ticks_ms()
+        """When :meth:`refresh_each_second` made it known last, or it was opened."""
         self._looks = SchemaLooks(cluster.clock, lambda: self.value_encoding)
         self._limited_by: tuple[TopicHead | None, bool] = (None, False)
         """The topic as it was when the queue last learned of it, and whether it was gone."""
@@ -131,6 +134,15 @@ class WritableTopic:
 
         Raises ``UnknownTopicOrPartitionError``, ``StoreError``, ``KafkaTimeoutError``."""
         uninterrupted(self._refresh)
+
+    def refresh_each_second(self, *, now: bool = False) -> None:
+        """Learn of new partitions and settings, unless that was done within the last second; ``now``: in any case.
+
+        Raises as :meth:`refresh`."""
+        began = self._clock.ticks_ms()
+        if now or began - self._refreshed_ticks_ms >= _REFRESH_MS:
+            self.refresh()
+            self._refreshed_ticks_ms = began
 
     def _refresh(self) -> None:
         max_block_ms = self._config.max_block_ms

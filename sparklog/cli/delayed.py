@@ -52,7 +52,7 @@ def run(ctx: click.Context, topics: tuple[str, ...], once: bool, poll_interval_m
     It may be killed at any moment. A second one for the same topic takes over from the first, which ends with an error.
     A topic whose records can't be delivered is reported, and hinders no other one; then the exit code is 3.
     """
-    from sparklog.processing.delayed_topics import DelayMovers
+    from sparklog.processing.delay_movers import DelayMovers
 
     stopping = SafeEvent()
     if not once:

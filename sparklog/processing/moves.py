@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import linecache
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sparklog.log.delay_topics import MOVED_BY_GROUP
 from sparklog.model import ConsumerRecord, Headers
 
 __all__ = ["DeadLetter", "Origin", "Output", "attempts_of", "bury", "delay", "due_ms_of", "group_of", "origin_of"]
-__all__ += ["letter_of", "plain_headers", "pointer_only"]
+__all__ += ["letter_of", "plain_headers", "pointer_only", "topic_id_of"]
 
 DLQ = "__dlq.errors."
 OMITTED = DLQ + "value.omitted"
@@ -22,6 +22,7 @@ ATTEMPTS, DUE = "retry_topic-attempts", "retry_topic-backoff-timestamp"
 FIRST_TIMESTAMP = "retry_topic-original-timestamp"
 GROUP = MOVED_BY_GROUP
 ORIGINAL = "kafka_original-"
+TOPIC_ID = ORIGINAL + "topic-id"
 ERROR = "kafka_exception-"
 _OWN = (DLQ, "retry_topic-", GROUP, ORIGINAL, ERROR)
 _MOST_STACK_CHARACTERS = 8_192
@@ -53,6 +54,8 @@ class Origin:
     offset: int
     timestamp: int
     """Milliseconds since the epoch."""
+    topic_id: str | None = field(default=None, compare=False)
+    """The id of the topic; None: it isn't known. A topic that is made anew has another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +89,7 @@ def origin_of(record: ConsumerRecord, *, is_delayed: bool) -> Origin:
             partition=int(texts[ORIGINAL + "partition"]),
             offset=int(texts[ORIGINAL + "offset"]),
             timestamp=int(texts[ORIGINAL + "timestamp"]),
+            topic_id=texts.get(TOPIC_ID),
         )
     except (KeyError, ValueError):
         return Origin(topic=record.topic, partition=record.partition, offset=record.offset, timestamp=record.timestamp)
@@ -104,6 +108,11 @@ def due_ms_of(record: ConsumerRecord) -> int:
 def group_of(record: ConsumerRecord) -> str | None:
     """The group that moved a record to a delay topic; None where no header says."""
     return _texts(record.headers).get(GROUP)
+
+
+def topic_id_of(record: ConsumerRecord) -> str | None:
+    """The id of the topic that a record of a delay topic came from; None where no header says."""
+    return _texts(record.headers).get(TOPIC_ID)
 
 
 def plain_headers(headers: Headers) -> Headers:
@@ -139,6 +148,7 @@ def delay(
         ORIGINAL + "timestamp": str(origin.timestamp),
         ERROR + "fqcn": _class_of(error),
         ERROR + "message": _message_of(error),
+        **({} if origin.topic_id is None else {TOPIC_ID: origin.topic_id}),
     }
     return Output(
         topic=topic,

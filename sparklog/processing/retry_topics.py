@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from sparklog.admin import Admin
+from sparklog.clock import Clock
 from sparklog.config import TopicConfig
+from sparklog.consumer.lookups import Lookups
 from sparklog.errors import InvalidConfigurationError
 from sparklog.log import Cluster
 from sparklog.log.topic import TopicDescription, alter_topic, describe_topic
 from sparklog.logs import about
+from sparklog.model import TopicPartition
+from sparklog.processing.work import Work
 
-__all__ = ["fit_retry_topic", "fit_retry_topics", "retry_topic_settings"]
+__all__ = ["SourceTopics", "fit_retry_topic", "fit_retry_topics", "retry_topic_settings"]
 
 _LOGGER = logging.getLogger("sparklog.processing")
 _OVERHEAD_BYTES = 65_536
 """How much larger a record may be while it waits: by the headers that say why it does."""
 _MOST_BYTES = 2**31 - 1
+_LOOK_MS = 200.0
 
 
 def retry_topic_settings(source: TopicConfig) -> dict[str, object]:
@@ -69,6 +74,28 @@ def fit_retry_topics(cluster: Cluster, sources: Mapping[str, str], *, timeout_ms
                 source,
                 extra=about(topic=name),
             )
+
+
+class SourceTopics:
+    """Which topics records of delay topics came from: a GET for each look, five times a second at most, while records
+    are due."""
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        self._lookups = Lookups(cluster)
+        self._clock = clock
+        self._looked_ticks_ms: dict[str, float] = {}
+
+    def look(self, work: Work, polled: Collection[TopicPartition]) -> None:
+        """Let a worker know the ids of the topics of which records are due, or were just polled. Raises what reading
+        a topic does."""
+        for topic in work.sources_due(polled):
+            began = self._clock.ticks_ms()
+            if began - self._looked_ticks_ms.get(topic, float("-inf")) < _LOOK_MS:
+                continue
+            topic_id = self._lookups.topic_id(TopicPartition(topic, 0))
+            if topic_id is not None:  # else there is no later one of its name either
+                work.note_source(topic, topic_id)
+            self._looked_ticks_ms[topic] = began
 
 
 def _needed_bytes(source: TopicConfig) -> int:

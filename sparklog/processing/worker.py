@@ -26,7 +26,7 @@ from sparklog.processing.deduplication import AlreadyProcessedError
 from sparklog.processing.health import Counts, Health, State
 from sparklog.processing.moves import DeadLetter
 from sparklog.processing.pacing import CommitPace, Patience, may_pass
-from sparklog.processing.retry_topics import fit_retry_topics
+from sparklog.processing.retry_topics import SourceTopics, fit_retry_topics
 from sparklog.processing.subscriber import Subscriber
 from sparklog.processing.threads import HandlerThreads, HandlerWatch, LoopThread
 from sparklog.processing.work import Limits, Pending, Work
@@ -122,6 +122,7 @@ class AppWorker:
         self._pace = CommitPace(settings.commit_interval_ms, settings.most_per_commit)
         self._commit_patience = Patience(settings.patience_s * 1_000)
         self._poll_patience = Patience(settings.patience_s * 1_000)
+        self._sources = SourceTopics(self._cluster, self._clock)
         self._paused: set[TopicPartition] = set()
         self._is_stopping = False
         self._round_ticks_ms = self._clock.ticks_ms()
@@ -191,7 +192,7 @@ class AppWorker:
         self._round_ticks_ms = now = self._clock.ticks_ms()
         if self._poll_patience.may_try(now):
             try:
-                self._work.feed(self._consumer.poll(timeout_ms=self._poll_ms(now)))
+                self._read(now)
                 self._poll_patience.succeeded()
             except SparklogError as error:
                 self._poll_patience.failed(error, self._clock.ticks_ms())
@@ -202,6 +203,22 @@ class AppWorker:
         self._watch.look()
         self._commit_if_due()
         self._pause()
+
+    def _read(self, now: float) -> None:
+        """Poll once, and take up what came; what waits beyond what is kept is read again later."""
+        polled = self._consumer.poll(timeout_ms=self._poll_ms(now))
+        try:
+            self._sources.look(self._work, polled)
+        except SparklogError:
+            for at, records in polled.items():
+                self._consumer.seek(at, records[0].offset)
+            raise
+        back = self._work.feed(polled, self._consumer._runtime.assigned.topic_ids(polled))
+        if back:
+            self._consumer.pause(*back)
+            self._paused |= back.keys()
+        for at, offset in back.items():
+            self._consumer.seek(at, offset)
 
     def _poll_ms(self, now: float) -> float:
         """How long a poll may wait: not long while handlers work, whose ends it doesn't notice."""

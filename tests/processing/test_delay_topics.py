@@ -13,9 +13,9 @@ from sparklog.compaction import maintain
 from sparklog.errors import InvalidConfigurationError
 from sparklog.log import Cluster
 from sparklog.model import ConsumerRecord
-from sparklog.processing import App, Fixed, Record, Retry
+from sparklog.processing import App, Fixed, Limits, Record, Retry
 from sparklog.processing.moves import Origin, Output, delay
-from tests.processing.support import a_world, an_app, records, send, texts, wait_for
+from tests.processing.support import a_world, an_app, committed, records, send, texts, wait_for
 
 DAY_MS = 86_400_000
 RETRIES = "orders-retry-240h"
@@ -163,3 +163,73 @@ def test_what_a_worker_has_delivered_is_removed_by_maintenance():
     maintain(cluster)
     assert ranges(cluster, "orders-retry-50ms") == (2, 2)
     assert texts(cluster, "dlq.orders") == []
+
+
+def test_whatever_waits_other_records_are_handled_at_once():
+    """✗ Once 64 MiB wait for their next try, nothing is read any more."""
+    cluster = a_world("orders")
+    app, seen = an_app_with_delays(cluster, delay_s=3_600, limits=Limits(size_bytes=500_000))
+    app.create_topics()
+    with Producer(cluster) as producer:
+        for number in range(40):
+            producer.send("orders", b"bad %d" % number + b" " * 50_000)
+    app.start()
+    wait_for(lambda: app.metrics()["processing-metrics"]["records-delayed-total"] == 40, app)
+    for number in range(20):
+        send(cluster, "orders", [f"good {number}" + " " * 50_000])
+    wait_for(lambda: len(seen) == 60, app)
+    in_flight = app.health().in_flight
+    app.stop()
+    assert in_flight <= 10
+    assert [value.strip() for value in seen[40:]] == [f"good {number}" for number in range(20)]
+    assert committed(cluster, "orders-retry-1h") == 0
+
+
+def test_what_waits_beyond_what_is_kept_is_handled_when_it_is_due():
+    cluster = a_world("orders")
+    app, seen = an_app_with_delays(cluster, delay_s=0.3, limits=Limits(size_bytes=500_000))
+    app.create_topics()
+    with Producer(cluster) as producer:
+        for number in range(40):
+            producer.send("orders", b"bad %d" % number + b" " * 50_000)
+    app.start()
+    wait_for(lambda: len(seen) == 80, app)
+    app.stop()
+    assert sorted(value.strip() for value in seen) == sorted(f"bad {number}" for number in range(40) for _ in "12")
+    assert committed(cluster, "orders-retry-300ms") == 40
+
+
+@pytest.mark.parametrize("is_running", [False, True])
+def test_records_of_a_topic_that_was_deleted_are_not_handled_once_another_has_its_name(is_running):
+    """✗ They outlive it in the topics of retries, and are handled as records of the new one."""
+    cluster = a_world("orders")
+    app, seen = an_app_with_delays(cluster, delay_s=0.5 if is_running else 0.05)
+    created = app.create_topics()
+    send(cluster, "orders", ["bad old"])
+    app.start()
+    wait_for(lambda: app.metrics()["processing-metrics"]["records-delayed-total"] == 1, app)
+    if not is_running:
+        app.stop()
+        if len(seen) > 1:  # a slow machine: it was due before it stopped
+            return
+    with Admin(cluster) as admin:
+        admin.delete_topics(["orders"])
+        admin.create_topics([NewTopic("orders", 1)])
+    send(cluster, "orders", ["bad new"])
+    if not is_running:
+        app, seen = an_app_with_delays(cluster, delay_s=0.05)
+        app.start()
+    wait_for(lambda: seen.count("bad new") == 2, app)
+    wait_for(lambda: committed(cluster, created[0]) == 2, app)
+    app.stop()
+    assert seen == ["bad old"] * is_running + ["bad new"] * 2
+
+
+def test_a_record_of_an_earlier_version_names_no_topic_and_is_handled():
+    cluster = a_world("orders")
+    app, seen = an_app_with_delays(cluster)
+    app.create_topics()
+    put(cluster, moved("an old one"))
+    app.start()
+    wait_for(lambda: seen == ["an old one"], app)
+    app.stop()

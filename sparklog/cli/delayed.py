@@ -65,11 +65,12 @@ def run(ctx: click.Context, topics: tuple[str, ...], once: bool, poll_interval_m
                 if once:
                     break
                 stopping.wait(poll_interval_ms / 1_000)
+            errors = movers.errors
     count = movers.delivered_count
     click.echo(f"delivered {count:.0f} {'record' if count == 1 else 'records'}")
-    for topic, error in movers.errors.items():
+    for topic, error in errors.items():
         click.echo(f"{topic}: {error}", err=True)
-    if movers.errors:
+    if errors:
         ctx.exit(3)
 
 

@@ -144,7 +144,8 @@ class DelayMover:
     @property
     def stopped(self) -> dict[int, DelayedError]:
         """The partitions of the delay topic that stand still, each with the error that names the record."""
-        return self._refusals.stopped()
+        broken = {} if self._delayed is None else dict(self._delayed.broken)
+        return {**{at: DelayedError(str(error)) for at, error in broken.items()}, **self._refusals.stopped()}
 
     def metrics(self) -> dict[str, float]:
         """``records-waiting`` and ``partitions-stopped`` as of the last look; since the mover was made
@@ -203,10 +204,13 @@ class DelayMover:
                 producer = Producer(self._cluster, transactional_id=f"delayed-{self.topic}", **_LARGEST)
                 self._producer = producer  # whatever fails now, it is closed before the next one is made
                 producer.init_transactions()
+            broken = 0 if self._delayed is None else len(self._delayed.broken)
             if self._delayed is None:
                 self._delayed = DelayedTopic.open(self._cluster, self.topic)
             else:
                 self._delayed.follow()
+            for error in [*self._delayed.broken.values()][broken:]:
+                _LOGGER.error("a partition stands still: %s", error, extra=about(topic=self.topic))
         except UnknownTopicOrPartitionError:
             self._begin_anew()
             return None

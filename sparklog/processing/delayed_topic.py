@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from sparklog.errors import OffsetOutOfRangeError
+from sparklog.errors import CorruptRecordError, OffsetOutOfRangeError
 from sparklog.log import Cluster, TopicFollower
 from sparklog.log.cluster import topic_names
 from sparklog.log.delay_topics import DELAY_PREFIX
 from sparklog.processing.schedule import Place, Schedule
-from sparklog.producer.delayed_records import Waiting, delay_topic, parse_delayed
+from sparklog.producer.delayed_records import ForeignRecordError, Waiting, delay_topic, parse_delayed
 
 __all__ = ["DelayedTopic", "delayed_topics", "read_schedule"]
 
@@ -29,6 +29,8 @@ class DelayedTopic:
     schedule: Schedule
     positions: dict[int, int]
     """By partition: the next offset to be read."""
+    broken: dict[int, CorruptRecordError] = field(default_factory=dict)
+    """The partitions that aren't read any further, as there is a record that sparklog didn't write."""
 
     @classmethod
     def open(cls, cluster: Cluster, topic: str) -> DelayedTopic:
@@ -39,27 +41,32 @@ class DelayedTopic:
         return opened
 
     def follow(self) -> None:
-        """Apply all that is there by now.
-
-        Raises:
-            CorruptRecordError: a record that sparklog didn't write. And the errors of reading a topic.
-        """
+        """Apply all that is there by now. Raises the errors of reading a topic."""
         self.follower.poll()
         while not self.follower.caught_up:
             self.follower.poll()
         head = self.follower.head
         for partition, (start, end) in enumerate(zip(head.log_start_offsets, head.log_end_offsets, strict=True)):
-            at = max(self.positions.get(partition, 0), start)
-            while at < end:
-                table = self.follower.read(partition, at, max_records=_READ_RECORDS)
-                if table.num_rows == 0:  # compacted away
-                    break
-                for offset, key, value, headers in _rows(table):
-                    where = f"{self.follower.topic}-{partition}, offset {offset},"
-                    self.schedule.apply(parse_delayed(key, value, headers, where), partition=partition, offset=offset)
-                at = table["offset"][-1].as_py() + 1
-                self.positions[partition] = at
-            self.positions[partition] = max(at, end)
+            if self.positions.get(partition, 0) < start:
+                self.broken.pop(partition, None)  # somebody has removed it
+            if partition in self.broken:
+                continue
+            try:
+                self._follow(partition, max(self.positions.get(partition, 0), start), end)
+            except ForeignRecordError as error:
+                self.broken[partition] = error
+
+    def _follow(self, partition: int, at: int, end: int) -> None:
+        while at < end:
+            table = self.follower.read(partition, at, max_records=_READ_RECORDS)
+            if table.num_rows == 0:  # compacted away
+                break
+            for offset, key, value, headers in _rows(table):
+                where = f"{self.follower.topic}-{partition}, offset {offset},"
+                self.schedule.apply(parse_delayed(key, value, headers, where), partition=partition, offset=offset)
+                self.positions[partition] = offset + 1
+            at = self.positions[partition]
+        self.positions[partition] = max(at, end)
 
     def read(self, places: Sequence[Place]) -> dict[bytes, Waiting]:
         """The records at these places, by id.
@@ -99,6 +106,8 @@ def read_schedule(cluster: Cluster, topic: str) -> list[tuple[Place, Waiting]]:
         UnknownTopicOrPartitionError: nothing was ever delayed. And what reading a topic raises.
     """
     delayed = DelayedTopic.open(cluster, topic)
+    for error in delayed.broken.values():
+        raise error
     places = list(delayed.schedule.waiting())
     records = delayed.read(places)
     return [(place, records[place.id]) for place in places]

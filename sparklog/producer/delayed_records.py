@@ -45,6 +45,7 @@ __all__ = [
     "DELAY_PREFIX",
     "CancelAll",
     "Ended",
+    "ForeignRecordError",
     "Waiting",
     "delay_topic",
     "deliver_at_ms",
@@ -61,6 +62,10 @@ _OVERHEAD_BYTES = 65_536
 """How much larger a record may be while it waits: by its headers and its key."""
 _CONFIGS = {"cleanup.policy": "compact,delete", "retention.ms": -1, "retention.bytes": -1}
 """Nothing that waits is ever removed for its age; what is done goes by compaction, and by the mover."""
+
+
+class ForeignRecordError(CorruptRecordError):
+    """A record of a delay topic that sparklog didn't write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,10 +259,10 @@ def parse_delayed(
     Args:
         where: names it in errors.
     Raises:
-        CorruptRecordError: nobody of ours has written it.
+        ForeignRecordError: nobody of ours has written it.
     """
     if key is None:
-        raise CorruptRecordError(f"{where} has no key: it is no delayed record")
+        raise ForeignRecordError(f"{where} has no key: it is no delayed record")
     if value is None:
         return Ended(id=key)
     own = {name: data for name, data in headers if name.startswith(_OWN) and data is not None}
@@ -267,7 +272,7 @@ def parse_delayed(
         numbers = {name: int(own[name]) for name in (_DUE, _PARTITION, _TIMESTAMP) if name in own}
         due_ms = numbers[_DUE]
     except (KeyError, ValueError) as error:
-        raise CorruptRecordError(f"{where} is no delayed record: its header {_DUE} is {own.get(_DUE)!r}") from error
+        raise ForeignRecordError(f"{where} is no delayed record: its header {_DUE} is {own.get(_DUE)!r}") from error
     return Waiting(
         id=key,
         deliver_at_ms=due_ms,

@@ -51,6 +51,5 @@ def test_a_topic_whose_records_cannot_be_delivered_is_reported_and_hinders_no_ot
         producer.send("delayed.bad", b"what is this", b"key").get()
         producer.send("good", b"an order", deliver_at=1)
     told = failure("delayed", "run", "--once", code=3, cluster=cluster)
-    assert "delivered 1 record" in told
-    assert "bad: delayed.bad-0, offset 1, is no delayed record" in told
+    assert told.startswith("bad: delayed.bad-0, offset 1, is no delayed record")
     assert done("consume", "good", "--from-beginning", cluster=cluster) == "an order\n"

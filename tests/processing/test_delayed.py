@@ -342,16 +342,20 @@ def test_a_store_that_is_away_for_a_while_is_waited_for(monkeypatch, error):
         mover.run_once()
 
 
-def test_a_record_that_somebody_else_wrote_to_the_delay_topic_is_named():
-    _, clock, cluster = a_world(partitions=1)
-    schedule(cluster, "a", at_ms=T0_MS)
+def test_a_record_that_somebody_else_wrote_to_the_delay_topic_is_named_and_stops_its_partition_alone():
+    _, clock, cluster = a_world(partitions=2)
     with Producer(cluster) as producer:
-        producer.send("delayed.t", b"what is this", b"key")
-    with (
-        a_mover(cluster, clock) as mover,
-        pytest.raises(CorruptRecordError, match=r"delayed\.t-0, offset 1, is no delayed"),
-    ):
-        mover.run_once()
+        for number in range(8):
+            producer.send("t", b"%d" % number, b"%d" % number, deliver_at=T0_MS)
+    own = {place.id: place.partition for place, _ in read_schedule(cluster, "t")}
+    with a_mover(cluster, clock) as mover:
+        with Producer(cluster) as producer:
+            producer.send("delayed.t", b"what is this", b"key", partition=0)
+        assert mover.run_until_done() == [*own.values()].count(1)
+        assert [*mover.stopped] == [0]
+        assert re.search(r"delayed\.t-0, offset \d, is no delayed record", str(mover.stopped[0]))
+        with pytest.raises(CorruptRecordError, match=r"delayed\.t-0, offset \d, is no delayed"):
+            read_schedule(cluster, "t")
 
 
 def test_before_anything_is_delayed_there_is_nothing_to_do():

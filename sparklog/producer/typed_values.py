@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from sparklog.errors import InvalidArgumentError, InvalidRecordError, SparklogError
 from sparklog.log.data.arrow_buffers import binary_lengths, one_array
 from sparklog.log.data.schema import HEADERS
-from sparklog.log.data.value_columns import DATA, SCHEMA_ID, conform_values
+from sparklog.log.data.value_columns import DATA, SCHEMA_ID, conform_values, view_columns
 from sparklog.log.data.value_sizes import value_sizes
 from sparklog.log.head import TopicHead
 from sparklog.log.value_bytes import ValueBytes
@@ -99,7 +99,7 @@ class ValueEncoding:
 
     def check_table(self, table: pa.Table) -> pa.Table:
         """A table of ``send_batch`` with the fields of its values in one column ``data``; see :func:`typed_columns`."""
-        return typed_columns(self.topic, table, self.schema, RECORD_COLUMNS)
+        return typed_columns(self.topic, table, self.schema, self.physical.arrow.names, RECORD_COLUMNS)
 
     def encode(self, table: pa.Table, given: Mapping[int, Any]) -> Encoded:
         """The records of a batch with their values in ``data``, and what is wrong with some, by place.
@@ -168,10 +168,13 @@ def sizes_of(table: pa.Table) -> I32:
     return np.where(np.asarray(data.is_valid()) & (sizes < 0), typed, sizes).astype(np.int32)
 
 
-def typed_columns(topic: str, table: pa.Table, schema: ValueSchema, reserved: Sequence[str]) -> pa.Table:
+def typed_columns(
+    topic: str, table: pa.Table, schema: ValueSchema, all_fields: Sequence[str], reserved: Sequence[str]
+) -> pa.Table:
     """A table of ``send_batch`` with the fields of its values in one column ``data``.
 
     Args:
+        all_fields: those that the topic ever had, in the order in which they came: a column keeps its meaning.
         reserved: the names of columns that are no fields; a field of such a name is the column ``value_<name>``.
     Raises:
         InvalidArgumentError: a column that is neither, or of a type that can't be the field's.
@@ -186,18 +189,14 @@ def typed_columns(topic: str, table: pa.Table, schema: ValueSchema, reserved: Se
         if unknown:
             raise InvalidArgumentError(_expected(topic, "column value has fields", unknown, schema.arrow.names))
         return _with_data(topic, table.drop_columns(["value"]), values, schema)
-    columns = {column_of(name, reserved): name for name in schema.arrow.names}
+    of_fields = view_columns(all_fields, (*reserved, "value"), tells_cases_apart=True)
+    columns = {of_fields[name]: name for name in schema.arrow.names}
     unknown = sorted(set(names) - set(columns) - set(reserved))
     if unknown or not set(names) & set(columns):
         raise InvalidArgumentError(_expected(topic, "got columns", unknown or names, list(columns)))
     fields = {columns[name]: one_array(table[name]) for name in names if name in columns}
     values = pa.StructArray.from_arrays([*fields.values()], [*fields])
     return _with_data(topic, table.select([name for name in names if name in reserved]), values, schema)
-
-
-def column_of(field: str, reserved: Sequence[str]) -> str:
-    """The column of a field beside a record's own columns: its name, with ``value_`` before it where that is taken."""
-    return f"value_{field}" if field in reserved or field == "value" else field
 
 
 def _with_data(topic: str, table: pa.Table, values: pa.Array, schema: ValueSchema) -> pa.Table:

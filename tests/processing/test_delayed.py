@@ -537,6 +537,22 @@ def test_a_value_that_a_typed_topic_refuses_when_it_is_due_is_a_dead_letter_and_
     assert re.search(r"delayed\.t-0, offset 3, id other, can't be .* no JSON", letter.message)
 
 
+def test_values_of_a_schema_that_was_set_while_the_mover_was_open_are_delivered():
+    cluster = a_typed_topic(configs={"delay": True})
+    with a_mover(cluster, ManualClock(start_ms=T0_MS)) as mover:
+        for added in ({}, {"later": 1}):
+            if added:
+                with Admin(cluster) as admin:
+                    [described] = admin.describe_topics(["t"])
+                    schema = described.value_schemas[-1].arrow.append(pa.field("later", pa.int64()))
+                    admin.alter_value_schema("t", schema)
+            with Producer(cluster) as producer:
+                producer.send("t", json.dumps({**ROW, **added}).encode(), deliver_at=T0_MS).get()
+            assert mover.run_once() == 1
+        assert mover.metrics()["records-dead-lettered-total"] == 0
+    assert [record.value["later"] for record in read(cluster)] == [None, 1]
+
+
 # What the topic would refuse
 
 

@@ -37,7 +37,7 @@ class _Partition:
     value_bytes: int = 0
     first: _First | None = None
     latest: deque[tuple[int, float]] = field(default_factory=deque)
-    """Offsets up to which was read, and until when a record below waits at most, counted from when it was first read."""
+    """Offsets up to which was read, and until when a record below waits at most, from when it was first read."""
 
     def let_go(self, now_ticks_ms: float) -> None:
         """Forget the records that are due by now: they are being worked on."""

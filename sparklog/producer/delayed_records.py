@@ -1,8 +1,8 @@
 """Records that are to be delivered later: how they wait in their delay topic (decision 0033).
 
-A record for topic T waits in ``delayed.T`` under an id of its own as key; the headers below say what it will be, and the
-id of the topic that it is for: another one of its name never gets it (decision 0099). A record of that id without a
-value ends it: it was delivered, or is cancelled.
+A record for topic T waits in ``delayed.T`` under an id of its own as key; the headers below say what it will be, and
+name the id of the topic that it is for: another one of its name never gets it (decision 0099). A record of that id
+without a value ends it: it was delivered, or is cancelled.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from sparklog.log.data.schema import HEADERS
 from sparklog.log.delay_topics import DELAY_PREFIX
 from sparklog.log.topic import alter_topic
 from sparklog.model import Headers
+from sparklog.producer.interceptors import ProducerRecord
 from sparklog.producer.partitioner import murmur2
 from sparklog.producer.prepared_batch import refuse
-from sparklog.producer.interceptors import ProducerRecord
 from sparklog.producer.record_arguments import SerializedRecord, serialize_record
 from sparklog.producer.record_memory import memory_bytes
 from sparklog.producer.topic_pipeline import TopicPipeline
@@ -209,7 +209,7 @@ def _check(record: SerializedRecord, timestamp_ms: int | None, delivered_ms: int
         return
     table = pa.table({"value": pa.array([record.value], pa.binary()), "headers": pa.nulls(1, HEADERS)})
     found = encoding.encode(table, {})
-    newer = topic.newer_encoding(encoding) if found.has_unfit else None
+    newer = topic.newer_encoding(encoding, found.unfit) if found.unfit else None
     for error in (found if newer is None else newer.encode(table, {})).refused.values():
         raise error
 

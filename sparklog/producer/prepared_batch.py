@@ -141,14 +141,14 @@ def prepare(
     sticky: StickyPartition,
     now_ms: int,
     encoding: ValueEncoding | None = None,
-    renew: Callable[[], ValueEncoding | None] | None = None,
+    renew: Callable[[Collection[str]], ValueEncoding | None] | None = None,
 ) -> PreparedBatch:
     """Put batches together: check their records, choose partitions, and sort by them. The batches lose their records.
 
     Args:
         now_ms: every record's timestamp where the topic has ``message.timestamp.type=LogAppendTime``.
         encoding: of a typed topic's values.
-        renew: the encoding as of now, None where it is still ``encoding``: values that don't fit it may be of a newer
+        renew: takes what is wrong with values, and returns the encoding as of now, None where it is still ``encoding``: values that don't fit it may be of a newer
             schema.
     """
     found, undecodable = _take_columns(batches, encoding, renew)
@@ -237,7 +237,7 @@ def _part_batches(
 def _take_columns(
     batches: Sequence[Batch],
     encoding: ValueEncoding | None,
-    renew: Callable[[], ValueEncoding | None] | None,
+    renew: Callable[[Collection[str]], ValueEncoding | None] | None,
 ) -> tuple[Mapping[str, pa.Array], dict[int, SparklogError]]:
     """The columns of all batches, and the records whose values can't be the topic's, by place over all of them."""
     first = batches[0]
@@ -259,7 +259,7 @@ def _check_untyped(topic: str, columns: Collection[str], values: Mapping[int, An
 def _take_table(
     batches: Sequence[Batch],
     encoding: ValueEncoding | None,
-    renew: Callable[[], ValueEncoding | None] | None,
+    renew: Callable[[Collection[str]], ValueEncoding | None] | None,
 ) -> tuple[pa.Table, dict[int, SparklogError]]:
     """The records of all batches, and those whose values can't be the topic's, by place over all of them."""
     taken = [(batch, batch.take_table(), batch.take_values()) for batch in batches]
@@ -268,7 +268,8 @@ def _take_table(
             _check_untyped(batch.topic, table.schema.names, values)
         return _joined([table for _, table, _ in taken]), {}
     encoded = [encoding.encode(table, values) for _, table, values in taken]
-    newer = renew() if renew is not None and any(each.has_unfit for each in encoded) else None
+    unfit = frozenset[str]().union(*(each.unfit for each in encoded))
+    newer = renew(unfit) if renew is not None and unfit else None
     if newer is not None:
         encoded = [newer.encode(table, values) for _, table, values in taken]
     refused: dict[int, SparklogError] = {}

@@ -175,7 +175,7 @@ def serialize_record(
 def _encoding_for(topic: WritableTopic, value: Any) -> ValueEncoding | None:
     """The encoding of a value that is no bytes; None for an untyped topic, which it still is where it matters."""
     if topic.value_encoding is None and has_fields(value):
-        return topic.newer_encoding(None)  # it may have become typed
+        return topic.newer_encoding(None, ["the topic isn't typed"])  # it may be by now
     return topic.value_encoding
 
 
@@ -183,8 +183,8 @@ def _check_value(topic: WritableTopic, encoding: ValueEncoding, value: Any) -> V
     """Check a value by the newest schema that is known; one that it doesn't allow, by the newest that there is."""
     try:
         encoding.check(value)
-    except SparklogError:
-        newest = topic.newer_encoding(encoding)
+    except SparklogError as error:
+        newest = topic.newer_encoding(encoding, [str(error)])
         if newest is None:
             raise
         newest.check(value)
@@ -209,8 +209,9 @@ def check_sent_table(table: pa.Table | pa.RecordBatch, topic: WritableTopic, now
 
     try:
         return check(encoding)
-    except InvalidArgumentError:
-        newest = topic.newer_encoding(encoding) if table.num_rows and _may_be_typed(table, encoding) else None
+    except InvalidArgumentError as error:
+        may_help = table.num_rows and _may_be_typed(table, encoding)
+        newest = topic.newer_encoding(encoding, [str(error)]) if may_help else None
         if newest is None:
             raise
         return check(newest)
@@ -221,7 +222,7 @@ def _may_be_typed(table: pa.Table | pa.RecordBatch, encoding: ValueEncoding | No
     schema = table.schema
     if encoding is not None or not {*RECORD_COLUMNS, "value"}.issuperset(schema.names):
         return True
-    return "value" in schema.names and pa.types.is_struct(schema.field("value").type)
+    return any(field.name == "value" and pa.types.is_struct(field.type) for field in schema)
 
 
 class _Partitions:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from itertools import islice
 
 from sparklog.clock import Clock, Deadline
 from sparklog.producer.typed_values import ValueEncoding
@@ -12,8 +13,10 @@ __all__ = ["SchemaLooks", "is_other"]
 
 _BETWEEN_MS = 1_000.0
 _MOST_IN_VAIN = 5
-"""So many looks one after the other that show nothing new are waited for; values that are never of the schema, as a
-client with a defect sends them all the time, would slow all others down."""
+"""After so many looks one after the other that showed nothing new, none is waited for because of values of which the
+same was wrong then: a client with a defect, which sends them all the time, would slow all others down."""
+_MOST_SEEN = 64
+"""Different things that were wrong with values, of which is known that a look was in vain; with more all are alike."""
 _FORGET_MS = 10_000.0
 """After so long without a look, those that were in vain count no more."""
 
@@ -43,38 +46,49 @@ class SchemaLooks:
         self._began_ticks_ms = float("-inf")
         """When the newest look began."""
         self._vain_count = 0
+        self._seen: set[str] = set()
+        """What was wrong with the values of looks in vain."""
 
     def newer_than(
-        self, known: ValueEncoding | None, read: Callable[[], object], deadline: Deadline
+        self, known: ValueEncoding | None, why: Collection[str], read: Callable[[], object], deadline: Deadline
     ) -> ValueEncoding | None:
         """The encoding as of now, for values that don't fit the one that is known; None: there is no other one.
 
         Waits for the rest of a second since the look before, unless that began after this was called.
 
         Args:
+            why: what is wrong with the values.
             read: makes the newest commits known. What it raises is raised.
             deadline: until it a look may wait.
         """
         asked = self._clock.ticks_ms()
         with self._looking:
             if self._began_ticks_ms <= asked and not is_other(self._current(), known):
-                if not self._may_look(deadline):
+                if not self._may_look(why, deadline):
                     return None
                 self._began_ticks_ms = self._clock.ticks_ms()
                 read()
-                self._vain_count = 0 if is_other(self._current(), known) else self._vain_count + 1
+                self._note(why, in_vain=not is_other(self._current(), known))
             newest = self._current()
         return newest if is_other(newest, known) else None
 
-    def _may_look(self, deadline: Deadline) -> bool:
+    def _note(self, why: Collection[str], *, in_vain: bool) -> None:
+        if not in_vain:
+            self._vain_count, self._seen = 0, set()
+            return
+        self._vain_count += 1
+        self._seen.update(islice(why, _MOST_SEEN - len(self._seen)))
+
+    def _may_look(self, why: Collection[str], deadline: Deadline) -> bool:
         """Wait until there may be a look; False: there may be none now."""
         now = self._clock.ticks_ms()
         wait_ms = self._began_ticks_ms + _BETWEEN_MS - now
         if wait_ms <= 0:
             if now - self._began_ticks_ms > _FORGET_MS:
-                self._vain_count = 0
+                self._vain_count, self._seen = 0, set()
             return True
-        if self._vain_count >= _MOST_IN_VAIN or deadline.left_ms < wait_ms:
+        is_known = len(self._seen) >= _MOST_SEEN or self._seen.issuperset(why)
+        if (self._vain_count >= _MOST_IN_VAIN and is_known) or deadline.left_ms < wait_ms:
             return False
         self._clock.sleep_ms(wait_ms)
         return True

@@ -272,7 +272,7 @@ class TopicSender:
             head.config,
             **into,
             encoding=encoding,
-            renew=lambda: self._topic.newer_encoding(encoding, deadline),
+            renew=lambda why: self._topic.newer_encoding(encoding, why, deadline),
         )
 
     def _put(self, upload: _Upload) -> UploadResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,9 @@ _COLUMN_BYTES = 2
 """Memory that a field of a value counts. A column takes four times as much, while a batch is encoded: a few at once."""
 _FREE_COLUMNS = 16
 """A schema of so few fields has columns of about as many bytes; of a larger one most may be missing from a value."""
+_OF_NO_SCHEMA = "no JSON"
+"""So begins what is wrong with bytes that aren't JSON at all: no other schema would help."""
+_MOST_REASONS = 64
 RECORD_COLUMNS = ("key", "headers", "timestamp", "partition")
 """The columns of ``send_batch`` that are no fields of a value."""
 
@@ -40,9 +44,9 @@ class Encoded(NamedTuple):
     table: pa.Table
     refused: dict[int, SparklogError]
     """What is wrong with records that can't be the topic's, by place."""
-    has_unfit: bool
-    """Are there values that the schema doesn't fit: refused ones, ones that are kept as bytes, or with fields that it
-    lacks? It may be old."""
+    unfit: frozenset[str]
+    """What is wrong with values that might be of a newer schema: refused ones, ones that are kept as bytes, and those
+    with fields that are left out. Some of it, if there is much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +139,9 @@ class ValueEncoding:
             place: InvalidRecordError(f"topic {self.topic!r}, schema {self.schema_id}: {reason}")
             for place, reason in errors.items()
         }
-        return Encoded(table, refused, bool(errors or undecodable or passed_over))
+        reasons = [*errors.values(), *undecodable.values(), *(["fields are left out"] if passed_over else [])]
+        unfit = (reason for reason in reasons if not reason.startswith(_OF_NO_SCHEMA))
+        return Encoded(table, refused, frozenset(islice(unfit, _MOST_REASONS)))
 
     def _without_decoded(self, table: pa.Table, values: pa.Array, undecodable: Mapping[int, str]) -> pa.Table:
         """The table without bytes but for those to be kept; those that can't be decoded get a header that says what is

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from sparklog import schemas
@@ -160,19 +160,22 @@ class WritableTopic:
         finally:
             self.writing.release()
 
-    def newer_encoding(self, known: ValueEncoding | None, deadline: Deadline | None = None) -> ValueEncoding | None:
+    def newer_encoding(
+        self, known: ValueEncoding | None, why: Collection[str], deadline: Deadline | None = None
+    ) -> ValueEncoding | None:
         """The encoding as of now, for values that don't fit the one that is known; None: there is no other. The topic
         is read for it once a second at most.
 
         Args:
+            why: what is wrong with the values.
             deadline: of the records, for the sender; None: a caller asks, who waits for ``max_block_ms``.
         Raises:
             UnknownTopicOrPartitionError, StoreError; KafkaTimeoutError: a commit was under way until the deadline.
         """
         if deadline is None:
             bound = self._clock.deadline_in(self._config.max_block_ms)
-            return uninterrupted(lambda: self._looks.newer_than(known, self._refresh, bound))
-        return self._looks.newer_than(known, lambda: self._read_newest(deadline), deadline)
+            return uninterrupted(lambda: self._looks.newer_than(known, why, self._refresh, bound))
+        return self._looks.newer_than(known, why, lambda: self._read_newest(deadline), deadline)
 
     def _read_newest(self, deadline: Deadline) -> None:
         if not self.writing.acquire(timeout=bounded_s(deadline.left_ms / 1000)):

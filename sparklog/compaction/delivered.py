@@ -1,4 +1,5 @@
-"""What was delivered out of a topic of retries: only that goes, whatever ``retention.*`` says (decision 0099).
+"""Looking for what was delivered out of a topic of retries: only that goes, whatever ``retention.*`` says (decision
+0099).
 
 A record there waits for the group that its header names, which has delivered it once its committed offset is beyond it.
 """

@@ -38,8 +38,8 @@ _LONGEST_PAUSE_S = 5.0
 _TRIM_MS = 300_000.0
 """Between two removals of what is done from the beginning of the delay topic."""
 _TRIM_TIMEOUT_MS = 10_000.0
-_LARGEST = {"max_request_size": 2**31 - 1, "buffer_memory": 2**31 - 1}
-"""What waits was allowed by the producer that sent it; how much is read at once is bounded by ``batch_size``."""
+_LARGEST: dict[str, Any] = {"max_request_size": 2**31 - 1, "buffer_memory": 2**31 - 1}
+"""Any record that waits was allowed by the producer that sent it; how much is read at once is bounded by ``batch_size``."""
 T = TypeVar("T")
 
 
@@ -181,7 +181,7 @@ class DelayMover:
             return 0
         delayed, producer = opened
         cancelled = delayed.schedule.cancelled(most=self._batch_size)
-        due = delayed.schedule.due(now_ms, most=self._batch_size, but_not=self.stopped.keys())
+        due: Sequence[Place] = delayed.schedule.due(now_ms, most=self._batch_size, but_not=self.stopped.keys())
         self._waiting_count = len(delayed.schedule)
         if due or cancelled:
             try:

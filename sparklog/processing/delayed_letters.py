@@ -33,7 +33,7 @@ class DelayedError(SparklogError):
 
 
 class Refusals:
-    """Of one mover: the records that were refused, and the partitions that stand still for them."""
+    """The records that one mover couldn't deliver, and the partitions that stand still for them."""
 
     def __init__(self, topic: str, clock: Clock) -> None:
         self._topic = topic

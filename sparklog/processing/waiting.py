@@ -14,7 +14,7 @@ from sparklog.processing.moves import due_ms_of
 __all__ = ["WaitingRecords"]
 
 _RECORD_BYTES = 1_000
-"""What a record counts beside its key, value and headers."""
+"""Bytes that a record counts beside its key, value and headers."""
 _PART = 4
 """Waiting records have one of so many parts of ``Limits.size_bytes``."""
 
@@ -29,10 +29,10 @@ class _First:
 
 @dataclass(slots=True)
 class _Partition:
-    """What is known of one partition."""
+    """The records of one partition that wait."""
 
     kept: deque[tuple[float, int, int]] = field(default_factory=deque)
-    """Of each record that is kept and wasn't due: when it is, in ticks, its size, and that of its value."""
+    """For each record that is kept and wasn't due: when it is, in ticks, its size, and that of its value."""
     kept_bytes: int = 0
     value_bytes: int = 0
     first: _First | None = None
@@ -74,7 +74,7 @@ class WaitingRecords:
 
     @property
     def room_bytes(self) -> int:
-        """What is set aside for records that wait; 0 without delay partitions."""
+        """Bytes that are set aside for records that wait; 0 without delay partitions."""
         return self._room_bytes if self._partitions else 0
 
     def begin(self, partition: TopicPartition) -> None:

@@ -47,7 +47,7 @@ class SchemaLooks:
         """When the newest look began."""
         self._vain_count = 0
         self._seen: set[str] = set()
-        """What was wrong with the values of looks in vain."""
+        """Reasons why values were unfit that led to looks in vain."""
 
     def newer_than(
         self, known: ValueEncoding | None, why: Collection[str], read: Callable[[], object], deadline: Deadline

@@ -43,9 +43,9 @@ class Encoded(NamedTuple):
 
     table: pa.Table
     refused: dict[int, SparklogError]
-    """What is wrong with records that can't be the topic's, by place."""
+    """Errors of records that can't be the topic's, by place."""
     unfit: frozenset[str]
-    """What is wrong with values that might be of a newer schema: refused ones, ones that are kept as bytes, and those
+    """Reasons why values are unfit that might be of a newer schema: refused ones, ones that are kept as bytes, and those
     with fields that are left out. Some of it, if there is much."""
 
 

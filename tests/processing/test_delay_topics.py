@@ -200,7 +200,7 @@ def test_what_waits_beyond_what_is_kept_is_handled_when_it_is_due():
 
 
 @pytest.mark.parametrize("is_running", [False, True])
-def test_records_of_a_topic_that_was_deleted_are_not_handled_once_another_has_its_name(is_running):
+def test_records_of_a_deleted_topic_are_not_handled_for_a_later_one(is_running):
     """✗ They outlive it in the topics of retries, and are handled as records of the new one."""
     cluster = a_world("orders")
     app, seen = an_app_with_delays(cluster, delay_s=0.5 if is_running else 0.05)

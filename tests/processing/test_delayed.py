@@ -342,7 +342,7 @@ def test_a_store_that_is_away_for_a_while_is_waited_for(monkeypatch, error):
         mover.run_once()
 
 
-def test_a_record_that_somebody_else_wrote_to_the_delay_topic_is_named_and_stops_its_partition_alone():
+def test_a_record_that_somebody_else_wrote_is_named_and_stops_its_partition_alone():
     _, clock, cluster = a_world(partitions=2)
     with Producer(cluster) as producer:
         for number in range(8):
@@ -518,7 +518,7 @@ def test_to_a_typed_topic_bytes_are_delayed_and_become_columns_when_delivered():
     assert [record.value for record in read(cluster)] == [ROW]
 
 
-def test_a_value_that_a_typed_topic_refuses_when_it_is_due_is_a_dead_letter_and_others_are_delivered():
+def test_a_value_that_is_refused_when_it_is_due_is_a_dead_letter():
     """Its schema has changed meanwhile. ✗ It stops the mover."""
     cluster = a_typed_topic(configs={"delay": True})
     good = json.dumps(ROW).encode()

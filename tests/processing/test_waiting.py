@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.model import ConsumerRecord, TopicPartition
+from sparklog.model import ConsumerRecord, Headers, TopicPartition
 from sparklog.processing import Fixed, Limits, Record, Retry
 from sparklog.processing.moves import ATTEMPTS, DUE
 from sparklog.processing.subscriber import make_subscriber
@@ -22,7 +22,7 @@ ORDERS, RETRIES = TopicPartition("orders", 0), TopicPartition("orders-retry-1h",
 
 
 def a_record(at: TopicPartition, offset: int, due_ms: int = 0, size: int = 100_000) -> ConsumerRecord:
-    headers = [(ATTEMPTS, b"1"), (DUE, b"%d" % due_ms)] if at.topic != "orders" else []
+    headers: Headers = [(ATTEMPTS, b"1"), (DUE, b"%d" % due_ms)] if at.topic != "orders" else []
     return ConsumerRecord(at.topic, at.partition, -1, offset, 0, 0, None, bytes(size), headers, None, -1, size, 60)
 
 

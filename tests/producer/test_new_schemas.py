@@ -116,7 +116,7 @@ def test_tables_and_dicts_of_a_schema_that_was_set_meanwhile_are_taken():
     assert [record.value for record in read(cluster)][1:] == [NEW] * 2
 
 
-def test_values_that_are_never_of_the_schema_cost_a_read_a_second_at_most_and_good_ones_none():
+def test_wrong_values_cost_a_read_a_second_at_most_and_good_ones_none():
     """✗ Each batch with a bad value reads the topic; or all wait for it."""
     cluster = a_typed_topic(AVRO[0])
     reads = 0

@@ -39,7 +39,7 @@ _TRIM_MS = 300_000.0
 """Between two removals of what is done from the beginning of the delay topic."""
 _TRIM_TIMEOUT_MS = 10_000.0
 _LARGEST: dict[str, Any] = {"max_request_size": 2**31 - 1, "buffer_memory": 2**31 - 1}
-"""Any record that waits was allowed by the producer that sent it; how much is read at once is bounded by ``batch_size``."""
+"""Any record that waits was allowed by the producer that sent it; ``batch_size`` bounds how much is read at once."""
 T = TypeVar("T")
 
 

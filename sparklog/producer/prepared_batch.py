@@ -148,8 +148,8 @@ def prepare(
     Args:
         now_ms: every record's timestamp where the topic has ``message.timestamp.type=LogAppendTime``.
         encoding: of a typed topic's values.
-        renew: takes what is wrong with values, and returns the encoding as of now, None where it is still ``encoding``: values that don't fit it may be of a newer
-            schema.
+        renew: takes what is wrong with values, which may be of a newer schema; returns the encoding as of now, None
+            where it is still ``encoding``.
     """
     found, undecodable = _take_columns(batches, encoding, renew)
     timestamps_column, keys, values, headers, chosen = (found[name] for name in _COLUMNS)

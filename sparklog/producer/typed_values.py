@@ -45,8 +45,8 @@ class Encoded(NamedTuple):
     refused: dict[int, SparklogError]
     """Errors of records that can't be the topic's, by place."""
     unfit: frozenset[str]
-    """Reasons why values are unfit that might be of a newer schema: refused ones, ones that are kept as bytes, and those
-    with fields that are left out. Some of it, if there is much."""
+    """Reasons why values are unfit that might be of a newer schema: refused ones, ones that are kept as bytes, and
+    those with fields that are left out. Some of the reasons, if there are many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,6 +122,7 @@ class AppWorker:
         self._pace = CommitPace(settings.commit_interval_ms, settings.most_per_commit)
         self._commit_patience = Patience(settings.patience_s * 1_000)
         self._poll_patience = Patience(settings.patience_s * 1_000)
+        self._buffer_bytes = 32 * 1024 * 1024
         self._sources = SourceTopics(self._cluster, self._clock)
         self._paused: set[TopicPartition] = set()
         self._is_stopping = False
@@ -135,7 +136,8 @@ class AppWorker:
             self.state = State.STARTING
             self._check_topics()
             for station in self._work.stations:
-                fit_retry_topics(self._cluster, station.subscriber.delay_topics())
+                largest = fit_retry_topics(self._cluster, station.subscriber.delay_topics())
+                self._buffer_bytes = max(self._buffer_bytes, min(2 * largest, 2**31 - 1))
             self._warn_of_other_delay_topics()
             listener = _Partitions(self._work.assign, self._revoked, self._lost)
             self._consumer.subscribe(self._work.topics, listener=listener)
@@ -343,6 +345,7 @@ class AppWorker:
         # What is moved was taken by its topic, whatever the limit of the producer that sent it.
         producer_settings = {
             "max_request_size": 2**31 - 1,
+            "buffer_memory": self._buffer_bytes,
             **settings.producer,
             "transactional_id": transactional_id,
         }

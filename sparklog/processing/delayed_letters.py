@@ -9,7 +9,7 @@ from contextlib import suppress
 from sparklog.clock import Clock
 from sparklog.errors import SparklogError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from sparklog.log import Cluster, create_topic
-from sparklog.log.topic import describe_topic
+from sparklog.log.topic import alter_topic, describe_topic
 from sparklog.logs import about
 from sparklog.model import ConsumerRecord
 from sparklog.processing.commits import send_output
@@ -19,6 +19,7 @@ from sparklog.processing.schedule import Place
 from sparklog.processing.subscriber import DLQ_PREFIX
 from sparklog.producer import FutureRecordMetadata, Producer
 from sparklog.producer.delayed_records import Waiting, delay_topic
+from sparklog.producer.record_arguments import size_of_headers
 
 __all__ = ["DelayedError", "Refusals"]
 
@@ -42,6 +43,8 @@ class Refusals:
         """By id: why a record was refused that is to be a dead letter."""
         self._stopped: dict[int, tuple[float, DelayedError]] = {}
         """By partition: until when, in ticks, and why."""
+        self._letters: tuple[int, int] | None = None
+        """Partitions and ``max.message.bytes`` of the topic of dead letters, as of this transaction."""
 
     def reason(self, name: bytes) -> SparklogError | None:
         """Why the record of an id was refused; None: it wasn't."""
@@ -56,6 +59,7 @@ class Refusals:
         """Note what was refused: as it is, or as a letter, which stops its partition there. Returns what is left."""
         left: list[Place] = []
         stopped: set[int] = set()
+        self._letters = None
         for place in due:
             error = refused.get(place.id)
             if error is not None and (reason := self._reasons.pop(place.id, None)) is not None:
@@ -84,6 +88,7 @@ class Refusals:
 
     def done(self, due: Sequence[Place]) -> int:
         """Note what was committed. Returns how many of it were letters."""
+        self._letters = None
         return sum(self._reasons.pop(place.id, None) is not None for place in due)
 
     def send_letter(
@@ -118,13 +123,25 @@ class Refusals:
             error=error,
         )
         _LOGGER.warning("%s", error, extra=about(topic=self._topic))
-        return send_output(producer, output, self._letter_partitions(producer, cluster))
+        size = sum(len(data or b"") for data in (output.key, output.value)) + size_of_headers(output.headers)
+        return send_output(producer, output, self._letter_partitions(producer, cluster, size))
 
-    def _letter_partitions(self, producer: Producer, cluster: Cluster) -> int:
-        """How many partitions the topic of dead letters has, which is created if it isn't there."""
+    def _letter_partitions(self, producer: Producer, cluster: Cluster, size_bytes: int) -> int:
+        """How many partitions the topic of dead letters has, which is created if it isn't there; looked at once for a
+        transaction. It takes letters of this size: its topic has taken the record, perhaps by another setting."""
+        count, most_bytes = self._letters or self._look_at_letters(producer, cluster)
+        if most_bytes < size_bytes:
+            most_bytes = min(2 * size_bytes, 2**31 - 1)
+            log = cluster.topic_log(DLQ_PREFIX + self._topic)
+            alter_topic(log, DLQ_PREFIX + self._topic, {"max.message.bytes": most_bytes})
+            producer.partitions_for(DLQ_PREFIX + self._topic)  # which learns of it
+        self._letters = count, most_bytes
+        return count
+
+    def _look_at_letters(self, producer: Producer, cluster: Cluster) -> tuple[int, int]:
         name = DLQ_PREFIX + self._topic
         try:
-            return len(producer.partitions_for(name))
+            producer.partitions_for(name)
         except UnknownTopicOrPartitionError:
             source = describe_topic(cluster.topic_log(self._topic), self._topic)
             with suppress(TopicAlreadyExistsError):
@@ -134,7 +151,9 @@ class Refusals:
                     num_partitions=source.partition_count,
                     configs=retry_topic_settings(source.config),
                 )
-            return len(producer.partitions_for(name))
+            producer.partitions_for(name)
+        there = describe_topic(cluster.topic_log(name), name)
+        return there.partition_count, there.config.integer("max.message.bytes")
 
     def _named(self, place: Place, reason: BaseException) -> str:
         return (

@@ -206,6 +206,23 @@ def test_a_record_that_the_topic_refuses_becomes_a_dead_letter():
     assert delivered(cluster) == ["a", "x" * 200]
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_record_larger_than_its_topic_takes_by_now_becomes_a_dead_letter_whole(is_there):
+    """✗ The topic of dead letters takes no more than the topic does, and the record waits for ever."""
+    _, clock, cluster = a_world(partitions=1)
+    with Admin(cluster) as admin:
+        if is_there:
+            admin.create_topics([NewTopic("dlq.t", 3, configs={"max.message.bytes": 1_000})])
+        for number in range(2):
+            schedule(cluster, f"{number}" * (100_000 + 200_000 * number), at_ms=T0_MS + number)
+        admin.alter_configs({"t": {"max.message.bytes": 150}})
+    clock.advance(10)
+    with a_mover(cluster, clock) as mover:
+        assert mover.run_until_done() == 2
+        assert mover.stopped == {}
+    assert sorted(len(record.value) for record in records(cluster, "dlq.t")) == [100_000, 300_000]
+
+
 def test_a_record_that_can_be_no_dead_letter_either_stops_its_partition_alone():
     _, clock, cluster = a_world(partitions=2)
     with Admin(cluster) as admin:

@@ -24,7 +24,7 @@ from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
 from tests.consumer.support import a_cluster
 from tests.producer.test_typed_sending import read
-from tests.schemas.messages import OPTIONAL, TYPES, a_file, message_of
+from tests.schemas.messages import ENUM, OPTIONAL, REPEATED, TYPES, a_file, message_of
 
 NEW = {"a": 2, "b": 3}
 
@@ -68,6 +68,25 @@ def a_typed_topic(first: Any, **configs: Any) -> Cluster:
     with Admin(cluster) as admin:
         admin.create_topics([NewTopic("t", 1, value_schema=value_schema(first), configs=configs)])
     return cluster
+
+
+def test_a_value_of_an_enumeration_that_came_meanwhile_has_its_name():
+    """✗ A message in Protobuf is taken with the number in place of the name."""
+    schemas = []
+    for names in (("RED",), ("RED", "GREEN")):
+        file = a_file("r")
+        color = file.enum_type.add(name="Color")
+        for number, name in enumerate(names):
+            color.value.add(name=name, number=number)
+        message = file.message_type.add(name="R")
+        message.field.add(name="color", number=1, type=ENUM, label=REPEATED, type_name=".Color")
+        schemas.append(message_of(file, "R"))
+    cluster = a_typed_topic(schemas[0], **{"value.format": "protobuf"})
+    with Producer(cluster) as producer:
+        producer.send("t", b"\n\1\0").get(10)
+        evolve(cluster, schemas[1])
+        producer.send("t", b"\n\2\0\1").get(10)
+    assert [record.value for record in read(cluster)] == [{"color": ["RED"]}, {"color": ["RED", "GREEN"]}]
 
 
 def evolve(cluster: Cluster, new: Any) -> None:

@@ -413,9 +413,12 @@ class Producer:
         return future
 
     def _may_wait(self, topic: str) -> bool:
-        """May a ``send`` wait: for the topic's opening, or for room? For a caller that must not, as an event loop."""
+        """May a ``send`` wait: for the topic's opening, a look at it, or room? For who must not, as an event loop."""
         largest_bytes = 2 * self._config.max_request_size  # with what a record takes beside its bytes
-        return not self._pipelines.is_open(topic) or self._buffer.used_bytes + largest_bytes > self._buffer.limit_bytes
+        pipeline = self._pipelines.opened(topic)
+        if pipeline is None or pipeline.topic.may_wait_to_look:
+            return True
+        return self._buffer.used_bytes + largest_bytes > self._buffer.limit_bytes
 
     def _manage_transactions(self) -> TransactionManager:
         pipelines = self._pipelines

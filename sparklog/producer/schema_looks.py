@@ -11,6 +11,7 @@ from sparklog.producer.typed_values import ValueEncoding
 
 __all__ = ["SchemaLooks", "is_other"]
 
+_NEVER = float("-inf")
 _BETWEEN_MS = 1_000.0
 _MOST_IN_VAIN = 5
 """After so many looks one after the other that showed nothing new, none is waited for because of values of which the
@@ -43,11 +44,17 @@ class SchemaLooks:
         self._current = current
         self._looking = threading.Lock()
         """Held by who looks, or waits until it may."""
-        self._began_ticks_ms = float("-inf")
+        self._began_ticks_ms = _NEVER
         """When the newest look began."""
         self._vain_count = 0
         self._seen: set[str] = set()
         """Reasons why values were unfit that led to looks in vain."""
+
+    @property
+    def may_wait(self) -> bool:
+        """Was there a look within the last second, so that the next one may wait?"""
+        began = self._began_ticks_ms
+        return began != _NEVER and self._clock.ticks_ms() - began < _BETWEEN_MS
 
     def newer_than(
         self, known: ValueEncoding | None, why: Collection[str], read: Callable[[], object], deadline: Deadline

@@ -129,6 +129,11 @@ class WritableTopic:
         """The topic's ``max.message.bytes``."""
         return self.head.config.integer("max.message.bytes")
 
+    @property
+    def may_wait_to_look(self) -> bool:
+        """May :meth:`newer_encoding` wait before it looks?"""
+        return self._looks.may_wait
+
     def refresh(self) -> None:
         """Learn of new partitions and settings.
 

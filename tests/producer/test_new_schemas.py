@@ -125,6 +125,19 @@ def test_each_of_several_schemas_within_a_second_is_taken():
             producer.send("t", dict.fromkeys(names, 2)).get(10)
 
 
+def test_a_caller_that_must_not_wait_is_told_within_a_second_of_a_look():
+    """✗ An event loop waits with all that runs in it."""
+    cluster = a_typed_topic(AVRO[0])
+    with Producer(cluster) as producer:
+        producer.send("t", {"a": 1}).get(10)
+        assert not producer._may_wait("t")
+        with pytest.raises(InvalidRecordError):
+            producer.send("t", NEW)
+        assert producer._may_wait("t")
+        producer._pipelines.get("t").topic._looks._began_ticks_ms -= 1_000
+        assert not producer._may_wait("t")
+
+
 def test_tables_and_dicts_of_a_schema_that_was_set_meanwhile_are_taken():
     cluster = a_typed_topic(AVRO[0])
     with Producer(cluster) as producer:

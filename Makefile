@@ -34,7 +34,7 @@ CODE = $(wildcard sparklog pyspark_sparklog java conftest.py hatch_build.py buil
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test check lint unit nightly proof simulate torture compat bench jar wheels docs format clean
+.PHONY: help demo ui test check lint unit interpreters nightly proof simulate torture compat bench jar wheels docs format clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -51,6 +51,7 @@ test: $(VENV)/.all ## Run the tests of every part; those of Spark skip, saying s
 nightly: $(VENV)/.all ## Run every test, and walks and schedules as a whole: over an hour
 	@SPARKLOG_DEPTH=nightly $(BIN)/python -m pytest -m "" -n auto --dist loadgroup $(PYTEST_ARGS)
 	@SPARKLOG_PURE=1 $(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
+	@$(MAKE) --no-print-directory interpreters
 	@$(BIN)/python -m proof.model --deep
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster --count $(SEEDS)
 	@$(BIN)/python -m proof.torture --rounds 20 $(if $(SEED),--seed $(SEED)) --store $(STORE)
@@ -69,6 +70,14 @@ check: lint unit ## Format, lint, types and the quick tests
 
 unit: $(VENV)/.dev ## Run the quick tests alone
 	@$(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
+
+# Each in an environment of its own, which is made anew: what can't be installed there is found.
+interpreters: ## Run the quick tests on each Python from 3.11 on that is here; ON=/opt/a/bin/python3 names some
+	@set -e; for python in $(or $(ON),$$(.ci/pythons)); do \
+	  venv=.venv-$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	  rm -rf "$$venv"; $(MAKE) --no-print-directory VENV="$$venv" PYTHON="$$python" "$$venv/.dev"; \
+	  "$$venv/bin/python" -m pytest -n auto --dist loadgroup $(PYTEST_ARGS); rm -rf "$$venv"; \
+	done
 
 proof: $(VENV)/.all ## What a sceptic asks for, in a quarter of an hour: model, simulation, torture, and the same on a real Kafka
 	@$(BIN)/python -m proof.model
@@ -118,7 +127,7 @@ format: $(VENV)/.dev ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format $(CODE)
 
 clean: ## Remove the virtual environment, caches and builds
-	rm -rf $(VENV) build dist wheelhouse .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse artifacts
+	rm -rf $(VENV) .venv-* build dist wheelhouse .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse artifacts
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp per set of extras. The demo's data has no use for the pandas that their package asks for.

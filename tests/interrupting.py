@@ -62,6 +62,7 @@ def interrupt(call: Callable[[], object], *, at: int, point: str, act: Callable[
     before = sys.gettrace(), sys.getprofile()  # of a debugger, or of whatever measures coverage
     try:
         if point == "instruction":
+            sys._getframe().f_trace_opcodes = True  # 3.12.1 traces instructions only if one asked before settrace
             sys.settrace(points.trace)
         else:
             sys.setprofile(points.profile)

@@ -402,6 +402,11 @@ class Admin(ForeignWriteCalls, ValueSchemaCalls, ShareGroupCalls):
         bound_ms = self._bound_ms(timeout_ms)
         return recover_transactions(self._cluster(), timeout_ms=bound_ms)
 
+    def open_cluster(self) -> Cluster:
+        """The cluster, for other clients beside this one, which closes it. Raises ``InvalidArgumentError``: there is
+        none."""
+        return self._cluster()
+
     def close(self) -> None:
         """Close the connections to the store, if this client opened them. Any other call afterwards is an error."""
         self._connection.close()

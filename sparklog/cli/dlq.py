@@ -32,7 +32,7 @@ _group_option = click.option(
     show_default=True,
     shell_complete=complete_groups,
     metavar="GROUP",
-    help="The group whose committed offsets record which letters were replayed.",
+    help="The name for which it is remembered which letters were replayed.",
 )
 _where_option = click.option(
     "--where",
@@ -148,8 +148,8 @@ def replay(
 ) -> None:
     """Send dead letters again, each only once, however often this is run. Shows what would be sent; --execute sends it.
 
-    Which letters were replayed is committed in the transaction that sends them. A letter that fails again comes back as
-    a new one.
+    Which letters were replayed is stored by the transaction that sends them, in the topic replayed-letters. A letter
+    that fails again comes back as a new one.
 
     \b
       sparklog dlq replay dlq.orders

@@ -17,6 +17,8 @@ __all__ = ["EVENT_TOPICS", "channel_of", "send"]
 EVENT_TOPICS = "outbox.event."
 """Prefix of the topics, before the row's ``aggregatetype``. Source: Debezium, ``route.topic.replacement``."""
 _MOST_CHARACTERS = 255
+_OWN_HEADERS = {"id": "id", "eventType": "type"}
+"""By header that the relay adds: the argument that sets it."""
 
 
 class _Executes(Protocol):
@@ -44,7 +46,7 @@ def send(
         value: bytes, a str, or a value of JSON; None is a tombstone.
         key: the row's ``aggregateid``: records of one key stay in the order of their rows.
         type: the event's type; becomes the header ``eventType``.
-        headers: further headers.
+        headers: further headers, none named ``id`` or ``eventType``.
         id: the message's id, which must be unique for ever; random by default. Becomes the header ``id``.
         table: the table's name in the database.
     Returns:
@@ -99,6 +101,10 @@ def _header(header: tuple[Any, Any]) -> list[str]:
     name, value = header
     if not (isinstance(name, str) and isinstance(value, str)):
         raise InvalidTypeError(f"outbox: header {name!r} of {value.__class__.__name__}, expected two strs")
+    if name in _OWN_HEADERS:
+        raise InvalidArgumentError(
+            f"outbox: header {name!r} is the relay's own, which {_OWN_HEADERS[name]}=… sets; expected another name"
+        )
     return [name, value]
 
 

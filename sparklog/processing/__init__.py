@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sparklog.processing.delayed import DelayedError, DelayMover, MoverTakenOverError
     from sparklog.processing.health import Health, State
     from sparklog.processing.messages import Batch, Record, Send
-    from sparklog.processing.moves import DeadLetter, Origin
+    from sparklog.processing.moves import DeadLetter, Origin, letter_of
     from sparklog.processing.retries import Exponential, Fixed, Retry
     from sparklog.processing.work import Limits
 else:
@@ -24,7 +24,7 @@ else:
             "sparklog.processing.delayed": ("DelayMover", "DelayedError", "MoverTakenOverError"),
             "sparklog.processing.health": ("Health", "State"),
             "sparklog.processing.messages": ("Batch", "Record", "Send"),
-            "sparklog.processing.moves": ("DeadLetter", "Origin"),
+            "sparklog.processing.moves": ("DeadLetter", "Origin", "letter_of"),
             "sparklog.processing.retries": ("Exponential", "Fixed", "Retry"),
             "sparklog.processing.work": ("Limits",),
         },
@@ -46,4 +46,5 @@ __all__ = [
     "Retry",
     "Send",
     "State",
+    "letter_of",
 ]

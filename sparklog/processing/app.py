@@ -14,13 +14,14 @@ from sparklog.clock import Clock
 from sparklog.errors import IllegalStateError, InvalidArgumentError, TopicAlreadyExistsError
 from sparklog.interrupts import EventCount
 from sparklog.log import Cluster
+from sparklog.processing.client_settings import check_client_settings
 from sparklog.processing.health import Health, State
 from sparklog.processing.lanes import OrderBy
 from sparklog.processing.moves import DeadLetter
 from sparklog.processing.retries import Retry
 from sparklog.processing.retry_topics import fit_retry_topic, retry_topic_settings
 from sparklog.processing.share_worker import ShareWorker
-from sparklog.processing.subscriber import Subscriber, make_subscriber
+from sparklog.processing.subscriber import Subscriber, check_no_circle, make_subscriber
 from sparklog.processing.values import Decode
 from sparklog.processing.work import Limits
 from sparklog.processing.worker import AppSettings, AppWorker
@@ -53,11 +54,13 @@ class App:
         handler_timeout_s: if a handler takes longer than this, the worker ends with an error.
         patience_s: how long to retry while the store refuses commits or reads for temporary reasons.
         limits: bounds of reading ahead.
-        consumer, producer: further settings of the clients, by Kafka's names with underscores.
+        consumer, producer: further settings of the clients, by Kafka's names with underscores; not the worker's own,
+            and none that changes keys and values.
         on_dead_letter: called in the worker's thread with each record that was moved to a dead-letter topic, after
             the move is committed: at most once. Errors that it raises are logged.
     Raises:
         InvalidArgumentError: a value isn't allowed; the message names it.
+        InvalidConfigurationError: a setting of a client isn't.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class App:
             raise InvalidArgumentError("App: transactional_id: a share group's acknowledgements are in no transaction")
         if drain_timeout_s < 0 or patience_s < 0:
             raise InvalidArgumentError(f"App: {drain_timeout_s=}, {patience_s=}: expected 0 or more")
+        check_client_settings(group_id, consumer or {}, producer or {}, is_shared=group_type == "share")
         self.settings = AppSettings(
             cluster=cluster,
             group_id=group_id,
@@ -159,6 +163,7 @@ class App:
             twice = taken.intersection([*made.topics, *made.delay_topics()])
             if twice:
                 raise IllegalStateError(f"subscriber {made.name}: another handler reads {', '.join(sorted(twice))}")
+            check_no_circle([*self.subscribers, made])
             self.subscribers.append(made)
             return handler
 
@@ -221,7 +226,8 @@ class App:
         self._thread.start()
 
     def stop(self, timeout_s: float | None = None) -> None:
-        """Stop the worker: it waits for running handlers, commits, and leaves the group. Waits for its end.
+        """Stop the worker: it waits for running handlers, commits, and leaves the group. Waits for its end; from a
+        handler or ``on_dead_letter``, which the worker itself waits for, it doesn't.
 
         Args:
             timeout_s: seconds to wait; None: no bound but ``drain_timeout_s`` and the store's time-outs.
@@ -233,6 +239,8 @@ class App:
         if worker is None or thread is None:
             return
         worker.stop()
+        if thread.is_current or worker.is_calling:
+            return
         if not self._news.wait_for(lambda: worker.state in (State.STOPPED, State.FAILED), timeout_s):
             raise TimeoutError(f"the worker has not ended after {timeout_s} s")
         thread.join(timeout_s)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 
 from sparklog.consumer import Consumer
 from sparklog.errors import (
-    HandlerError,
     InvalidArgumentError,
     InvalidRecordError,
     InvalidTimestampError,
@@ -18,14 +18,14 @@ from sparklog.errors import (
     SparklogError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.logs import without_content
+from sparklog.logs import about, without_content
 from sparklog.opentelemetry.automatic import resumed
 from sparklog.processing.frontier import Entry
 from sparklog.processing.moves import Output
 from sparklog.processing.work import Pending, Work
 from sparklog.producer import FutureRecordMetadata, Producer
 
-__all__ = ["OF_THE_RECORD", "Commits", "nowhere_to_send", "send_output"]
+__all__ = ["OF_THE_RECORD", "REFUSED_AT_ONCE", "Commits", "report_refusal", "send_output"]
 
 _LOGGER = logging.getLogger("sparklog.processing")
 OF_THE_RECORD = (
@@ -35,7 +35,19 @@ OF_THE_RECORD = (
     InvalidTypeError,
     InvalidArgumentError,
 )
-"""Errors of ``send`` that only this record has."""
+"""Errors with which a topic refuses a record, and no other."""
+REFUSED_AT_ONCE = (*OF_THE_RECORD, UnknownTopicOrPartitionError, InvalidTopicError)
+"""The errors of ``send``, which looks whether topic and partition are there. Later the same error says that a topic
+was deleted meanwhile: the next ``send`` finds out."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """An output that can't be sent."""
+
+    entry: Entry
+    output: Output
+    error: SparklogError
 
 
 class Commits:
@@ -56,6 +68,8 @@ class Commits:
         """Did an abort fail that is to be done before anything else?"""
         self._partition_counts: dict[str, int] = {}
         """By topic, in the transaction that is being filled."""
+        self._sent: list[tuple[Entry, Output, FutureRecordMetadata]] = []
+        """The outputs in the transaction."""
         self._ending: Pending | None = None
         """The contents of the transaction that ``commit_transaction`` was called for, and whose outcome isn't known."""
         self.transaction_count = 0
@@ -68,72 +82,98 @@ class Commits:
     def commit(self) -> Pending | None:
         """Commit what is done, or learn how the commit before ended. Returns what is committed; None: there is nothing.
 
+        What topics refuse is settled: a record of which an output is refused becomes a dead letter, or its partition
+        stops before it (:attr:`~sparklog.processing.work.Work.stopped`). All else is committed.
+
         Raises:
-            HandlerError: something can't be sent, and its record has nowhere to go.
             SparklogError: nothing is lost: what isn't committed waits for the next call. Whether that may succeed says
                 :func:`~sparklog.processing.pacing.may_pass`.
         """
-        if self._ending is not None:
-            return self._end(self._ending)
-        taken = self._work.take()
-        try:
-            if not taken.offsets:
-                return None
-            if not taken.moves:
-                self._consumer.commit(taken.committable)
-                return taken
-            self._fill_transaction(taken)
-        except BaseException:
-            self._work.give_back(taken)
-            raise
-        self._ending = taken
-        return self._end(taken)
+        taken = self._ending
+        is_filled = taken is not None
+        if taken is None:
+            taken = self._work.take()
+        while True:  # each time some entries get other outputs, each three times at most, or are left out
+            refused = [] if is_filled else self._fill(taken)
+            if not refused and self._ending is not None:
+                refused = self._end(taken)
+            if not refused:
+                return taken if taken.passed else None
+            self._settle(refused, taken)
+            is_filled = False
 
     def close(self, timeout_s: float) -> None:
         """Abort what is open, and close the producer."""
         if self._producer is not None:
             self._producer.close(timeout_s)
 
-    def _fill_transaction(self, taken: Pending) -> None:
-        """Send everything, and the offsets, in a transaction that is open afterwards; what a record's outputs don't
-        allow is settled, and all of it begun again."""
-        producer = self._ready_producer()
-        while True:
-            producer.begin_transaction()
-            try:
-                refused = self._send_all(producer, taken)
-                if refused is None:
-                    producer.send_offsets_to_transaction(taken.committable, self._consumer.group_metadata())
-                    return
-            except BaseException:
-                self._abort(producer)
-                raise
-            self._abort(producer)
-            self._work.refuse(*refused)  # it has other outputs now: each entry is refused twice at most
+    def _fill(self, taken: Pending) -> list[_Refusal]:
+        """Commit offsets that nothing is sent with; else send everything, and the offsets, in a transaction that is to
+        be ended then. Returns what is refused: then nothing was done."""
+        try:
+            if taken.moves:
+                refused = self._fill_transaction(taken)
+                self._ending = None if refused else taken
+                return refused
+            if taken.passed:
+                self._consumer.commit(taken.committable)
+        except BaseException:
+            self._work.give_back(taken)
+            raise
+        return []
 
-    def _send_all(self, producer: Producer, taken: Pending) -> tuple[Entry, SparklogError] | None:
-        """Send all outputs; if one is refused even alone: its entry, and the reason."""
+    def _fill_transaction(self, taken: Pending) -> list[_Refusal]:
+        producer = self._ready_producer()
+        producer.begin_transaction()
+        try:
+            refused = self._send_all(producer, taken)
+            if not refused:
+                producer.send_offsets_to_transaction(taken.committable, self._consumer.group_metadata())
+                return []
+        except BaseException as error:
+            self._abort(producer)
+            refused = self._refused_by_topics() if isinstance(error, SparklogError) and error.requires_abort else []
+            if not refused:
+                raise
+            return refused
+        self._abort(producer)
+        return refused
+
+    def _send_all(self, producer: Producer, taken: Pending) -> list[_Refusal]:
+        """Send all outputs. Returns those that are refused at once."""
         self._partition_counts.clear()
+        self._sent.clear()
+        refused = []
         for entry in taken.moves:
             with nullcontext() if entry.span is None else resumed(entry.span):
-                refused = self._send_outputs(producer, entry)
-            if refused is not None:
-                return entry, refused
-        return None
+                for output in entry.outputs:
+                    try:
+                        self._sent.append((entry, output, self._send(producer, output)))
+                    except REFUSED_AT_ONCE as error:
+                        refused.append(_Refusal(entry, output, error))
+                        break
+        return refused
 
-    def _send_outputs(self, producer: Producer, entry: Entry) -> SparklogError | None:
-        """Send an entry's outputs; where one can't be sent by itself: why."""
-        for output in entry.outputs:
-            try:
-                self._send(producer, output)
-            except OF_THE_RECORD as error:
-                return error
-            except (UnknownTopicOrPartitionError, InvalidTopicError) as error:
-                raise nowhere_to_send(entry, output.topic, error) from error
-        return None
+    def _refused_by_topics(self) -> list[_Refusal]:
+        """The outputs that topics have refused in a transaction that was aborted for it; none where that failed."""
+        found: dict[Entry, _Refusal] = {}
+        for entry, output, future in self._sent:
+            error = future.exception
+            if isinstance(error, OF_THE_RECORD):
+                found.setdefault(entry, _Refusal(entry, output, error))
+        return list(found.values())
 
-    def _send(self, producer: Producer, output: Output) -> None:
-        send_output(producer, output, self._partition_count(producer, output.topic))
+    def _settle(self, refused: Sequence[_Refusal], taken: Pending) -> None:
+        """Let refused entries be dead letters, or stop their partitions; they are in the order of their offsets."""
+        for each in refused:
+            if each.entry.frontier.error is not None:  # it is left out with the one that has stopped its partition
+                continue
+            stopped = self._work.refuse(taken, each.entry, each.output, each.error)
+            handler = self._work.handler_of(each.entry)
+            report_refusal(handler, each.entry, each.output, each.error, is_moved=stopped is None)
+
+    def _send(self, producer: Producer, output: Output) -> FutureRecordMetadata:
+        return send_output(producer, output, self._partition_count(producer, output.topic))
 
     def _partition_count(self, producer: Producer, topic: str) -> int:
         """The number of a topic's partitions. It is looked at once in each transaction: what is sent to a topic that
@@ -143,19 +183,25 @@ class Commits:
             count = self._partition_counts[topic] = len(producer.partitions_for(topic))
         return count
 
-    def _end(self, taken: Pending) -> Pending:
+    def _end(self, taken: Pending) -> list[_Refusal]:
+        """Commit the transaction. Returns what topics have refused: then it was aborted."""
         producer = self._ready_producer()
+        refused = []
         try:
             producer.commit_transaction()
+            self.transaction_count += 1
         except SparklogError as error:
-            if error.requires_abort:
-                self._ending = None
-                self._abort(producer)
+            if not error.requires_abort:
+                raise
+            self._ending = None
+            self._abort(producer)
+            refused = self._refused_by_topics()
+            if not refused:
                 self._work.give_back(taken)
-            raise
+                raise
         self._ending = None
-        self.transaction_count += 1
-        return taken
+        self._sent.clear()
+        return refused
 
     def _abort(self, producer: Producer) -> None:
         """Abort, after an error that is to be raised: what fails here is done before the next transaction."""
@@ -192,12 +238,18 @@ def send_output(producer: Producer, output: Output, partition_count: int) -> Fut
     )
 
 
-def nowhere_to_send(entry: Entry, topic: str, error: SparklogError) -> HandlerError:
-    """The error that stops a worker before a record of which something goes to a topic that can't be."""
-    at, offset = entry.frontier.partition, entry.record.offset
-    return HandlerError(
-        f"what was made of {at.topic}-{at.partition}, offset {offset}, can't be sent to topic {topic!r}: {error}; the "
-        "worker stops before this record, nothing is skipped",
-        topic_partition=at,
-        offset=offset,
+def report_refusal(handler: str, entry: Entry, output: Output, error: SparklogError, *, is_moved: bool) -> None:
+    """Log that an output can't be sent, and what follows."""
+    at = entry.frontier.partition
+    _LOGGER.log(
+        logging.WARNING if is_moved else logging.ERROR,
+        "handler %s: what was made of %s-%d, offset %d, can't be sent to topic %r: %s; %s",
+        handler,
+        at.topic,
+        at.partition,
+        entry.record.offset,
+        output.topic,
+        without_content(error),
+        "it goes to the dead letters" if is_moved else "it has nowhere to go: nothing behind it is processed there",
+        extra=about(topic=at.topic),
     )

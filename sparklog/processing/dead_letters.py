@@ -4,30 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from dataclasses import replace as changed
 from typing import Any
 
 import pyarrow as pa
 
 from sparklog.admin import Admin
 from sparklog.consumer import Consumer
-from sparklog.errors import InvalidArgumentError, KafkaTimeoutError, UnknownTopicOrPartitionError
+from sparklog.errors import (
+    CorruptRecordError,
+    InvalidArgumentError,
+    InvalidRecordError,
+    TransactionAbortableError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.log import Cluster
+from sparklog.log.topic import TopicDescription
 from sparklog.model import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, TopicPartition
+from sparklog.processing.commits import OF_THE_RECORD
 from sparklog.processing.moves import DeadLetter, letter_of
-from sparklog.processing.replay_position import ReplayPosition
+from sparklog.processing.replay_position import IN_TOPIC, ReplayPosition
+from sparklog.processing.replay_store import (
+    POSITION_TOPIC,
+    Place,
+    ensure_position_topic,
+    read_positions,
+    records_of,
+    send_position,
+)
 from sparklog.processing.subscriber import DLQ_PREFIX
-from sparklog.producer import Producer
+from sparklog.producer import FutureRecordMetadata, Producer
 
 __all__ = ["REPLAY_GROUP", "DeadLetterTopic", "Found", "Replay", "dead_letter_topics", "letters_of", "purge", "replay"]
 __all__ += ["letter_table"]
 
 REPLAY_GROUP = "dlq-replay"
-"""The consumer group whose offsets say what was replayed."""
+"""The group in whose name replays remember what was replayed."""
 REPLAYED = "__dlq.replayed."
 """Headers of a record that was sent again: ``topic``, ``partition``, ``offset`` of its dead letter."""
-_POLL_MS = 1_000.0
-_MOST_LOOKS = 60
-"""Polls without a record, one after the other."""
 _RECORDS_A_TRANSACTION = 5_000
 
 Wanted = Callable[[list["Found"]], Iterable["Found"]]
@@ -69,12 +83,12 @@ def dead_letter_topics(admin: Admin, *, prefix: str = DLQ_PREFIX, group: str = R
     described = admin.describe_topics([name for name in admin.list_topics() if name.startswith(prefix)])
     partitions = [TopicPartition(each.name, number) for each in described for number in range(each.partition_count)]
     starts, ends = admin.beginning_offsets(partitions), admin.end_offsets(partitions)
-    committed = _committed(admin, group)
+    positions = _positions(admin.open_cluster(), group, described)
     topics = []
     for each in described:
         own = [at for at in partitions if at.topic == each.name]
         letters = sum(ends[at] - starts[at] for at in own)
-        left = sum(_left(ReplayPosition.of(committed.get(at)), starts[at], ends[at]) for at in own)
+        left = sum(_left(positions[at].now, starts[at], ends[at]) for at in own)
         topics.append(DeadLetterTopic(each.name, letters, left))
     return topics
 
@@ -85,16 +99,16 @@ def letters_of(
     """The dead letters that are in a topic now, piece by piece, each of one partition and in its order.
 
     Args:
-        group: its offsets say what was replayed.
+        group: in whose name replays remember what was replayed.
         replayed: those that were, too.
     Raises:
         UnknownTopicOrPartitionError, StoreError.
     """
-    with Admin(cluster) as admin:
-        committed = _committed(admin, group)
-    for records in _records_of(cluster, topic):
-        position = ReplayPosition.of(committed.get(TopicPartition(topic, records[0].partition)))
-        yield [Found(each, letter_of(each)) for each in records if replayed or not position.holds(each.offset)]
+    positions = _positions_in(cluster, group, topic)
+    with _reader(cluster) as consumer:
+        for records in records_of(consumer, topic, most=_RECORDS_A_TRANSACTION):
+            position = positions[TopicPartition(topic, records[0].partition)].now
+            yield [Found(each, letter_of(each)) for each in records if replayed or not position.holds(each.offset)]
 
 
 def letter_table(found: Iterable[Found]) -> pa.Table:
@@ -136,36 +150,33 @@ def replay(
         to: the topic; None: where each came from.
         wanted: chooses which.
         most: replay so many at most.
-        group: its offsets say what was replayed.
+        group: in whose name what was replayed is remembered.
         execute: False: only return what would be sent.
     Raises:
-        InvalidArgumentError: letters without their values are among them; or the position can't hold which were
-            replayed.
+        InvalidArgumentError: letters without their values are among them.
+        InvalidRecordError: a topic refuses a letter; names it.
+        CorruptRecordError: what was replayed isn't known: the position's record is missing, or can't be understood.
         ProducerFencedError: another replay of this topic has begun; what this one hasn't sent, that one sends.
         UnknownTopicOrPartitionError, SparklogError.
     """
     if to == topic:
         raise InvalidArgumentError(f"replay: to={to!r} is the dead-letter topic itself")
-    with Admin(cluster) as admin:
-        if not execute:
-            chosen = [
-                each for piece in _chosen(cluster, topic, wanted, _committed(admin, group), most) for each in piece[1]
-            ]
-            _check(chosen)
-            return Replay(found=chosen, to=_counted(chosen, to), done=False)
-        sent: list[Found] = []
-        with Producer(cluster, transactional_id=f"{group}-{topic}") as producer:
-            producer.init_transactions()  # fences off another replay; from now on no other process moves the position
-            committed = dict(_committed(admin, group))
-            for looked, chosen in _chosen(cluster, topic, wanted, committed, most):
-                _check(chosen)
-                if chosen:
-                    at = TopicPartition(topic, chosen[0].record.partition)
-                    before = ReplayPosition.of(committed.get(at))
-                    now = before.after([each.record.offset for each in chosen], looked).committable
-                    _send(producer, chosen, to, {at: now}, group)
-                    committed[at] = now
-                    sent += chosen
+    if not execute:
+        positions = _known(_positions_in(cluster, group, topic), group)
+        chosen = [each for piece in _chosen(cluster, topic, wanted, positions, most) for each in piece.chosen]
+        _check(chosen)
+        return Replay(found=chosen, to=_counted(chosen, to), done=False)
+    ensure_position_topic(cluster)
+    sent: list[Found] = []
+    with Producer(cluster, transactional_id=f"{group}-{topic}") as producer:
+        producer.init_transactions()  # fences off another replay; from now on no other process moves the position
+        positions = _known(_positions_in(cluster, group, topic), group)
+        for piece in _chosen(cluster, topic, wanted, positions, most):
+            _check(piece.chosen)
+            if piece.chosen:
+                _send(producer, piece, positions[piece.at], to, group)
+                positions[piece.at] = changed(positions[piece.at], now=piece.position, stored=piece.position)
+                sent += piece.chosen
     return Replay(found=sent, to=_counted(sent, to), done=True)
 
 
@@ -179,16 +190,81 @@ def purge(admin: Admin, topic: str, *, replayed: bool = False, group: str = REPL
     partitions = [TopicPartition(topic, number) for number in range(described.partition_count)]
     starts, ends = admin.beginning_offsets(partitions), admin.end_offsets(partitions)
     if replayed:
-        committed = _committed(admin, group)
-        ends = {at: min(ends[at], ReplayPosition.of(committed.get(at)).offset) for at in partitions}
+        positions = _positions(admin.open_cluster(), group, [described])
+        ends = {at: min(ends[at], positions[at].now.offset) for at in partitions}
     below = {at: ends[at] for at in partitions if ends[at] > starts[at]}
     if execute and below:
         admin.delete_records(below)
     return sum(end - starts[at] for at, end in below.items())
 
 
-def _committed(admin: Admin, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
-    return admin.list_group_offsets(group) if group in admin.list_groups() else {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Position:
+    """The letters of a partition that were replayed, and where that is stored."""
+
+    place: Place
+    now: ReplayPosition
+    stored: ReplayPosition | None
+    """The position that the topic of positions has; None: it has none."""
+    committed: OffsetAndMetadata | None
+    """The group's committed offset, which earlier versions had alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Piece:
+    """Letters of a partition that were looked at together."""
+
+    at: TopicPartition
+    chosen: list[Found]
+    """The letters that are to be replayed."""
+    looked_to: int
+    """The last offset."""
+    position: ReplayPosition
+    """The position once they are."""
+
+
+def _reader(cluster: Cluster) -> Consumer:
+    return Consumer(cluster=cluster, isolation_level="read_committed")
+
+
+def _positions_in(cluster: Cluster, group: str, topic: str) -> dict[TopicPartition, _Position]:
+    with Admin(cluster) as admin:
+        try:
+            described = admin.describe_topics([topic])
+        except UnknownTopicOrPartitionError as error:
+            raise UnknownTopicOrPartitionError(f"unknown topic: {topic!r}") from error
+        return _positions(cluster, group, described)
+
+
+def _positions(cluster: Cluster, group: str, topics: Iterable[TopicDescription]) -> dict[TopicPartition, _Position]:
+    """The positions of all partitions of these topics."""
+    with Admin(cluster) as admin:
+        committed = admin.list_group_offsets(group) if group in admin.list_groups() else {}
+    with _reader(cluster) as consumer:
+        stored = read_positions(consumer, group)
+    found: dict[TopicPartition, _Position] = {}
+    for topic in topics:
+        for number in range(topic.partition_count):
+            at, kept = TopicPartition(topic.name, number), stored.get((topic.topic_id, number))
+            found[at] = _Position(
+                place=Place(topic=topic.name, topic_id=topic.topic_id, partition=number),
+                now=ReplayPosition.of(committed.get(at)).joined(kept or ReplayPosition()),
+                stored=kept,
+                committed=committed.get(at),
+            )
+    return found
+
+
+def _known(positions: dict[TopicPartition, _Position], group: str) -> dict[TopicPartition, _Position]:
+    """The same. Raises ``CorruptRecordError`` where the group says that ranges are stored which aren't there."""
+    for at, each in positions.items():
+        if each.stored is None and each.committed is not None and each.committed.metadata == IN_TOPIC:
+            raise CorruptRecordError(
+                f"which letters of {at.topic}-{at.partition} were replayed isn't known: group {group!r} has committed "
+                f"that topic {POSITION_TOPIC!r} has them, which has no record of it. Bring that topic back, or give "
+                "another --group: then all letters count as not replayed"
+            )
+    return positions
 
 
 def _left(position: ReplayPosition, start: int, end: int) -> int:
@@ -196,52 +272,34 @@ def _left(position: ReplayPosition, start: int, end: int) -> int:
     return max(0, end - max(start, position.offset) - beyond)
 
 
-def _records_of(cluster: Cluster, topic: str) -> Iterator[list[ConsumerRecord]]:
-    """All records that are there now, partition by partition."""
-    with Consumer(cluster=cluster, isolation_level="read_committed") as consumer:
-        numbers = consumer.partitions_for_topic(topic)
-        if numbers is None:
-            raise UnknownTopicOrPartitionError(f"unknown topic: {topic!r}")
-        partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
-        starts, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
-        for at in partitions:
-            if starts[at] >= ends[at]:
-                continue
-            consumer.assign([at])
-            consumer.seek(at, starts[at])
-            looks = 0
-            while consumer.position(at) < ends[at]:
-                records = consumer.poll(_POLL_MS, max_records=_RECORDS_A_TRANSACTION).get(at, [])
-                now = [record for record in records if record.offset < ends[at]]
-                looks = 0 if records else looks + 1
-                if looks > _MOST_LOOKS:
-                    raise KafkaTimeoutError(f"nothing more of {topic}-{at.partition} can be read, up to {ends[at]}")
-                if now:
-                    yield now
-
-
 def _chosen(
     cluster: Cluster,
     topic: str,
     wanted: Wanted,
-    committed: Mapping[TopicPartition, OffsetAndMetadata],
+    positions: Mapping[TopicPartition, _Position],
     most: int | None,
-) -> Iterator[tuple[list[int], list[Found]]]:
-    """By piece: the offsets of all letters of its partition so far, and those of the piece that are to be replayed."""
-    left, looked, partition = most, list[int](), -1
-    for records in _records_of(cluster, topic):
-        at = TopicPartition(topic, records[0].partition)
-        if at.partition != partition:
-            looked, partition = [], at.partition
-        position = ReplayPosition.of(committed.get(at))
-        looked = [each for each in looked if each >= position.offset] + [record.offset for record in records]
-        candidates = [Found(record, letter_of(record)) for record in records if not position.holds(record.offset)]
-        chosen = list(wanted(candidates))[:left]
-        yield looked, chosen
-        if left is not None:
-            left -= len(chosen)
-            if left <= 0:
-                return
+) -> Iterator[_Piece]:
+    """The letters that are to be replayed, by piece.
+
+    Args:
+        positions: those of this moment: the caller moves them on with each piece.
+    """
+    left, starts, looked = most, dict[int, int](), dict[int, int]()
+    with _reader(cluster) as consumer:
+        for records in records_of(consumer, topic, most=_RECORDS_A_TRANSACTION, starts=starts):
+            at = TopicPartition(topic, records[0].partition)
+            since = looked.get(at.partition, starts[at.partition])
+            position = positions[at].now.from_log_start(starts[at.partition])
+            candidates = [Found(record, letter_of(record)) for record in records if not position.holds(record.offset)]
+            chosen = list(wanted(candidates))[:left]
+            offsets = [record.offset for record in records]
+            after = position.after([each.record.offset for each in chosen], offsets, since=since)
+            looked[at.partition] = offsets[-1] + 1
+            yield _Piece(at=at, chosen=chosen, looked_to=offsets[-1], position=after)
+            if left is not None:
+                left -= len(chosen)
+                if left <= 0:
+                    return
 
 
 def _check(chosen: Iterable[Found]) -> None:
@@ -262,27 +320,44 @@ def _counted(found: Iterable[Found], to: str | None) -> dict[str, int]:
     return counts
 
 
-def _send(
-    producer: Producer,
-    chosen: Iterable[Found],
-    to: str | None,
-    offsets: Mapping[TopicPartition, OffsetAndMetadata],
-    group: str,
-) -> None:
+def _send(producer: Producer, piece: _Piece, before: _Position, to: str | None, group: str) -> None:
+    """Send a piece's letters and their partition's position, in one transaction."""
     producer.begin_transaction()
+    sent: list[tuple[Found, FutureRecordMetadata]] = []
+    is_ending = False
     try:
-        for each in chosen:
+        for each in piece.chosen:
             record, letter = each.record, each.letter
             added = {"topic": record.topic, "partition": str(record.partition), "offset": str(record.offset)}
-            kept = [header for header in letter.headers if not header[0].startswith(REPLAYED)]
-            headers = [*kept, *((REPLAYED + name, text.encode()) for name, text in added.items())]
+            own = {REPLAYED + name: text.encode() for name, text in added.items()}
+            headers = [*(header for header in letter.headers if header[0] not in own), *own.items()]
             topic = to or letter.origin.topic
             partition = None
             if letter.key is None:
                 partition = letter.origin.partition % len(producer.partitions_for(topic))
-            producer.send(topic, value=letter.value, key=letter.key, headers=headers, partition=partition)
-        producer.send_offsets_to_transaction(offsets, ConsumerGroupMetadata(group))
-    except BaseException:
+            future = producer.send(topic, value=letter.value, key=letter.key, headers=headers, partition=partition)
+            sent.append((each, future))
+        looked_to = piece.looked_to if before.stored == before.now else None
+        send_position(producer, group, before.place, stored=before.stored, now=piece.position, looked_to=looked_to)
+        producer.send_offsets_to_transaction({piece.at: piece.position.committable}, ConsumerGroupMetadata(group))
+        is_ending = True
+        producer.commit_transaction()
+    except TransactionAbortableError:
         producer.abort_transaction()
+        _raise_refused(sent, to)
         raise
-    producer.commit_transaction()
+    except BaseException:
+        if not is_ending:
+            producer.abort_transaction()
+        raise
+
+
+def _raise_refused(sent: Iterable[tuple[Found, FutureRecordMetadata]], to: str | None) -> None:
+    """Raise ``InvalidRecordError`` for the first letter of an aborted transaction that its topic refuses."""
+    for each, future in sent:
+        record, error = each.record, future.exception
+        if isinstance(error, OF_THE_RECORD):
+            raise InvalidRecordError(
+                f"the dead letter {record.topic}-{record.partition}, offset {record.offset}, can't be sent to topic "
+                f"{to or each.letter.origin.topic!r}: {error}; nothing polled with it is sent: leave it out"
+            ) from error

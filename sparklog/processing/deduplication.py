@@ -8,10 +8,11 @@ from sparklog.errors import SparklogError
 
 __all__ = ["DEFAULT_GROUP", "AlreadyProcessedError", "current_group"]
 
-DEFAULT_GROUP = "default"
+DEFAULT_GROUP = None
+"""There is none: outside of handlers the group is to be named."""
 
-current_group: ContextVar[str] = ContextVar("sparklog_inbox_group", default=DEFAULT_GROUP)
-"""The group for which messages are recorded where none is given."""
+current_group: ContextVar[str | None] = ContextVar("sparklog_inbox_group", default=DEFAULT_GROUP)
+"""The group of the worker whose handler is at work."""
 
 
 class AlreadyProcessedError(SparklogError):

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+from sparklog.errors import HandlerError
 from sparklog.model import ConsumerRecord, TopicPartition
 from sparklog.processing.moves import DeadLetter, Output
 
@@ -24,6 +25,7 @@ class Entry:
 
     __slots__ = (
         "attempts",
+        "batch",
         "due_ticks_ms",
         "frontier",
         "is_alone",
@@ -31,6 +33,7 @@ class Entry:
         "is_done",
         "is_given_back",
         "letter",
+        "number",
         "outputs",
         "record",
         "span",
@@ -54,6 +57,10 @@ class Entry:
         """Its try failed, and its share group is to deliver it again from ``due_ticks_ms`` on."""
         self.outputs = NOTHING
         """The records to be sent once it is done."""
+        self.batch: tuple[Entry, ...] = ()
+        """All entries of a batch that sends something, whose outputs its last entry has; else none."""
+        self.number = -1
+        """How many entries its frontier has passed before it; known where one that passed with it has outputs."""
         self.letter: DeadLetter | None = None
         """Set where it was moved to the dead letters."""
         self.span: Any = None
@@ -66,7 +73,7 @@ class Frontier:
     For one thread; others look at ``is_live`` and finish entries.
     """
 
-    __slots__ = ("_entries", "in_flight_bytes", "is_delayed", "is_live", "partition", "topic_id")
+    __slots__ = ("_entries", "error", "in_flight_bytes", "is_delayed", "is_live", "partition", "passed", "topic_id")
 
     def __init__(self, partition: TopicPartition, *, is_delayed: bool = False) -> None:
         self.partition = partition
@@ -78,6 +85,10 @@ class Frontier:
         """Bytes of the values of its entries."""
         self.topic_id: str | None = None
         """The id of its topic or, of a delay topic, of the topic whose records wait there; None: it isn't known."""
+        self.passed = 0
+        """Entries that were passed."""
+        self.error: HandlerError | None = None
+        """Why it goes no further, where a record of it has nowhere to go."""
         self._entries: deque[Entry] = deque()
 
     @property
@@ -104,5 +115,12 @@ class Frontier:
         while entries and entries[0].is_done:
             passed.append(entries.popleft())
         if passed:
+            self.passed += len(passed)
             self.in_flight_bytes -= sum(max(0, entry.record.serialized_value_size) for entry in passed)
         return passed
+
+    def stop(self, error: HandlerError) -> None:
+        """Go no further, and forget the entries: whoever has the partition next reads them again."""
+        self.is_live, self.error = False, error
+        self._entries.clear()
+        self.in_flight_bytes = 0

@@ -9,28 +9,38 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sparklog.clock import Clock
-from sparklog.errors import HandlerError
+from sparklog.errors import HandlerError, SparklogError
 from sparklog.logs import about
 from sparklog.processing.deduplication import AlreadyProcessedError, current_group
 from sparklog.processing.frontier import NOTHING, Entry
 from sparklog.processing.messages import Batch, Record, Send
-from sparklog.processing.moves import Output, bury, delay, group_of, origin_of, topic_id_of
-from sparklog.processing.retries import Again, Bury, Decision, Delay, decide
+from sparklog.processing.moves import Output, bury, delay, group_of, moves_of, origin_of, topic_id_of
+from sparklog.processing.retries import Again, Bury, Decision, Delay, decide, is_of_the_record
 from sparklog.processing.subscriber import Subscriber
 from sparklog.processing.values import encode
 
 if TYPE_CHECKING:
     from sparklog.opentelemetry.processing import ProcessTelemetry
 
-__all__ = ["Await", "Handling", "Slot", "outputs_of"]
+__all__ = ["Await", "HandlerCancelledError", "Handling", "Slot", "outputs_of"]
 
 _LOGGER = logging.getLogger("sparklog.processing")
+_MOST_MOVES = 100
+"""A record that was moved to dead letters so often goes round."""
 Await = Callable[[Awaitable[Any]], Any]
 """Runs what an async handler returned, and returns its result."""
 
 
 class WrongResultError(TypeError):
     """A handler returned or yielded something else than records to be sent."""
+
+
+class HandlerCancelledError(BaseException):
+    """The worker has ended while an async handler was at work: its record is left to the next one."""
+
+
+class _CircleError(Exception):
+    """Dead letters of a dead-letter topic come back to it by way of others."""
 
 
 class Slot:
@@ -113,6 +123,8 @@ class Handling:
                     entry.outputs = self._outputs(result)
             except AlreadyProcessedError:
                 pass  # the inbox contains its message: its effect took place
+            except HandlerCancelledError:
+                return ()
             except BaseException as error:
                 slot.failures += 1
                 if self._settle(entry, error, can_mend=is_decoded):
@@ -140,10 +152,14 @@ class Handling:
         attempts = max(entry.attempts for entry in good)
         try:
             outputs = self._call_with(Batch(records, attempts + 1), good)
+        except HandlerCancelledError:
+            return ()
         except BaseException as error:
             slot.failures += 1
             return self._batch_failed(good, error, attempts + 1)
         good[-1].outputs = outputs
+        if outputs and len(good) > 1:
+            good[-1].batch = tuple(good)
         for entry in reversed(good):  # the frontier passes all of them together: the first is done last
             entry.is_done = True
         return ()
@@ -168,7 +184,7 @@ class Handling:
             due = self._clock.ticks_ms() + decision.delay_ms
             for entry in good:
                 entry.attempts, entry.due_ticks_ms = attempts, due
-        elif isinstance(error, WrongResultError) or not isinstance(error, Exception):
+        elif isinstance(error, WrongResultError) or not is_of_the_record(error):
             raise self._stopped(good[0], error, attempts) from error
         else:
             for entry in good:
@@ -212,9 +228,38 @@ class Handling:
         return False
 
     def refuse(self, entry: Entry, error: BaseException) -> None:
-        """Settle an entry whose outputs can't be sent, which no further try can mend. Raises ``HandlerError``."""
+        """Settle an entry that isn't to be tried any more. Raises ``HandlerError``."""
         attempts = entry.attempts + 1
         self._move(entry, error, self._decide(entry, error, attempts=attempts, can_mend=False), attempts)
+
+    def refuse_output(self, entry: Entry, output: Output, error: SparklogError) -> Sequence[Entry]:
+        """Make dead letters of an entry of which an output can't be sent, or of all of its batch: no further try can
+        mend that. Returns them.
+
+        Raises:
+            HandlerError: there is no dead-letter topic.
+        """
+        entries = entry.batch or (entry,)
+        if self._subscriber.dead_letter_of(self._topic_of(entry)) is None:
+            raise self.nowhere_to_send(entry, output, error) from error
+        what = f"what handler {self._subscriber.name} made of it can't be sent to topic {output.topic!r}: {error}"
+        for each in entries:
+            self._move(each, error, Bury(), each.attempts + 1, message=what)
+        return entries
+
+    def nowhere_to_send(self, entry: Entry, output: Output, error: SparklogError) -> HandlerError:
+        """The error that stops a partition before a record of which something can't be sent, nor moved."""
+        first = entry.batch[0] if entry.batch else entry
+        at, offset = entry.frontier.partition, first.record.offset
+        place = f"offset {offset}" if first is entry else f"offsets {offset} to {entry.record.offset}"
+        letters = self._subscriber.dead_letter_of(self._topic_of(entry))
+        where = "there is no dead-letter topic" if letters is None else f"its dead-letter topic is {letters!r}"
+        return HandlerError(
+            f"handler {self._subscriber.name}: what was made of {at.topic}-{at.partition}, {place}, can't be sent to "
+            f"topic {output.topic!r}: {error}; {where}, so the worker goes no further there; nothing is skipped",
+            topic_partition=at,
+            offset=offset,
+        )
 
     def _decide(self, entry: Entry, error: BaseException, *, attempts: int, can_mend: bool) -> Decision:
         if isinstance(error, WrongResultError):
@@ -224,7 +269,9 @@ class Handling:
             self._subscriber.retry, error, attempts=attempts, can_mend=can_mend, has_dead_letter=has_dead_letter
         )
 
-    def _move(self, entry: Entry, error: BaseException, decision: Decision, attempts: int) -> None:
+    def _move(
+        self, entry: Entry, error: BaseException, decision: Decision, attempts: int, message: str | None = None
+    ) -> None:
         record, topic = entry.record, self._topic_of(entry)
         origin = origin_of(record, is_delayed=entry.frontier.is_delayed)
         if not entry.frontier.is_delayed:
@@ -239,11 +286,23 @@ class Handling:
                 attempts=attempts,
                 due_ms=self._clock.now_ms() + decision.delay_ms,
                 error=error,
+                is_delayed=entry.frontier.is_delayed,
             )
             entry.outputs, entry.is_delayed = (moved,), True
         elif isinstance(decision, Bury) and letters is not None:
+            if moves_of(record) >= _MOST_MOVES:
+                raise self._stopped(
+                    entry, _CircleError(f"a dead letter {_MOST_MOVES} times: {error!r}"), attempts
+                ) from error
             output, entry.letter = bury(
-                record, letters, origin=origin, group_id=self._group_id, attempts=attempts, error=error
+                record,
+                letters,
+                origin=origin,
+                group_id=self._group_id,
+                attempts=attempts,
+                error=error,
+                message=message,
+                is_delayed=entry.frontier.is_delayed,
             )
             entry.outputs, entry.is_delayed = (output,), False
         else:

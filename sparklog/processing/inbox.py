@@ -12,16 +12,18 @@ row for each (group, message id), which a unique constraint keeps single. Which 
 from __future__ import annotations
 
 import datetime
-import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
 from sparklog.errors import InvalidArgumentError
 from sparklog.processing.deduplication import AlreadyProcessedError, current_group
+from sparklog.processing.message_ids import MOST_CHARACTERS, HasHeaders, digest, message_id, stored_text
 
 __all__ = [
     "AlreadyProcessedError",
@@ -36,9 +38,11 @@ __all__ = [
 ]
 
 TABLE_NAME = "sparklog_inbox"
-ID_HEADER = "id"
-_MOST_CHARACTERS = 255
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _PRUNED_AT_ONCE = 10_000
+_MYSQL = ("mysql", "mariadb")
+_COLLATIONS: WeakKeyDictionary[Engine, dict[str, str | None]] = WeakKeyDictionary()
+"""By table of MariaDB or MySQL: the collation of its ids; empty where it isn't known, None for bytes."""
 
 
 class _Session(Protocol):
@@ -46,34 +50,18 @@ class _Session(Protocol):
         """The method of SQLAlchemy's ``Session`` and ``Connection``."""
 
 
-class _Record(Protocol):
-    @property
-    def topic(self) -> str:
-        """The record's topic."""
-
-    @property
-    def partition(self) -> int:
-        """Its partition."""
-
-    @property
-    def offset(self) -> int:
-        """Its offset there."""
-
-    @property
-    def headers(self) -> Any:
-        """(name, bytes or None) of each header."""
-
-
 def table(metadata: sa.MetaData, name: str = TABLE_NAME) -> sa.Table:
     """The table of processed messages, for ``metadata.create_all`` or a migration."""
     return sa.Table(
         name,
         metadata,
-        sa.Column("group_id", sa.String(_MOST_CHARACTERS), primary_key=True),
-        sa.Column("message_id", sa.String(_MOST_CHARACTERS), primary_key=True),
+        sa.Column("group_id", sa.String(MOST_CHARACTERS), primary_key=True),
+        sa.Column("message_id", sa.String(MOST_CHARACTERS), primary_key=True),
         sa.Column("processed_at", sa.DateTime, nullable=False, server_default=sa.func.now(), index=True),
         mysql_charset="utf8mb4",
         mysql_collate="utf8mb4_bin",  # else ids that differ in case alone are one
+        mariadb_charset="utf8mb4",  # the dialect's name is that of the URL
+        mariadb_collate="utf8mb4_bin",
     )
 
 
@@ -85,56 +73,120 @@ def create_table(engine: Engine, name: str = TABLE_NAME) -> sa.Table:
     return created
 
 
-def message_id(record: _Record) -> str:
-    """The id of a record's message: its header ``id``, else ``topic-partition-offset``.
-
-    With the header a message that was sent twice is one; without, only a record that was read twice. An id of more than
-    255 characters, or one that is no UTF-8, stands as its SHA-256.
-    """
-    for name, value in reversed(list(record.headers or ())):
-        if name == ID_HEADER and value is not None:
-            try:
-                text = value.decode()
-            except UnicodeDecodeError:
-                return f"sha256:{hashlib.sha256(value).hexdigest()}"
-            return text if len(text) <= _MOST_CHARACTERS else f"sha256:{hashlib.sha256(value).hexdigest()}"
-    return f"{record.topic}-{record.partition}-{record.offset}"
-
-
 @contextmanager
-def once(session: _Session, record: _Record, *, group: str | None = None, table: str = TABLE_NAME) -> Iterator[str]:
+def once(session: _Session, record: HasHeaders, *, group: str | None = None, table: str = TABLE_NAME) -> Iterator[str]:
     """Have the effect inside the ``with`` once for each message, if it is in the transaction of ``session``.
 
     A rollback undoes both; of two concurrent attempts the database lets the second wait for the first.
 
     Args:
         session: SQLAlchemy's ``Session`` or ``Connection``; the caller commits.
-        group: by default that of the worker whose handler this is (``App(group_id=…)``), else ``default``.
+        group: by default that of the worker whose handler this is (``App(group_id=…)``). To be given anywhere else,
+            such as in threads that a handler hands its work to.
         table: its name in the database.
     Yields:
         The message's id.
     Raises:
+        InvalidArgumentError: there is no group.
         AlreadyProcessedError: before the body: it was dealt with. A worker of :mod:`sparklog.processing` takes that for
             success.
         SQLAlchemy's errors.
     """
     if not check_and_record(session, record, group=group, table=table):
-        raise AlreadyProcessedError(
-            f"group {group or current_group.get()!r} has dealt with message {message_id(record)!r} before"
-        )
+        raise AlreadyProcessedError(f"group {_group(group)!r} has dealt with message {message_id(record)!r} before")
     yield message_id(record)
 
 
-def check_and_record(session: _Session, record: _Record, *, group: str | None = None, table: str = TABLE_NAME) -> bool:
+def check_and_record(
+    session: _Session, record: HasHeaders, *, group: str | None = None, table: str = TABLE_NAME
+) -> bool:
     """Record that the group deals with a message, in the transaction of ``session``. False: it has before.
 
-    Raises what SQLAlchemy raises.
+    Ids and groups are compared byte for byte, whatever the table's collation.
+
+    Raises:
+        InvalidArgumentError: there is no group, see :func:`once`, or it is too long.
+        SQLAlchemy's errors.
     """
-    group_id = group or current_group.get()
-    if len(group_id) > _MOST_CHARACTERS:
-        raise InvalidArgumentError(f"inbox: group has {len(group_id)} characters, expected up to {_MOST_CHARACTERS}")
-    values = {"group_id": group_id, "message_id": message_id(record)}
+    group_id, message = _group(group), message_id(record)
     target = sa.table(table, sa.column("group_id"), sa.column("message_id"))
+    collation = _collation(session, table)
+    is_exact = collation is None or (collation.startswith("utf8mb4") and collation.endswith("_bin"))
+    stored = stored_text(group_id, is_exact=is_exact), stored_text(message, is_exact=is_exact)
+    # Earlier versions stored each id as it is.
+    if stored != (group_id, message) and _holds(session, target, group_id, message, collation):
+        return False
+    if _is_inserted(session, target, *stored):
+        return True
+    if collation is None or _holds(session, target, *stored, collation):
+        return False
+    # A row of an earlier version has an id that the table takes for the same.
+    stored = stored[0], digest(message.encode())
+    if _is_inserted(session, target, *stored):
+        return True
+    if _holds(session, target, *stored, collation):
+        return False
+    raise InvalidArgumentError(
+        f"inbox: table {table!r} takes no row of group {group_id!r} and message {message!r}, and has none: expected a "
+        "table as inbox.create_table makes it"
+    )
+
+
+def _group(given: str | None) -> str:
+    group = current_group.get() if given is None else given
+    if not group:
+        raise InvalidArgumentError(
+            "inbox: no group is given, and this isn't a handler in its own thread or task: expected group=…, the group "
+            "that deals with the message"
+        )
+    if len(group) > MOST_CHARACTERS:
+        raise InvalidArgumentError(f"inbox: group has {len(group)} characters, expected up to {MOST_CHARACTERS}")
+    return group
+
+
+def _collation(session: Any, table: str) -> str | None:
+    """The collation of a table's ids; None: they are compared byte for byte, but for spaces at the end."""
+    dialect = _dialect(session)
+    if dialect in ("postgresql", "sqlite"):
+        return None
+    if dialect not in _MYSQL:
+        return ""
+    bind = session.get_bind() if hasattr(session, "get_bind") else session
+    known = _COLLATIONS.setdefault(bind.engine, {})
+    if table not in known:
+        query = sa.text(
+            "SELECT column_name, collation_name, character_maximum_length FROM information_schema.columns "
+            "WHERE table_schema = database() AND table_name = :name AND column_name IN ('group_id', 'message_id')"
+        )
+        columns = session.execute(query, {"name": table}).all()
+        for column, _, length in columns:
+            if length is not None and length < MOST_CHARACTERS:
+                raise InvalidArgumentError(
+                    f"inbox: column {column} of table {table!r} has {length} characters, expected {MOST_CHARACTERS}"
+                )
+        found = {collation for _, collation, _ in columns}
+        known[table] = found.pop() if len(found) == 1 else ""
+    return known[table]
+
+
+def _holds(session: _Session, target: Any, group_id: str, message: str, collation: str | None) -> bool:
+    """Does the table have exactly this row?"""
+    texts = group_id + message
+    if "\0" in texts and _dialect(session) == "postgresql":
+        return False  # it can't
+    if _SURROGATES.search(texts) or not (texts.isascii() or collation is None or collation.startswith("utf8mb4")):
+        return False  # another character set: such a comparison can be an error, and such an id was never stored whole
+    is_row = (target.c.group_id == group_id, target.c.message_id == message)
+    # A lock sees what others have committed since this transaction began.
+    query = sa.select(target).where(*is_row)
+    rows = session.execute(query.with_for_update(read=True) if _dialect(session) in _MYSQL else query)
+    wanted = (group_id.encode(), message.encode())
+    return any(tuple(each if isinstance(each, bytes) else each.encode() for each in row) == wanted for row in rows)
+
+
+def _is_inserted(session: _Session, target: Any, group_id: str, message: str) -> bool:
+    """Insert a row unless its key is there. Raises SQLAlchemy's errors."""
+    values = {"group_id": group_id, "message_id": message}
     dialect = _dialect(session)
     if dialect == "postgresql":
         from sqlalchemy.dialects.postgresql import insert as insert_postgresql
@@ -145,7 +197,7 @@ def check_and_record(session: _Session, record: _Record, *, group: str | None = 
 
         return _changes_a_row(session, insert_sqlite(target).values(values).on_conflict_do_nothing())
     insert = sa.insert(target).values(values)
-    if dialect in ("mysql", "mariadb"):
+    if dialect in _MYSQL:  # what it would cut or change silently, _collation has refused, or stored_text replaced
         return _changes_a_row(session, insert.prefix_with("IGNORE"))
     try:
         with session.begin_nested():  # type: ignore[attr-defined]

@@ -9,12 +9,14 @@ from __future__ import annotations
 import linecache
 import traceback
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sparklog.log.delay_topics import MOVED_BY_GROUP
 from sparklog.model import ConsumerRecord, Headers
+from sparklog.processing.messages import Record
 
 __all__ = ["DeadLetter", "Origin", "Output", "attempts_of", "bury", "delay", "due_ms_of", "group_of", "origin_of"]
-__all__ += ["letter_of", "plain_headers", "pointer_only", "topic_id_of"]
+__all__ += ["letter_of", "moves_of", "pointer_only", "topic_id_of"]
 
 DLQ = "__dlq.errors."
 OMITTED = DLQ + "value.omitted"
@@ -24,7 +26,24 @@ GROUP = MOVED_BY_GROUP
 ORIGINAL = "kafka_original-"
 TOPIC_ID = ORIGINAL + "topic-id"
 ERROR = "kafka_exception-"
-_OWN = (DLQ, "retry_topic-", GROUP, ORIGINAL, ERROR)
+MOVES = DLQ + "moves"
+_DELAY_NAMES = frozenset(
+    (
+        *(ATTEMPTS, DUE, FIRST_TIMESTAMP, GROUP, ERROR + "fqcn", ERROR + "message"),
+        *(ORIGINAL + name for name in ("topic", "topic-id", "partition", "offset", "timestamp")),
+    )
+)
+"""The headers that are added on the way to a delay topic, behind those of the record."""
+_LETTER_NAMES = frozenset(
+    DLQ + name
+    for name in (
+        *("topic", "partition", "offset", "group", "delivery.count"),
+        *("message", "exception", "stacktrace", "value.omitted", "moves"),
+    )
+)
+"""The headers that are added on the way to the dead letters, beside ``FIRST_TIMESTAMP``. They replace those of an
+earlier letter."""
+_OWN = _DELAY_NAMES | _LETTER_NAMES
 _MOST_STACK_CHARACTERS = 8_192
 _MOST_MESSAGE_CHARACTERS = 1_024
 _MOST_FRAMES = 20
@@ -78,6 +97,8 @@ class DeadLetter:
     """Headers of the record, without those that say why it is here."""
     is_value_omitted: bool = False
     """The value was too large to be moved: it is where the record was."""
+    moves: int = 1
+    """How often the record was moved to dead letters; more than once where it was a dead letter that failed."""
 
 
 def origin_of(record: ConsumerRecord, *, is_delayed: bool) -> Origin:
@@ -115,9 +136,33 @@ def topic_id_of(record: ConsumerRecord) -> str | None:
     return _texts(record.headers).get(TOPIC_ID)
 
 
-def plain_headers(headers: Headers) -> Headers:
-    """Headers without those that were added as the record was moved."""
-    return [each for each in headers if not each[0].startswith(_OWN)]
+def moves_of(record: ConsumerRecord) -> int:
+    """How often a record was moved to dead letters without having been replayed in between."""
+    return _number(record.headers, MOVES) or int(any(name == DLQ + "topic" for name, _ in record.headers))
+
+
+def _users(record: ConsumerRecord, names: frozenset[str]) -> Headers:
+    """The headers of a record that was moved, as they were before: without the last of each of these names."""
+    kept: Headers = []
+    left = set(names)
+    for header in reversed(record.headers):
+        if header[0] in left:
+            left.discard(header[0])
+        else:
+            kept.append(header)
+    return kept[::-1]
+
+
+def _with(headers: Headers, added: dict[str, str]) -> Headers:
+    """A record's headers with others behind them. Of those that have their names the first is kept, which is the
+    user's: else a record that goes round would grow."""
+    seen: set[str] = set()
+    kept: Headers = []
+    for header in headers:
+        if header[0] not in added or (header[0] not in seen and header[0] not in _LETTER_NAMES):
+            seen.add(header[0])
+            kept.append(header)
+    return [*kept, *_encoded(added)]
 
 
 def delay(
@@ -129,10 +174,12 @@ def delay(
     attempts: int,
     due_ms: int,
     error: BaseException,
+    is_delayed: bool = False,
 ) -> Output:
     """The record for a delay topic.
 
     Args:
+        is_delayed: it comes from a delay topic.
         origin: where it came from first.
         attempts: tries that have failed.
         due_ms: milliseconds since the epoch.
@@ -154,26 +201,44 @@ def delay(
         topic=topic,
         key=record.key,
         value=record.value,
-        headers=plain_headers(record.headers) + _encoded(added),
+        headers=_with(_users(record, _DELAY_NAMES) if is_delayed else record.headers, added),
         near_partition=record.partition,
     )
 
 
 def bury(
-    record: ConsumerRecord, topic: str, *, origin: Origin, group_id: str, attempts: int, error: BaseException
+    record: ConsumerRecord,
+    topic: str,
+    *,
+    origin: Origin,
+    group_id: str,
+    attempts: int,
+    error: BaseException,
+    message: str | None = None,
+    is_delayed: bool = False,
 ) -> tuple[Output, DeadLetter]:
-    """The record for a dead-letter topic, and its description."""
+    """The record for a dead-letter topic, and its description.
+
+    Args:
+        is_delayed: it comes from a delay topic.
+        message: by default the error's own.
+    """
     letter = DeadLetter(
         topic=topic,
         origin=origin,
         group_id=group_id,
         attempts=attempts,
         exception=_class_of(error),
-        message=_message_of(error),
+        message=_message_of(error) if message is None else message[:_MOST_MESSAGE_CHARACTERS],
         stacktrace=_stack_of(error),
         key=record.key,
         value=record.value,
-        headers=plain_headers(record.headers),
+        headers=[
+            header
+            for header in (_users(record, _DELAY_NAMES) if is_delayed else record.headers)
+            if header[0] not in _LETTER_NAMES
+        ],
+        moves=moves_of(record) + 1,
     )
     return _output(letter), letter
 
@@ -185,8 +250,13 @@ def pointer_only(letter: DeadLetter) -> tuple[Output, DeadLetter]:
     return _output(smaller), smaller
 
 
-def letter_of(record: ConsumerRecord) -> DeadLetter:
-    """A record of a dead-letter topic, of any writer: missing headers are empty, and its origin is its own offset."""
+def letter_of(record: ConsumerRecord | Record[Any]) -> DeadLetter:
+    """Read the headers of a dead letter, which a handler or a consumer has got, and any program has written.
+
+    Missing headers are empty; without an origin it is the record's own offset.
+    """
+    if isinstance(record, Record):
+        record = record.raw
     texts = _texts(record.headers)
     at = origin_of(record, is_delayed=False)
     number = {name: _number(record.headers, DLQ + name) for name in ("partition", "offset", "delivery.count")}
@@ -206,8 +276,9 @@ def letter_of(record: ConsumerRecord) -> DeadLetter:
         stacktrace=texts.get(DLQ + "stacktrace", ""),
         key=record.key,
         value=record.value,
-        headers=plain_headers(record.headers),
+        headers=_users(record, _LETTER_NAMES | {FIRST_TIMESTAMP}),
         is_value_omitted=OMITTED in texts,
+        moves=moves_of(record),
     )
 
 
@@ -226,11 +297,13 @@ def _output(letter: DeadLetter) -> Output:
     }
     if letter.is_value_omitted:
         added[OMITTED] = "true"
+    if letter.moves > 1:
+        added[MOVES] = str(letter.moves)
     return Output(
         topic=letter.topic,
         key=letter.key,
         value=letter.value,
-        headers=[*letter.headers, *_encoded(added)],
+        headers=_with(letter.headers, added),
         near_partition=origin.partition,
     )
 
@@ -241,14 +314,12 @@ def _encoded(texts: dict[str, str]) -> Headers:
 
 def _texts(headers: Headers) -> dict[str, str]:
     """Our own headers; of several with one name the last."""
-    return {
-        name: value.decode("utf-8", "replace") for name, value in headers if value is not None and name.startswith(_OWN)
-    }
+    return {name: value.decode("utf-8", "replace") for name, value in headers if value is not None and name in _OWN}
 
 
 def _number(headers: Headers, name: str) -> int:
-    """A number of a header that another program may have written; 0 where there is none."""
-    for header, value in headers:
+    """A number of a header that another program may have written, the last of its name; 0 where there is none."""
+    for header, value in reversed(headers):
         if header == name and value is not None and value.isdigit():
             return int(value)
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparklog.errors import CommitFailedError, CommitStateUnknownError, SparklogError
+from sparklog.errors import CommitFailedError, CommitStateUnknownError, SparklogError, StoreReplacedError
 
 __all__ = ["CommitPace", "Patience", "may_pass"]
 
@@ -67,7 +67,6 @@ class Patience:
 
 def may_pass(error: Exception) -> bool:
     """May the same succeed later? Partitions that went to another member are forgotten by the next poll, and a commit
-    whose outcome is unknown is called again to learn it."""
-    return isinstance(error, SparklogError) and (
-        error.retriable or error.requires_abort or isinstance(error, CommitFailedError | CommitStateUnknownError)
-    )
+    whose outcome is unknown is called again to learn it. A folder that was unmounted may come back."""
+    passing = CommitFailedError | CommitStateUnknownError | StoreReplacedError
+    return isinstance(error, SparklogError) and (error.retriable or error.requires_abort or isinstance(error, passing))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 
 from sparklog.errors import InvalidArgumentError
 
 __all__ = ["Again", "Backoff", "Bury", "Decision", "Delay", "Exponential", "Fixed", "Retry", "Stop", "decide", "span"]
+__all__ += ["is_of_the_record"]
 
 _LONGEST_S = 30 * 86_400.0
 _UNITS = (("h", 3_600_000), ("m", 60_000), ("s", 1_000))
@@ -123,6 +125,12 @@ class Stop:
 Decision = Again | Delay | Bury | Stop
 
 
+def is_of_the_record(error: BaseException) -> bool:
+    """May another record be handled after it? Not after ``SystemExit`` and ``KeyboardInterrupt``: they are meant for
+    the process. A handler that awaits a task which was cancelled fails as with any other error."""
+    return isinstance(error, Exception | asyncio.CancelledError)
+
+
 def decide(
     retry: Retry, error: BaseException, *, attempts: int, can_mend: bool = True, has_dead_letter: bool
 ) -> Decision:
@@ -133,7 +141,7 @@ def decide(
         can_mend: may another try succeed? Not where the bytes can't be decoded.
         has_dead_letter: is there a dead-letter topic?
     """
-    if not isinstance(error, Exception):  # SystemExit, KeyboardInterrupt: meant for the process, not for the record
+    if not is_of_the_record(error):
         return Stop()
     if can_mend and attempts < retry.attempts and not isinstance(error, retry.not_on):
         delay_ms = retry.backoff.delay_ms(attempts)

@@ -15,7 +15,6 @@ from sparklog.errors import (
     HandlerError,
     IllegalStateError,
     InvalidRecordStateError,
-    InvalidTopicError,
     SparklogError,
     UnknownTopicOrPartitionError,
 )
@@ -23,15 +22,16 @@ from sparklog.groups.sharing.changes import AcknowledgeType
 from sparklog.logs import about, without_content
 from sparklog.model import ConsumerRecord, DeliveredRecord, TopicPartition
 from sparklog.opentelemetry.automatic import instrument_if_traced, process_telemetry
-from sparklog.processing.commits import OF_THE_RECORD, nowhere_to_send, send_output
+from sparklog.processing.commits import OF_THE_RECORD, REFUSED_AT_ONCE, report_refusal, send_output
 from sparklog.processing.deduplication import AlreadyProcessedError
 from sparklog.processing.frontier import NOTHING, Entry, Frontier
 from sparklog.processing.handling import Handling
 from sparklog.processing.health import Counts, Health, State
 from sparklog.processing.lanes import Lanes
+from sparklog.processing.moves import Output
 from sparklog.processing.pacing import Patience
 from sparklog.processing.subscriber import MOST_SHARED_ATTEMPTS, Subscriber
-from sparklog.processing.threads import HandlerThreads, HandlerWatch, LoopThread
+from sparklog.processing.threads import HandlerThreads, HandlerWatch, LoopThread, called_by
 from sparklog.processing.work import Station
 from sparklog.processing.worker import AppSettings, opened, report_dead_letter
 from sparklog.producer import FutureRecordMetadata, Producer
@@ -115,6 +115,8 @@ class ShareWorker:
         self._producer = Producer(self._cluster, clock=settings.clock, **settings.producer)
         instrument_if_traced(self._producer)
         self._in_hand: list[Entry] = []
+        self._stuck: dict[Entry, HandlerError] = {}
+        """Records in hand that have nowhere to go: they are held, and given back when the worker ends."""
         self._patience = Patience(settings.patience_s * 1_000)
         self._told_ticks_ms = self._round_ticks_ms = self._clock.ticks_ms()
         self._found_nothing = False
@@ -140,9 +142,16 @@ class ShareWorker:
         """End after the round that is under way. From any thread."""
         self._is_stopping = True
 
+    @property
+    def is_calling(self) -> bool:
+        """Is the caller one of its handlers, which it has called?"""
+        return called_by.get() is self._threads
+
     def health(self) -> Health:
         """How it fares; it has no partitions of its own. From any thread."""
         now, error = self._clock.ticks_ms(), self.error
+        stuck = list(self._stuck.values())
+        told = error or (stuck[0] if stuck else None)
         is_ending = self.state in (State.DRAINING, State.STOPPED)
         return Health(
             state=self.state,
@@ -152,7 +161,8 @@ class ShareWorker:
             in_flight=len(self._in_hand),
             oldest_handler_ms=self._watch.oldest_ms(now),
             last_round_ms=now - self._round_ticks_ms,
-            error=None if error is None else str(error) or type(error).__name__,
+            stopped=tuple(map(str, stuck)),
+            error=None if told is None else str(told) or type(told).__name__,
         )
 
     def metrics(self) -> dict[str, dict[str, float]]:
@@ -185,10 +195,12 @@ class ShareWorker:
                 self._patience.failed(error, self._clock.ticks_ms())
                 self._warn("group %s: records could not be taken or acknowledged, which is tried again: %s", error)
         self._watch.look()
+        if len(self._stuck) >= self._most_in_hand:  # there is no room for anything else
+            raise next(iter(self._stuck.values()))
 
     def _settle(self, now: float) -> None:
         """Send what records that are done have to send, then mark them: the next call to the group reports it."""
-        done = [entry for entry in self._in_hand if is_settled(entry, now)]
+        done = [entry for entry in self._in_hand if is_settled(entry, now) and entry not in self._stuck]
         if not done:
             return
         stored, error = self._stored(done)
@@ -209,59 +221,59 @@ class ShareWorker:
 
     def _stored(self, done: Sequence[Entry]) -> tuple[set[Entry], SparklogError | None]:
         """Send the outputs of entries, and wait until they are stored. Returns the entries of which everything is, and
-        the first error of the others: ``HandlerError`` where a topic that something is to be sent to isn't there, or a
-        record has nowhere to go."""
+        the first error of the others that isn't their own."""
         counts: dict[str, int] = {}
-        sent: list[tuple[Entry, list[FutureRecordMetadata]]] = []
+        sent: list[tuple[Entry, list[tuple[Output, FutureRecordMetadata]]]] = []
         stored: set[Entry] = set()
         first_error: SparklogError | None = None
         for entry in done:
-            try:
-                sent.append((entry, self._send_outputs(entry, counts)))
-            except HandlerError as error:  # the fault of this record alone: what the others have sent is to count
-                first_error = first_error or error
+            futures = self._send_outputs(entry, counts)
+            if futures is not None:
+                sent.append((entry, futures))
         if any(futures for _, futures in sent):
             self._producer.flush()
         for entry, futures in sent:
-            try:
-                for future in futures:
+            for output, future in futures:
+                try:
                     future.get()
-            except SparklogError as error:
-                first_error = first_error or self._refused(entry, error)
+                except OF_THE_RECORD as error:  # it becomes a dead letter, which the next round sends
+                    self._refuse(entry, output, error)
+                    break
+                except SparklogError as error:
+                    first_error = first_error or error
+                    break
             else:
                 stored.add(entry)
         return stored, first_error
 
-    def _refused(self, entry: Entry, error: SparklogError) -> SparklogError | None:
-        """Settle an entry of which something wasn't stored. Returns why; None where that is the fault of the record,
-        which has become a dead letter: the next round sends that."""
-        if not isinstance(error, OF_THE_RECORD):
-            return error
-        try:
-            self._stations[entry.frontier.partition.topic].refuse(entry, error)
-        except HandlerError as stopped:
-            return stopped
-        return None
-
-    def _send_outputs(self, entry: Entry, counts: dict[str, int]) -> list[FutureRecordMetadata]:
-        """Send all outputs of an entry; where one can't be sent by itself, the entry becomes a dead letter.
-
-        Raises:
-            HandlerError: a topic isn't there, or the record has nowhere to go.
-        """
+    def _send_outputs(self, entry: Entry, counts: dict[str, int]) -> list[tuple[Output, FutureRecordMetadata]] | None:
+        """Send all outputs of an entry; where one is refused, the entry becomes a dead letter. None: it has nowhere to
+        go."""
         outputs = NOTHING if entry.is_given_back else entry.outputs
         futures = []
         for output in outputs:
             try:
                 if output.topic not in counts:
                     counts[output.topic] = len(self._producer.partitions_for(output.topic))
-                futures.append(send_output(self._producer, output, counts[output.topic]))
-            except OF_THE_RECORD as error:
-                self._stations[entry.frontier.partition.topic].refuse(entry, error)
-                return self._send_outputs(entry, counts)  # it has other outputs now: each is refused twice at most
-            except (UnknownTopicOrPartitionError, InvalidTopicError) as error:
-                raise nowhere_to_send(entry, output.topic, error) from error
+                futures.append((output, send_output(self._producer, output, counts[output.topic])))
+            except REFUSED_AT_ONCE as error:
+                if not self._refuse(entry, output, error):
+                    return None
+                return self._send_outputs(
+                    entry, counts
+                )  # it has other outputs now: each is refused three times at most
         return futures
+
+    def _refuse(self, entry: Entry, output: Output, error: SparklogError) -> bool:
+        """Settle an entry of which an output can't be sent: it becomes a dead letter, or a smaller one. False: it has
+        nowhere to go, and is held."""
+        station = self._stations[entry.frontier.partition.topic]
+        try:
+            station.refuse(entry, output, error)
+        except HandlerError as stopped:
+            self._stuck[entry] = stopped
+        report_refusal(station.subscriber.name, entry, output, error, is_moved=entry not in self._stuck)
+        return entry not in self._stuck
 
     def _take(self, now: float) -> None:
         """Acknowledge to the group what was marked, renew the locks of what is held, take more where there is room."""
@@ -288,6 +300,7 @@ class ShareWorker:
     def _renew(self) -> None:
         """Hold what is in hand for another lock. What isn't held any more is delivered to others, and left."""
         self._in_hand = [entry for entry in self._in_hand if self._mark(entry, AcknowledgeType.RENEW)]
+        self._stuck = {entry: error for entry, error in self._stuck.items() if entry.frontier.is_live}
 
     def _mark(self, entry: Entry, kind: AcknowledgeType) -> bool:
         """Mark a record for the next call; False: its lock is over, and the group has delivered it again."""
@@ -311,7 +324,11 @@ class ShareWorker:
         entry = Entry(record, Frontier(partition), attempts=deliveries - 1)
         if deliveries > self._delivery_limit:
             why = f"delivered {deliveries} times, of which {self._delivery_limit} are allowed: each time its worker "
-            station.handling.refuse(entry, TooManyDeliveriesError(why + "died, or its handler outlasted its lock"))
+            try:
+                station.handling.refuse(entry, TooManyDeliveriesError(why + "died, or its handler outlasted its lock"))
+            except HandlerError as stopped:
+                self._stuck[entry] = stopped
+                self._warn("group %s: a record is held: %s", stopped)
             entry.is_done = True
         return entry
 
@@ -356,6 +373,7 @@ class ShareWorker:
     def _end(self) -> None:
         """Give back what it has, and close everything. What fails is logged, if it is not what ended the worker."""
         self.state = State.DRAINING
+        self.error = self.error or next(iter(self._stuck.values()), None)
         steps: list[Callable[[], object]] = [
             self._drain,
             self._consumer.close,

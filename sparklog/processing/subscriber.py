@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -14,7 +14,7 @@ from sparklog.processing.messages import Batch, Record
 from sparklog.processing.retries import Retry
 from sparklog.processing.values import Decode, decoder_of
 
-__all__ = ["DLQ_PREFIX", "MOST_SHARED_ATTEMPTS", "Subscriber", "make_subscriber"]
+__all__ = ["DLQ_PREFIX", "MOST_SHARED_ATTEMPTS", "Subscriber", "check_no_circle", "make_subscriber"]
 
 DLQ_PREFIX = "dlq."
 """Source: KIP-1191."""
@@ -115,6 +115,24 @@ def make_subscriber(
     for topic in named:
         check_topic_name(topic)
     return checked
+
+
+def check_no_circle(subscribers: Iterable[Subscriber]) -> None:
+    """Refuse subscribers whose dead letters come back to them. Raises ``InvalidArgumentError``, which names the way."""
+    letters: dict[str, str | None] = {}
+    for each in subscribers:
+        origins = {**{topic: topic for topic in each.topics}, **each.delay_topics()}
+        letters |= {topic: each.dead_letter_of(origin) for topic, origin in origins.items()}
+    for topic, first in letters.items():
+        way, at = [topic], first
+        while at is not None and at in letters and at not in way:
+            way.append(at)
+            at = letters[at]
+        if at == topic:
+            circle = " → ".join([*way, topic])
+            raise InvalidArgumentError(
+                f"subscriber: dead letters go in a circle, {circle}: a record that always fails would never end"
+            )
 
 
 def _check_shared(subscriber: Subscriber) -> None:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections import deque
 from collections.abc import Awaitable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from sparklog.clock import Clock
 from sparklog.errors import HandlerError
 from sparklog.processing.deduplication import current_group
 from sparklog.processing.frontier import Entry
-from sparklog.processing.handling import Slot
+from sparklog.processing.handling import HandlerCancelledError, Slot
 from sparklog.processing.work import Station
 from sparklog.workers import Worker
 
-__all__ = ["HandlerThreads", "HandlerWatch", "LoopThread"]
+__all__ = ["HandlerThreads", "HandlerWatch", "LoopThread", "called_by"]
+
+
+called_by: ContextVar[HandlerThreads | None] = ContextVar("sparklog_handler_threads", default=None)
+"""The threads whose handler is at work here."""
 
 
 class LoopThread:
@@ -25,14 +31,23 @@ class LoopThread:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
+        self._is_stopping = False
 
     def run(self, awaitable: Awaitable[Any]) -> Any:
-        """Run what an async function returned. Returns and raises what it does."""
+        """Run what an async function returned. Returns and raises what it does; ``HandlerCancelledError`` where the
+        loop has ended meanwhile."""
         with self._lock:
+            if self._is_stopping:
+                if inspect.iscoroutine(awaitable):
+                    awaitable.close()
+                raise HandlerCancelledError
             if self._loop is None:
                 self._loop = _started_loop()
             loop = self._loop
-        result, error = asyncio.run_coroutine_threadsafe(_caught(awaitable, current_group.get()), loop).result()
+        caught = _caught(awaitable, current_group.get(), called_by.get())
+        result, error = asyncio.run_coroutine_threadsafe(caught, loop).result()
+        if error is not None and self._is_stopping:
+            raise HandlerCancelledError from error
         if error is not None:
             raise error
         return result
@@ -40,7 +55,7 @@ class LoopThread:
     def stop(self) -> None:
         """End the loop once what is running in it has come to its next ``await``."""
         with self._lock:
-            loop = self._loop
+            loop, self._is_stopping = self._loop, True
         if loop is not None and loop.is_running():
             loop.call_soon_threadsafe(loop.stop)
 
@@ -68,9 +83,12 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-async def _caught(awaitable: Awaitable[Any], group: str) -> tuple[Any, BaseException | None]:
+async def _caught(
+    awaitable: Awaitable[Any], group: str | None, threads: HandlerThreads | None
+) -> tuple[Any, BaseException | None]:
     """The result or the error: a ``SystemExit`` that is raised in a loop would end the loop."""
     current_group.set(group)
+    called_by.set(threads)
     try:
         return await awaitable, None
     except BaseException as error:
@@ -112,6 +130,7 @@ class HandlerThreads:
         self._workers.append(Worker(name, lambda: self._run(station, slot)))
 
     def _run(self, station: Station, slot: Slot) -> None:
+        called_by.set(self)
         lanes, work_on = station.lanes, station.handling.work_on
         while (lane := lanes.ready.get()) is not None:
             entries = lanes.take(lane)

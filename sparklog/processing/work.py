@@ -11,19 +11,19 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from sparklog.clock import Clock
-from sparklog.errors import IllegalStateError
+from sparklog.errors import HandlerError, MessageSizeTooLargeError, SparklogError
 from sparklog.model import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from sparklog.processing.frontier import Entry, Frontier
 from sparklog.processing.handling import Await, Handling
 from sparklog.processing.lanes import Lanes
-from sparklog.processing.moves import DeadLetter, attempts_of, pointer_only
+from sparklog.processing.moves import DeadLetter, Output, attempts_of, pointer_only
 from sparklog.processing.subscriber import Subscriber
 from sparklog.processing.waiting import WaitingRecords
 
 if TYPE_CHECKING:
     from sparklog.opentelemetry.processing import ProcessTelemetry
 
-__all__ = ["Limits", "Pending", "Station", "Work"]
+__all__ = ["Limits", "Passed", "Pending", "Station", "Work"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,36 +45,83 @@ class Station:
     lanes: Lanes
     handling: Handling
 
-    def refuse(self, entry: Entry, error: BaseException) -> None:
-        """Settle an entry whose outputs can't be sent: it becomes a dead letter, or a smaller one.
+    def refuse(self, entry: Entry, output: Output, error: SparklogError) -> Sequence[Entry]:
+        """Settle an entry of which an output can't be sent: it becomes a dead letter, or a smaller one; of a batch,
+        whose outputs are those of all its records, each becomes one. Returns the entries that are to be sent now.
 
         Raises:
             HandlerError: it has nowhere to go.
         """
         if entry.letter is None:
-            self.handling.refuse(entry, error)
-        elif not entry.letter.is_value_omitted:
+            return self.handling.refuse_output(entry, output, error)
+        if isinstance(error, MessageSizeTooLargeError) and not entry.letter.is_value_omitted:
             output, entry.letter = pointer_only(entry.letter)
             entry.outputs = (output,)
-        else:
-            raise IllegalStateError(f"a dead letter without a value can't be sent: {error}") from error
+            return (entry,)
+        raise self.handling.nowhere_to_send(entry, output, error) from error
+
+
+@dataclass(slots=True)
+class Passed:
+    """Entries of a frontier that follow one another."""
+
+    first: int
+    """The number of the first."""
+    end: int
+    """The number after that of the last."""
+    offset: int
+    """The offset to commit."""
 
 
 @dataclass(slots=True)
 class Pending:
     """Records that are done, and wait for their commit: all are committed together."""
 
-    offsets: dict[Frontier, int] = field(default_factory=dict)
-    """The next offset of each partition that something is done in."""
+    passed: dict[Frontier, Passed] = field(default_factory=dict)
+    """The entries of each partition that are done."""
     moves: list[Entry] = field(default_factory=list)
     """Entries that send something: of each partition those below its offset, in order."""
-    count: int = 0
-    """Entries."""
+
+    def add(self, frontier: Frontier, entries: Sequence[Entry]) -> None:
+        """Add what a frontier has passed, which is at least one entry."""
+        first = frontier.passed - len(entries)
+        found = self.passed.setdefault(frontier, Passed(first, first, 0))
+        found.end, found.offset = frontier.passed, entries[-1].record.offset + 1
+        moves = [entry for entry in entries if entry.outputs]
+        if moves:
+            for number, entry in enumerate(entries, first):
+                entry.number = number
+            self.moves += moves
 
     def keep(self, frontiers: Collection[Frontier]) -> None:
         """Forget what is done of partitions that were taken away."""
-        self.offsets = {frontier: offset for frontier, offset in self.offsets.items() if frontier in frontiers}
+        self.passed = {frontier: passed for frontier, passed in self.passed.items() if frontier in frontiers}
         self.moves = [entry for entry in self.moves if entry.frontier in frontiers]
+
+    def replace(self, entry: Entry, by: Sequence[Entry]) -> None:
+        """Let other entries of its partition, or itself, send something in place of an entry."""
+        at = self.moves.index(entry)
+        self.moves[at : at + 1] = by
+
+    def leave_out(self, entry: Entry) -> None:
+        """Leave out an entry, and all behind it in its partition."""
+        frontier, number = entry.frontier, entry.number
+        passed = self.passed[frontier]
+        if number <= passed.first:
+            del self.passed[frontier]
+        else:
+            passed.end, passed.offset = number, entry.record.offset
+        self.moves = [each for each in self.moves if each.frontier is not frontier or each.number < number]
+
+    @property
+    def count(self) -> int:
+        """Entries."""
+        return sum(passed.end - passed.first for passed in self.passed.values())
+
+    @property
+    def offsets(self) -> dict[Frontier, int]:
+        """The next offset of each partition that something is done in."""
+        return {frontier: passed.offset for frontier, passed in self.passed.items()}
 
     @property
     def committable(self) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -155,6 +202,8 @@ class Work:
         back: dict[TopicPartition, int] = {}
         for partition, records in polled.items():
             frontier = self.frontiers.get(partition) or self._new_frontier(partition)
+            if frontier.error is not None:
+                continue
             if frontier.is_delayed:
                 taken, again = self._waiting.take(partition, records)
                 entries = [Entry(record, frontier, attempts_of(record), due) for record, due in taken]
@@ -197,9 +246,7 @@ class Work:
         for frontier in self.frontiers.values():
             passed = frontier.advance()
             if passed:
-                pending.offsets[frontier] = passed[-1].record.offset + 1
-                pending.count += len(passed)
-                pending.moves += [entry for entry in passed if entry.outputs]
+                pending.add(frontier, passed)
         return pending
 
     def take(self) -> Pending:
@@ -210,16 +257,34 @@ class Work:
     def give_back(self, taken: Pending) -> None:
         """Take back what wasn't committed, and is to be with all that was done since."""
         newer = self.pending
-        self.pending = Pending({**taken.offsets, **newer.offsets}, taken.moves + newer.moves, taken.count + newer.count)
+        for frontier, passed in newer.passed.items():
+            first = taken.passed.get(frontier, passed).first
+            taken.passed[frontier] = Passed(first, passed.end, passed.offset)
+        self.pending = Pending(taken.passed, taken.moves + newer.moves)
         self.pending.keep(self.frontiers.values())
 
-    def refuse(self, entry: Entry, error: BaseException) -> None:
-        """Settle an entry whose outputs can't be sent: it becomes a dead letter, or a smaller one.
+    def refuse(self, taken: Pending, entry: Entry, output: Output, error: SparklogError) -> HandlerError | None:
+        """Settle an entry of ``taken`` of which an output can't be sent: it becomes a dead letter, or a smaller one.
+        One that has nowhere to go stops its partition alone: returns why."""
+        try:
+            taken.replace(entry, self._stations[entry.frontier.partition.topic].refuse(entry, output, error))
+        except HandlerError as stopped:
+            taken.leave_out(entry.batch[0] if entry.batch else entry)
+            self.halt([entry.frontier.partition])
+            entry.frontier.stop(stopped)
+            self._waiting.forget([entry.frontier.partition])
+            self.pending.keep([each for each in self.frontiers.values() if each.error is None])
+            return stopped
+        return None
 
-        Raises:
-            HandlerError: it has nowhere to go.
-        """
-        self._stations[entry.frontier.partition.topic].refuse(entry, error)
+    def handler_of(self, entry: Entry) -> str:
+        """The name of an entry's handler."""
+        return self._stations[entry.frontier.partition.topic].subscriber.name
+
+    @property
+    def stopped(self) -> dict[TopicPartition, HandlerError]:
+        """The partitions that go no further, and why."""
+        return {at: each.error for at, each in list(self.frontiers.items()) if each.error is not None}
 
     def full(self, paused: Collection[TopicPartition]) -> set[TopicPartition]:
         """The partitions of which no more should be read now.

@@ -28,7 +28,7 @@ from sparklog.processing.moves import DeadLetter
 from sparklog.processing.pacing import CommitPace, Patience, may_pass
 from sparklog.processing.retry_topics import SourceTopics, fit_retry_topics
 from sparklog.processing.subscriber import Subscriber
-from sparklog.processing.threads import HandlerThreads, HandlerWatch, LoopThread
+from sparklog.processing.threads import HandlerThreads, HandlerWatch, LoopThread, called_by
 from sparklog.processing.work import Limits, Pending, Work
 from sparklog.producer import Producer
 
@@ -154,6 +154,11 @@ class AppWorker:
         """End after the round that is under way. From any thread."""
         self._is_stopping = True
 
+    @property
+    def is_calling(self) -> bool:
+        """Is the caller one of its handlers, which it has called?"""
+        return called_by.get() is self._threads
+
     def health(self) -> Health:
         """How it fares. From any thread."""
         now, error = self._clock.ticks_ms(), self.error
@@ -168,6 +173,7 @@ class AppWorker:
             in_flight=sum(frontier.in_flight for frontier in list(self._work.frontiers.values())),
             oldest_handler_ms=self._watch.oldest_ms(now),
             last_round_ms=since_ms,
+            stopped=tuple(str(each) for each in self._work.stopped.values()),
             error=None if error is None else str(error) or type(error).__name__,
         )
 
@@ -186,6 +192,7 @@ class AppWorker:
                 "transactions-total": float(counts.transactions),
                 "commits-failed-total": float(counts.failed_commits),
                 "records-in-flight": float(self.health().in_flight),
+                "partitions-stopped": float(len(self._work.stopped)),
             }
         }
 
@@ -204,7 +211,10 @@ class AppWorker:
         self._work.wake_due()
         self._watch.look()
         self._commit_if_due()
-        self._pause()
+        stopped = self._work.stopped
+        if stopped and len(stopped) == len(self._work.frontiers):  # there is nothing left to do
+            raise next(iter(stopped.values()))
+        self._pause(stopped)
 
     def _read(self, now: float) -> None:
         """Poll once, and take up what came; what waits beyond what is kept is read again later."""
@@ -263,9 +273,9 @@ class AppWorker:
         counts.delayed += sum(entry.is_delayed for entry in done.moves)
         counts.transactions = self._commits.transaction_count
 
-    def _pause(self) -> None:
-        """Read no more of partitions that have enough under way."""
-        full = self._work.full(self._paused)
+    def _pause(self, stopped: Collection[TopicPartition]) -> None:
+        """Read no more of partitions that have enough under way, or are stopped."""
+        full = self._work.full(self._paused).union(stopped)
         if full != self._paused:
             assigned = self._consumer.assignment()
             self._consumer.pause(*(full - self._paused) & assigned)
@@ -294,6 +304,8 @@ class AppWorker:
             if not may_pass(error):
                 self._threads.failures.append(error)
         finally:
+            if self.state is State.DRAINING:
+                self._keep_error()
             self._lost(partitions)
 
     def _lost(self, partitions: Collection[TopicPartition]) -> None:
@@ -357,9 +369,14 @@ class AppWorker:
         group = self._settings.group_id
         _LOGGER.warning(text, group, without_content(error), extra=about(group=group))
 
+    def _keep_error(self) -> None:
+        """End with the error with which a partition has stopped, unless there is one already."""
+        self.error = self.error or next(iter(self._work.stopped.values()), None)
+
     def _end(self) -> None:
         """Hand over what it has, and close everything. What fails is logged, if it is not what ended the worker."""
         self.state = State.DRAINING
+        self._keep_error()
         self._threads.stop()
         steps: list[Callable[[], object]] = [
             self._consumer.close,

@@ -70,12 +70,18 @@ def check_ground(log: EntryLog[Any], position: Position) -> Position:
 
 
 def is_check_due(log: EntryLog[Any], position: Position, now_ticks_ms: float) -> bool:
-    """Was the ground last checked so long ago, or did the store say since then that there is no such bucket, so that
-    there may be another by now? No request."""
+    """Was the log's ground, or ``cluster.json``, last checked so long ago, or did the store say since then that there
+    is no such bucket, so that there may be another by now? No request.
+
+    ``cluster.json``, too: a log that was opened since it was compared may be the one of another cluster.
+    """
     if ground_is_due(position, now_ticks_ms=now_ticks_ms, tail_trust_ms=log.tail_trust_ms):
         return True
     ground = log.store.ground
-    return ground is not None and ground.doubted_ticks_ms >= last_check(position).ticks_ms
+    if ground is None:
+        return False
+    is_doubtful = ground.doubted_ticks_ms >= last_check(position).ticks_ms
+    return is_doubtful or ground.is_due(now_ticks_ms, tail_trust_ms=log.tail_trust_ms)
 
 
 def _known(log: EntryLog[Any], position: Position) -> dict[int, str]:

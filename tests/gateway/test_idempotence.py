@@ -104,9 +104,10 @@ def test_two_gateways_and_one_that_is_started_anew_know_the_same(cluster, connec
 
 def test_the_last_batch_is_known_behind_a_log_cleanup(connect):
     """A gateway that was started since can't know its offset; Kafka's clients take the answer for success."""
-    cluster = open_cluster(MemoryStore(), tail_trust_ms=1)
+    memory = MemoryStore()
+    cluster = open_cluster(memory)
     Admin(cluster).create_topics([NewTopic("jobs", 2)])
-    log = cluster.topic_log("jobs")
+    log = open_cluster(memory, tail_trust_ms=1).topic_log("jobs")  # of whoever cleans alone
     with sparklog.gateway.serve(cluster) as servers:
         client = connect(servers)
         assert sent(client, b"a", sequence=0) == 0

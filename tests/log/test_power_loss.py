@@ -20,7 +20,10 @@ from sparklog.delta.cleanup import clean_log
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path, log_folder, parse_name
 from sparklog.errors import CorruptLogError, SparklogError
+from sparklog.groups.offsets import offset_maintenance
 from sparklog.groups.offsets.changes import TakePartitions
+from sparklog.groups.offsets.offset_maintenance import maintain_offsets
+from sparklog.groups.offsets.offset_state import offset_log
 from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.log import Cluster, TopicFollower, TopicWriter, commit
 from sparklog.log.announced import group, plan
@@ -577,6 +580,18 @@ def test_a_transaction_with_acks_1_fsyncs_no_offsets_of_groups() -> None:
     assert world.disk._durable == fsynced
     world.disk.lose(world.disk.objects())
     assert (committed(world.cluster()), values(world.cluster(), "t")) == (5, [])
+
+
+def test_a_checkpoint_of_offsets_outlives_the_power_with_its_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """✗ The entry is durable, its file isn't: both are cleared away, with the only entry that was left."""
+    world = World()
+    world.transact(Driver(world.cluster(), sync=False).init())
+    monkeypatch.setattr(offset_maintenance, "checkpoint_due", lambda **_: True)
+    maintain_offsets(offset_log(world.cluster(), "g"), 0)
+    world.disk.lose(world.disk.objects())
+    assert committed(world.cluster()) == 6
 
 
 def test_a_take_makes_durable_what_a_transaction_with_acks_1_left() -> None:

@@ -272,3 +272,27 @@ def test_a_letter_of_a_replay_is_a_new_one_and_replayed_once_too():
     assert dict(letters[2].headers)["__dlq.replayed.offset"] == b"1"
     outputs(cluster)
     assert replay(cluster, "dlq.in", execute=True).to == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["consumer", "share"])
+def test_a_worker_goes_on_when_the_folder_of_its_cluster_is_back(kind, tmp_path, caplog):
+    """It was unmounted for a moment. ✗ The worker ends at once."""
+    root = tmp_path / "cluster"
+    with Admin(str(root)) as admin:
+        admin.create_topics([NewTopic("in", 1), NewTopic("out", 1)])
+    app = an_app(open_cluster(root), group_type=kind, consumer=FAST if kind == "consumer" else {})
+
+    @app.subscriber("in")
+    def handle(record: Record[str]) -> Send:
+        return Send("out", record.value)
+
+    with running(app):
+        send(open_cluster(root), "in", ["a"])
+        done(app, 1)
+        root.rename(tmp_path / "away")
+        wait_for(lambda: "is gone" in caplog.text, app)
+        (tmp_path / "away").rename(root)
+        send(open_cluster(root), "in", ["b"])
+        done(app, 2)
+    assert texts(open_cluster(root), "out") == ["a", "b"]

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import gc
+import random
 import threading
 from collections import Counter
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from sparklog import Admin, Consumer
-from sparklog.errors import InvalidArgumentError, ProducerFencedError, SparklogError, UnknownTopicOrPartitionError
+from sparklog import Admin, Consumer, NewTopic, Producer
+from sparklog.errors import (
+    CorruptRecordError,
+    InvalidArgumentError,
+    InvalidRecordError,
+    ProducerFencedError,
+    SparklogError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.log import Cluster
-from sparklog.model import ConsumerRecord
+from sparklog.model import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from sparklog.processing import dead_letters
-from sparklog.processing.dead_letters import Found, dead_letter_topics, letters_of, purge, replay
+from sparklog.processing.dead_letters import Found, Wanted, dead_letter_topics, letters_of, purge, replay
 from sparklog.processing.moves import Origin, bury, pointer_only
+from sparklog.processing.replay_store import POSITION_TOPIC
 from sparklog.storage import MemoryStore
 from sparklog.testing import FaultyStore, SimulatedCrash, crashes
 from tests.consumer.support import a_cluster
-from tests.depth import each_nth
+from tests.depth import WALK, by_depth, each_nth
 from tests.processing.support import a_letter, a_world, outputs, records, texts, wait_for
 
 
@@ -33,6 +43,18 @@ def letters(count: int, store: MemoryStore | None = None) -> Cluster:
 
 def odd(found: list[Found]) -> list[Found]:
     return [each for each in found if each.letter.exception == "ValueError"]
+
+
+def thirds(found: list[Found]) -> list[Found]:
+    return [each for each in found if int(each.letter.value or b"") % 3 == 1]
+
+
+def eighths(found: list[Found]) -> list[Found]:
+    return [each for each in found if each.letter.value == b"8"]
+
+
+def a_share(chance: random.Random, share: float) -> Wanted:
+    return lambda found: [each for each in found if chance.random() < share]
 
 
 def sent(cluster: Cluster, topic: str = "orders") -> list[int]:
@@ -98,6 +120,105 @@ def test_a_replay_of_some_leaves_the_others_to_a_later_one():
     assert sent(cluster) == [0, 2, 4, 6, 8]
 
 
+@pytest.mark.slow
+def test_scattered_selections_of_any_number_are_replayed_once():
+    """✗ The ranges don't fit into the metadata of the group's offset, and the replay is refused."""
+    cluster = letters(2_400)
+    assert replay(cluster, "dlq.orders", wanted=thirds, execute=True).to == {"orders": 800}
+    assert replay(cluster, "dlq.orders", wanted=thirds, execute=True).to == {}
+    assert listed(cluster) == (2_400, 1_600)
+    assert replay(cluster, "dlq.orders", most=700, execute=True).to == {"orders": 700}
+    assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 900}
+    assert sent(cluster) == list(range(2_400))
+    assert listed(cluster) == (2_400, 0)
+
+
+@pytest.mark.slow
+def test_selections_that_cross_the_ends_of_polls_are_replayed_once(monkeypatch):
+    """✗ What was replayed beyond the end of a poll is forgotten by the next replay, and sent again."""
+    chance = random.Random(WALK)
+    for _ in range(by_depth(gate=3, nightly=30)):
+        cluster = letters(60)
+        for _ in range(4):
+            monkeypatch.setattr(dead_letters, "_RECORDS_A_TRANSACTION", chance.randrange(1, 21))
+            share = chance.random()
+            most = chance.choice([None, 7])
+            replay(cluster, "dlq.orders", wanted=a_share(chance, share), most=most, execute=True)
+        replay(cluster, "dlq.orders", execute=True)
+        assert sent(cluster) == list(range(60))
+
+
+def test_what_was_replayed_is_known_when_the_groups_offsets_have_expired():
+    """Offsets of a group without members expire after a week, and it may be deleted. ✗ All is sent again."""
+    cluster = letters(10)
+    replay(cluster, "dlq.orders", wanted=odd, most=3, execute=True)
+    with Admin(cluster) as admin:
+        admin.delete_groups([dead_letters.REPLAY_GROUP])
+    assert listed(cluster) == (10, 7)
+    assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 7}
+    assert sent(cluster) == list(range(10))
+
+
+def test_positions_that_an_earlier_version_has_committed_go_on():
+    """Of the letters 0, 2, … in partition 0 the offsets 0, 1 and 3 were replayed."""
+    cluster = letters(10)
+    with Admin(cluster) as admin:
+        at = TopicPartition("dlq.orders", 0)
+        admin.alter_group_offsets(dead_letters.REPLAY_GROUP, {at: OffsetAndMetadata(2, "replayed:3-3")})
+    assert listed(cluster) == (10, 7)
+    assert replay(cluster, "dlq.orders", wanted=eighths, execute=True).to == {"orders": 1}
+    with Admin(cluster) as admin:
+        metadata = admin.list_group_offsets(dead_letters.REPLAY_GROUP)[at].metadata
+        assert "replayed-letters" in metadata  # an earlier version refuses it
+        admin.delete_groups([dead_letters.REPLAY_GROUP])
+    assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 6}
+    assert sent(cluster) == [1, 3, 4, 5, 7, 8, 9]
+
+
+def test_a_replay_whose_position_is_lost_is_refused():
+    cluster = letters(10)
+    replay(cluster, "dlq.orders", wanted=thirds, execute=True)
+    with Admin(cluster) as admin:
+        admin.delete_topics([POSITION_TOPIC])
+    for execute in (False, True):
+        with pytest.raises(CorruptRecordError, match=r"replayed isn't known: group 'dlq-replay' .* 'replayed-letters'"):
+            replay(cluster, "dlq.orders", execute=execute)
+    assert replay(cluster, "dlq.orders", group="anew", execute=True).to == {"orders": 10}
+
+
+def test_what_others_send_to_the_topic_of_positions_is_passed_over():
+    cluster = letters(6)
+    replay(cluster, "dlq.orders", wanted=odd, execute=True)
+    with Producer(cluster) as producer:
+        for key in (
+            b"after",
+            b"{}",
+            b"[]",
+            b'{"group":"dlq-replay"}',
+            b'{"group":"dlq-replay","topic_id":1,"partition":"x"}',
+        ):
+            producer.send(POSITION_TOPIC, b"after", key)
+    assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 3}
+
+
+def test_a_dead_letter_topic_that_was_made_again_has_no_letter_replayed():
+    cluster = letters(6)
+    replay(cluster, "dlq.orders", execute=True)
+    with Admin(cluster) as admin:
+        admin.delete_topics(["dlq.orders"])
+        admin.create_topics([NewTopic("dlq.orders", num_partitions=2)])
+    outputs(cluster, *(a_letter(number, partition=number % 2) for number in range(6, 9)))
+    assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 3}
+    assert sent(cluster) == list(range(9))
+
+
+def test_groups_know_each_for_itself_what_was_replayed():
+    cluster = letters(4)
+    assert replay(cluster, "dlq.orders", wanted=odd, execute=True).to == {"orders": 2}
+    assert replay(cluster, "dlq.orders", to="other", group="audit", execute=True).to == {"other": 4}
+    assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 2}
+
+
 def test_letters_without_their_value_are_refused():
     cluster = letters(1)
     record = ConsumerRecord("orders", 0, -1, 3, 5, 0, None, b"x", [], None, -1, 1, -1)
@@ -107,6 +228,16 @@ def test_letters_without_their_value_are_refused():
     with pytest.raises(InvalidArgumentError, match=r"offset 1, is without its value, .* offset=3"):
         replay(cluster, "dlq.orders", execute=True)
     assert sent(cluster) == []
+
+
+def test_a_letter_that_its_topic_refuses_is_named():
+    cluster = letters(4)
+    with Admin(cluster) as admin:
+        admin.create_topics([NewTopic("typed", value_schema=pa.schema([("id", pa.int64())]))])
+    with pytest.raises(InvalidRecordError, match=r"dead letter dlq.orders-0, offset 0, can't be sent to topic 'typed'"):
+        replay(cluster, "dlq.orders", to="typed", execute=True)
+    assert listed(cluster) == (4, 4)
+    assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 4}
 
 
 def test_topics_that_cant_be_are_refused():
@@ -153,7 +284,8 @@ def test_purged_letters_are_gone():
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_replay_that_is_killed_at_any_call_is_finished_by_the_next(monkeypatch):
     monkeypatch.setattr(dead_letters, "Consumer", MortalConsumer)
-    for fault in each_nth(crashes(70), 16):
+    monkeypatch.setattr(dead_letters, "_RECORDS_A_TRANSACTION", 2)
+    for fault in each_nth(crashes(120), 24):
         store = MemoryStore()
         cluster = letters(6, store)
         faulty = FaultyStore(store, fault)

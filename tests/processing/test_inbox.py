@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
 import sqlalchemy as sa
 
+from sparklog import outbox
 from sparklog.errors import InvalidArgumentError
 from sparklog.model import ConsumerRecord
 from sparklog.processing import App, Record, Retry, inbox
@@ -79,11 +81,11 @@ def test_an_effect_is_had_once_for_each_message_of_a_group(engine):
 
 
 def test_an_effect_that_is_rolled_back_is_had_by_the_next_try(engine):
-    with engine.connect() as connection, inbox.once(connection, a_record()):
+    with engine.connect() as connection, inbox.once(connection, a_record(), group="g"):
         add(connection)
         connection.rollback()
     assert total(engine) == 0
-    with engine.begin() as connection, inbox.once(connection, a_record()) as message:
+    with engine.begin() as connection, inbox.once(connection, a_record(), group="g") as message:
         add(connection)
     assert (total(engine), message) == (1, "orders-0-0")
 
@@ -114,7 +116,7 @@ def test_an_effect_whose_commit_has_an_unknown_outcome_is_had_once(engine, is_co
 def test_the_rest_of_a_transaction_goes_on_after_a_message_that_is_known(engine):
     for _ in range(2):
         with engine.begin() as connection:
-            if inbox.check_and_record(connection, a_record()):
+            if inbox.check_and_record(connection, a_record(), group="g"):
                 add(connection)
             add(connection)
     assert total(engine) == 3
@@ -126,7 +128,7 @@ def test_of_two_at_the_same_time_one_has_the_effect(engine):
     def deal():
         start.wait(60)
         try:
-            with engine.begin() as connection, inbox.once(connection, a_record()):
+            with engine.begin() as connection, inbox.once(connection, a_record(), group="g"):
                 add(connection)
             outcomes.append("done")
         except inbox.AlreadyProcessedError:
@@ -151,8 +153,39 @@ def test_the_group_of_the_worker_is_the_default(engine):
             assert not inbox.check_and_record(connection, a_record(), group="billing")
     finally:
         inbox.current_group.reset(before)
+
+
+@pytest.mark.parametrize("given", [{}, {"group": ""}])
+def test_a_message_of_no_group_is_refused(engine, given):
+    """✗ All that name no group are one: the second application's effects don't happen."""
     with engine.begin() as connection:
-        assert inbox.check_and_record(connection, a_record())
+        with pytest.raises(InvalidArgumentError, match=r"no group is given, .* expected group="):
+            inbox.check_and_record(connection, a_record(), **given)
+        with (
+            pytest.raises(InvalidArgumentError, match="no group is given"),
+            inbox.once(connection, a_record(), **given),
+        ):
+            add(connection)
+    assert total(engine) == 0
+
+
+def test_a_thread_that_a_handler_hands_its_work_to_has_to_name_the_group(engine):
+    app, errors = App("nowhere", group_id="billing"), []
+
+    def effect(record, **given):
+        with engine.begin() as connection:
+            return inbox.check_and_record(connection, record, **given)
+
+    @app.subscriber("orders")
+    def bill(record: Record[str]) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            errors.append(pool.submit(effect, record).exception())
+            assert pool.submit(effect, record, group="billing").result()
+
+    driver = AppDriver(app)
+    driver.send("orders", "a")
+    driver.run()
+    assert isinstance(errors[0], InvalidArgumentError)
 
 
 @pytest.mark.parametrize(
@@ -160,8 +193,9 @@ def test_the_group_of_the_worker_is_the_default(engine):
     [
         ([], "orders-0-7"),
         ([("id", b"a-1")], "a-1"),
-        ([("id", b"old"), ("id", b"new")], "new"),
+        ([("id", b"the relay's"), ("id", b"the application's")], "the relay's"),
         ([("id", None)], "orders-0-7"),
+        ([("id", b"")], "orders-0-7"),
     ],
 )
 def test_the_id_of_a_message_is_its_header_or_its_offset(headers, expected):
@@ -175,10 +209,130 @@ def test_an_id_that_does_not_fit_stands_as_its_hash(given):
     assert len(found) == 71
 
 
-def test_ids_that_differ_in_case_alone_are_two_messages(engine):
+IDS = [
+    *(b"a", b"A", b"a ", b"a  ", b" a", b"A ", b"a\x00", b"\x00a", b"a\t", b"a\n", b"a\x1f", b"a\xc2\xa0"),
+    *(
+        "é".encode(),
+        b"e",
+        b"E",
+        "e\u0301".encode(),
+        "ß".encode(),
+        b"ss",
+        "ø".encode(),
+        b"o",
+        b"I",
+        "\u0131".encode(),
+    ),
+    *(
+        "\u200b".encode(),
+        "x\u200b".encode(),
+        b"x",
+        "😀".encode(),
+        "😁".encode(),
+        "日".encode(),
+        "月".encode(),
+        b"?",
+        b"??",
+    ),
+    *(b"\xff", b"\xfe", b"x" * 255, b"x" * 256, b"x" * 255 + b"y", b"0", b"00", b"0.0", b"1e0", b"-0"),
+]
+
+
+def make_table(engine, columns):
     with engine.begin() as connection:
-        for given in (b"a", b"A"):
-            assert inbox.check_and_record(connection, a_record(headers=[("id", given)]))
+        connection.execute(sa.text("DROP TABLE sparklog_inbox"))
+        connection.execute(
+            sa.text(
+                f"CREATE TABLE sparklog_inbox (group_id {columns}, message_id {columns}, "
+                "processed_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP NOT NULL, PRIMARY KEY (group_id, message_id))"
+            )
+        )
+
+
+def judge_ids(engine):
+    for given in IDS:
+        with engine.begin() as connection:
+            assert inbox.check_and_record(connection, a_record(headers=[("id", given)]), group="g"), given
+    for given in IDS:
+        with engine.begin() as connection:
+            assert not inbox.check_and_record(connection, a_record(headers=[("id", given)]), group="g"), given
+    groups = ["g ", "G", "h", "h ", "H", "é", "e"]
+    for group in groups:
+        for is_new in (True, False):
+            with engine.begin() as connection:
+                assert inbox.check_and_record(connection, a_record(), group=group) is is_new, group
+
+
+def test_ids_are_compared_byte_for_byte(engine):
+    judge_ids(engine)
+
+
+COLUMNS = {
+    "mysql": [
+        "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+        "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci",
+        "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci",
+        "VARCHAR(255) CHARACTER SET latin1",
+        "VARCHAR(255) CHARACTER SET utf8mb3 COLLATE utf8mb3_bin",
+        "VARBINARY(1020)",
+    ]
+}
+
+
+def test_ids_are_compared_byte_for_byte_in_tables_of_others(engine):
+    """A table of an earlier version, of SQLAlchemy's dialect ``mariadb``, or of a migration by hand."""
+    for columns in COLUMNS.get(engine.dialect.name, ["VARCHAR(255)", "TEXT"]):
+        make_table(engine, columns)
+        inbox_engine = sa.create_engine(engine.url)  # which hasn't seen the table before
+        judge_ids(inbox_engine)
+        inbox_engine.dispose()
+
+
+def test_messages_that_an_earlier_version_has_recorded_stay_known(engine):
+    """It stored each id as it was, and its tables had the collation of the database."""
+    for columns in COLUMNS.get(engine.dialect.name, ["VARCHAR(255)"])[:3]:
+        make_table(engine, columns)
+        other = sa.create_engine(engine.url)
+        with other.begin() as connection:
+            for text in ("Order-7", "x y ", "é"):
+                connection.execute(
+                    sa.text("INSERT INTO sparklog_inbox (group_id, message_id) VALUES ('Billing', :text)"),
+                    {"text": text},
+                )
+        for text in ("Order-7", "x y ", "é", "order-7", "x y", "e", "ORDER-7"):
+            with other.begin() as connection:
+                is_new = text not in ("Order-7", "x y ", "é")
+                record = a_record(headers=[("id", text.encode())])
+                assert inbox.check_and_record(connection, record, group="Billing") is is_new, (columns, text)
+                assert not inbox.check_and_record(connection, record, group="Billing")
+                assert inbox.check_and_record(connection, record, group="billing")
+        other.dispose()
+
+
+def test_a_table_that_is_made_through_the_dialect_mariadb_compares_bytes(engine):
+    if engine.dialect.name != "mysql":
+        pytest.skip("the dialect's name is that of the URL")
+    with engine.begin() as connection:
+        connection.execute(sa.text("DROP TABLE sparklog_inbox"))
+    other = sa.create_engine(engine.url.set(drivername=engine.url.drivername.replace("mysql+", "mariadb+")))
+    inbox.create_table(other)
+    with other.connect() as connection:
+        [(_, ddl)] = connection.execute(sa.text("SHOW CREATE TABLE sparklog_inbox"))
+    assert "utf8mb4_bin" in ddl
+    judge_ids(other)
+    other.dispose()
+
+
+def test_what_the_table_refuses_for_another_reason_is_an_error(engine):
+    """✗ INSERT IGNORE stores nothing, or a part, and says that the message is known."""
+    if engine.dialect.name == "sqlite":
+        pytest.skip("SQLite doesn't bound texts")
+    make_table(engine, "VARCHAR(10)")
+    with (
+        pytest.raises((sa.exc.DataError, InvalidArgumentError), match=r"10|too long"),
+        engine.begin() as connection,
+    ):
+        inbox.check_and_record(connection, a_record(headers=[("id", b"longer-than-ten")]), group="g")
 
 
 def test_a_row_is_changed_if_it_has_the_version_that_was_expected(engine):
@@ -193,17 +347,25 @@ def test_a_row_is_changed_if_it_has_the_version_that_was_expected(engine):
 def test_messages_that_are_old_are_forgotten(engine):
     with engine.begin() as connection:
         for offset in range(5):
-            assert inbox.check_and_record(connection, a_record(offset))
+            assert inbox.check_and_record(connection, a_record(offset), group="g")
         connection.execute(
             sa.text("UPDATE sparklog_inbox SET processed_at = '2020-01-01 00:00:00' WHERE message_id <> 'orders-0-3'")
         )
     assert inbox.prune(engine, older_than=datetime.timedelta(days=1)) == 4
     assert inbox.prune(engine, older_than=datetime.timedelta(days=1)) == 0
     with engine.begin() as connection:
-        assert not inbox.check_and_record(connection, a_record(3))
-        assert inbox.check_and_record(connection, a_record(0))
+        assert not inbox.check_and_record(connection, a_record(3), group="g")
+        assert inbox.check_and_record(connection, a_record(0), group="g")
 
 
 def test_a_group_that_does_not_fit_is_refused(engine):
     with engine.begin() as connection, pytest.raises(InvalidArgumentError, match="256 characters"):
         inbox.check_and_record(connection, a_record(), group="g" * 256)
+
+
+@pytest.mark.parametrize("name", ["id", "eventType"])
+def test_the_outbox_refuses_headers_that_the_relay_sets(engine, name):
+    """✗ The application's stands behind the relay's, and two messages have one id."""
+    outbox.create_table(engine)
+    with engine.begin() as connection, pytest.raises(InvalidArgumentError, match=f"header '{name}' is the relay's own"):
+        outbox.send(connection, "outbox.event.order", b"x", headers=[(name, "order-7")])

@@ -16,7 +16,7 @@ import pytest
 
 from sparklog import Admin, NewTopic, ShareConsumer
 from sparklog.errors import HandlerError, InvalidArgumentError, SparklogError, UnknownTopicOrPartitionError
-from sparklog.log import open_cluster
+from sparklog.log import Cluster, open_cluster
 from sparklog.processing import Batch, DeadLetter, Fixed, Record, Retry, Send, State
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, SimulatedCrash
@@ -122,10 +122,8 @@ def test_what_no_try_mends_is_moved_and_never_delivered_again():
     assert lag(cluster) == 0
 
 
-@pytest.mark.slow
-def test_what_was_delivered_too_often_is_moved_without_a_call():
-    """Workers die of it: nobody has settled it, and its locks end."""
-    cluster = a_world("in", "dlq.in")
+def delivered_often(cluster: Cluster) -> None:
+    """Five consumers take a record, and don't settle it."""
     send(cluster, "in", ["deadly"])
     settings: dict[str, Any] = {
         "group_id": "g",
@@ -135,6 +133,33 @@ def test_what_was_delivered_too_often_is_moved_without_a_call():
     for _ in range(5):
         with ShareConsumer("in", cluster=cluster, share_acknowledgement_mode="explicit", **settings) as consumer:
             assert consumer.poll(1_000)
+
+
+@pytest.mark.slow
+def test_what_was_delivered_too_often_holds_up_no_other_record():
+    """Without a dead-letter topic. ✗ Each worker ends as soon as it gets the record."""
+    cluster, calls = a_world("in"), []
+    delivered_often(cluster)
+    app = a_share_app(cluster)
+
+    @app.subscriber("in")
+    def handle(record: Record[str]) -> None:
+        calls.append(record.value)
+
+    app.start()
+    wait_for(lambda: app.health().stopped)
+    send(cluster, "in", ["good", "also good"])
+    wait_for(lambda: lag(cluster) == 1)
+    with pytest.raises(HandlerError, match=r"in-0, offset 0, .*delivered 6 times"):
+        app.stop()
+    assert calls == ["good", "also good"]
+
+
+@pytest.mark.slow
+def test_what_was_delivered_too_often_is_moved_without_a_call():
+    """Workers die of it: nobody has settled it, and its locks end."""
+    cluster = a_world("in", "dlq.in")
+    delivered_often(cluster)
     app = a_share_app(cluster)
     calls: list[object] = []
     app.subscriber("in", dead_letter=True)(calls.append)

@@ -36,6 +36,7 @@ def maintain_offsets(log: DeltaLog, version: int, *, sweeps: bool = True) -> int
     checkpoint_version = read_hint(log)
     if not checkpoint_due(version=version, checkpoint_version=checkpoint_version, live_file_count=1):
         return checkpoint_version
+    _secure(log)  # else a power loss takes the newest file and all entries below, and the hint names what isn't there
     checkpoint_version = write_checkpoint(log) or checkpoint_version
     if sweeps:
         sweep(log)

@@ -88,7 +88,8 @@ def main(arguments: list[str]) -> int:
             outcomes.append(outcome)
     if options.folder is None and not any(one.faults for one in outcomes):
         folder.rmdir()
-    return sum_up(outcomes, time.monotonic() - began, store=options.store, is_mixed=options.mixed is not None)
+    kills_server = options.store == "s3" and not options.exchanged
+    return sum_up(outcomes, time.monotonic() - began, kills_server=kills_server, is_mixed=options.mixed is not None)
 
 
 def _missing_server(store: str) -> str:
@@ -135,7 +136,7 @@ def _tell_faults(outcome: Outcome, place: Path, options: argparse.Namespace) -> 
     print(f"  a round like it: make torture ROUNDS=1 SEED={outcome.seed} {said}", flush=True)
 
 
-def sum_up(outcomes: Sequence[Outcome], took_s: float, *, store: str = "folder", is_mixed: bool = False) -> int:
+def sum_up(outcomes: Sequence[Outcome], took_s: float, *, kills_server: bool = False, is_mixed: bool = False) -> int:
     """Print what came of the rounds; 1 if anything is wrong, or what is to happen in so many didn't."""
     torments = sum((one.torments for one in outcomes), Counter[str]())
     checked = [one.judged.verdict.counts for one in outcomes if one.judged is not None]
@@ -148,7 +149,7 @@ def sum_up(outcomes: Sequence[Outcome], took_s: float, *, store: str = "folder",
         f"{sum(one.transactions for one in checked):,} transactions of which {sum(one.committed for one in checked):,} "
         f"certainly committed, {sum(one.inputs for one in checked):,} inputs"
     )
-    expected = {**_TORMENTS, **_NOTED, **(_SERVER_TORMENTS if store == "s3" else {}), **(_MIXED if is_mixed else {})}
+    expected = {**_TORMENTS, **_NOTED, **(_SERVER_TORMENTS if kills_server else {}), **(_MIXED if is_mixed else {})}
     noted = sum((one.judged.counts for one in outcomes if one.judged is not None), Counter[str]())
     lacking = [
         name for name, rounds in expected.items() if len(outcomes) >= rounds and not (torments[name] or noted[name])

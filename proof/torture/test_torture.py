@@ -35,7 +35,7 @@ def test_rounds_in_which_nobody_is_tormented_are_not_enough(capsys: pytest.Captu
     assert sum_up([quiet], 1.0) == 1
     assert capsys.readouterr().err == "never met: kills, stops\n"
     assert sum_up([busy, *[quiet] * 8], 9.0) == 0
-    assert sum_up([busy, *[quiet] * 8], 9.0, store="s3") == 1
+    assert sum_up([busy, *[quiet] * 8], 9.0, kills_server=True) == 1
     assert capsys.readouterr().err == "never met: server kills\n"
     assert sum_up([busy, *[quiet] * 9], 10.0) == 1
     assert "never met: log cleaning, fenced" in capsys.readouterr().err

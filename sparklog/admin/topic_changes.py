@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 
 from sparklog.admin.connection import ClusterConnection
 from sparklog.admin.many import by_topic, check_once, each, listed, partition_of
@@ -10,10 +11,13 @@ from sparklog.admin.values import NewPartitions, NewTopic, check_partition_count
 from sparklog.errors import (
     InvalidArgumentError,
     InvalidPartitionsError,
+    InvalidTopicError,
+    NotATopicError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.cluster import Cluster
+from sparklog.log.delay_topics import DELAY_PREFIX
 from sparklog.log.topic import (
     TopicDescription,
     alter_topic,
@@ -96,9 +100,21 @@ def create_topics(
 
 
 def delete_topics(cluster: Cluster, topics: Iterable[str], *, timeout_ms: float) -> None:
-    """Delete topics; a name that is given twice counts once."""
+    """Delete topics, and with each the topic of its delayed records; a name that is given twice counts once."""
     names = dict.fromkeys(topics)
-    each(names, lambda name, _: delete_topic(cluster.topic_log(name), name, timeout_ms=timeout_ms))
+
+    def delete(name: str, _: None) -> None:
+        delete_topic(cluster.topic_log(name), name, timeout_ms=timeout_ms)
+        # What is left of them is never delivered to a later topic of the name (decision 0099): this saves their room.
+        if DELAY_PREFIX + name not in names:
+            _delete_if_there(cluster, DELAY_PREFIX + name, timeout_ms=timeout_ms)
+
+    each(names, delete)
+
+
+def _delete_if_there(cluster: Cluster, name: str, *, timeout_ms: float) -> None:
+    with suppress(UnknownTopicOrPartitionError, InvalidTopicError, NotATopicError):
+        delete_topic(cluster.topic_log(name), name, timeout_ms=timeout_ms)
 
 
 def checked_partition_counts(topic_partitions: Mapping[str, int | NewPartitions]) -> dict[str, int]:

@@ -50,32 +50,28 @@ def run(ctx: click.Context, topics: tuple[str, ...], once: bool, poll_interval_m
     topics.
 
     It may be killed at any moment. A second one for the same topic takes over from the first, which ends with an error.
+    A topic whose records can't be delivered is reported, and hinders no other one; then the exit code is 3.
     """
-    from sparklog.processing.delayed import DelayMover, delayed_topics
+    from sparklog.processing.delay_movers import DelayMovers
 
-    movers: dict[str, DelayMover] = {}
     stopping = SafeEvent()
     if not once:
         forgive_output()
     with ended_by_signals(is_service=not once) as ending:
-        cluster = cluster_of(ctx)
-        with ending.calls(stopping.set, forced_code=lambda: FAILED if movers else 0):
-            try:
-                while not stopping.is_set():
-                    for topic in topics or delayed_topics(cluster):  # new ones are found at the next look
-                        if stopping.is_set():
-                            break
-                        if topic not in movers:
-                            movers[topic] = DelayMover(cluster, topic, batch_size=batch_size)
-                        movers[topic].run_until_done()
-                    if once:
-                        break
-                    stopping.wait(poll_interval_ms / 1_000)
-            finally:
-                for mover in movers.values():
-                    mover.close()
-    count = sum(mover.metrics()["records-delivered-total"] for mover in movers.values())
+        movers = DelayMovers(cluster_of(ctx), topics, batch_size=batch_size, stopping=stopping)
+        with ending.calls(stopping.set, forced_code=lambda: FAILED if movers.has_begun else 0), movers:
+            while not stopping.is_set():
+                movers.run_until_done()
+                if once:
+                    break
+                stopping.wait(poll_interval_ms / 1_000)
+            errors = movers.errors
+    count = movers.delivered_count
     click.echo(f"delivered {count:.0f} {'record' if count == 1 else 'records'}")
+    for topic, error in errors.items():
+        click.echo(f"{topic}: {error}", err=True)
+    if errors:
+        ctx.exit(3)
 
 
 @delayed.command("list")

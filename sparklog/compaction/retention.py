@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from sparklog.compaction.file_ranges import FileUnit, unreadable_files
 from sparklog.compaction.topic_access import check_removal, commit_job, is_gone, made_durable, strict_config
@@ -20,6 +21,7 @@ from sparklog.delta.log import DeltaLog
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.log.commit import Commit
 from sparklog.log.data.segments import Segment, overlapping
+from sparklog.log.delay_topics import is_delay_table
 from sparklog.log.head import TopicHead
 from sparklog.log.state import TopicState, load_state
 
@@ -91,12 +93,15 @@ class RetentionReport:
 
 
 def retention_rules(state: TopicState) -> RetentionRules:
-    """The rules of a topic. Raises ``InvalidConfigurationError``, which names the property that isn't understood."""
+    """The rules of a topic; a delay topic keeps what waits for any time (decision 0099).
+
+    Raises ``InvalidConfigurationError``, which names the property that isn't understood."""
     config = strict_config(state.log.table, state.require_whole().metadata, _SETTINGS)
+    keeps_all = is_delay_table(state.log.table)
     return RetentionRules(
         deletes="delete" in str(config["cleanup.policy"]).split(","),
-        retention_ms=config.integer("retention.ms"),
-        retention_bytes=config.integer("retention.bytes"),
+        retention_ms=UNLIMITED if keeps_all else config.integer("retention.ms"),
+        retention_bytes=UNLIMITED if keeps_all else config.integer("retention.bytes"),
     )
 
 
@@ -183,15 +188,26 @@ def retain_topic(
 
 
 def retain_state(
-    state: TopicState, topic: str, *, now_ms: int, dry_run: bool = False, timeout_ms: float = DEFAULT_TIMEOUT_MS
+    state: TopicState,
+    topic: str,
+    *,
+    now_ms: int,
+    dry_run: bool = False,
+    timeout_ms: float = DEFAULT_TIMEOUT_MS,
+    done_below: Mapping[int, int] = MappingProxyType({}),
 ) -> tuple[RetentionReport, TopicState]:
     """Apply retention to a topic that is loaded, as :func:`retain_topic` does. Returns the state to go on with, too.
-    Where nothing is to be removed, no store is called."""
+    Where nothing is to be removed, no store is called.
+
+    Args:
+        done_below: by partition, the offset below which nothing is needed any more; of a delay topic.
+    """
     if state.head.deleted:
         raise UnknownTopicOrPartitionError(f"unknown topic: {topic!r} was deleted")
     before = state.head
     if dry_run:
-        plans = _plans(state, before.log_end_offsets, now_ms=now_ms, most_files=len(state.require_whole().index))
+        most_files = len(state.require_whole().index)
+        plans = _plans(state, before.log_end_offsets, now_ms=now_ms, most_files=most_files, done_below=done_below)
         removed = [(segment.path, segment.size_bytes) for plan in plans for segment in plan.segments]
         starts = [*before.log_start_offsets]
         for plan in plans:
@@ -200,7 +216,7 @@ def retain_state(
     removed = []
     with made_durable(state.log) as committing:
         while True:
-            step = _Step(before, now_ms, committing)
+            step = _Step(before, now_ms, committing, done_below)
             done = commit_job(state, step.decide, timeout_ms=timeout_ms)
             state = done.state
             if done.commit is None:
@@ -217,6 +233,8 @@ def retention_due_ms(state: TopicState, *, now_ms: int) -> int | None:
     rules = retention_rules(state)
     if _plans(state, state.head.log_end_offsets, now_ms=now_ms, most_files=1):
         return now_ms
+    if is_delay_table(state.log.table) and state.head.live_file_count:
+        return now_ms  # what was delivered isn't seen in the topic
     if not rules.deletes or rules.retention_ms == UNLIMITED:
         return None
     index = state.require_whole().index
@@ -229,8 +247,11 @@ def retention_due_ms(state: TopicState, *, now_ms: int) -> int | None:
 class _Step:
     """One of retention's commits."""
 
-    def __init__(self, before: TopicHead, now_ms: int, committing: Callable[[], None]) -> None:
+    def __init__(
+        self, before: TopicHead, now_ms: int, committing: Callable[[], None], done_below: Mapping[int, int]
+    ) -> None:
         self._before = before
+        self._done_below = done_below
         self._now_ms = now_ms
         self._committing = committing
         self._most_files = 2 * _MOST_FILES
@@ -240,9 +261,15 @@ class _Step:
         if is_gone(state, self._before.topic_id):
             return None
         self._most_files = max(_LEAST_FILES, self._most_files // 2)
-        plans = _plans(state, self._before.log_end_offsets, now_ms=self._now_ms, most_files=self._most_files)
+        plans = _plans(
+            state,
+            self._before.log_end_offsets,
+            now_ms=self._now_ms,
+            most_files=self._most_files,
+            done_below=self._done_below,
+        )
         gone = [segment for plan in plans for segment in plan.segments]
-        if not gone:
+        if not plans:
             return None
         starts = [*state.head.log_start_offsets]
         for plan in plans:
@@ -266,7 +293,14 @@ class _Step:
         return Commit(actions=removes, head=head, operation="RETENTION")
 
 
-def _plans(state: TopicState, end_offsets: Sequence[int], *, now_ms: int, most_files: int) -> list[ExpiredFiles]:
+def _plans(
+    state: TopicState,
+    end_offsets: Sequence[int],
+    *,
+    now_ms: int,
+    most_files: int,
+    done_below: Mapping[int, int] = MappingProxyType({}),
+) -> list[ExpiredFiles]:
     """The plans of the partitions that lose something."""
     whole = state.require_whole()
     rules = retention_rules(state)
@@ -275,16 +309,18 @@ def _plans(state: TopicState, end_offsets: Sequence[int], *, now_ms: int, most_f
     for partition in whole.index.partitions():
         if room <= 0 or partition >= len(end_offsets):
             break
+        start = state.head.log_start_offsets[partition]
+        done = done_below.get(partition, 0) if rules.deletes else 0
         plan = plan_retention(
             whole.index.partition(partition),
             rules,
             partition=partition,
-            log_start_offset=state.head.log_start_offsets[partition],
+            log_start_offset=max(start, min(done, end_offsets[partition])),
             end_offset=end_offsets[partition],
             now_ms=now_ms,
             most_files=room,
         )
-        if plan.segments:
+        if plan.segments or plan.log_start_offset > start:
             found.append(plan)
             room -= len(plan.segments)
     if found:

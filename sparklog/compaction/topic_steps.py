@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from sparklog.compaction.clean_arrow import Clean, clean_with_arrow
 from sparklog.compaction.compact import compact_state
+from sparklog.compaction.delivered import delivered_below
 from sparklog.compaction.due import LOOK_EVERY_MS, note_of
 from sparklog.compaction.file_ranges import FileRange
 from sparklog.compaction.idle_notes import TopicNote
@@ -19,7 +20,7 @@ from sparklog.compaction.plan_cleaning import CleanPlan
 from sparklog.compaction.plan_optimize import OptimizePolicy
 from sparklog.compaction.progress import Progress, ignore_progress
 from sparklog.compaction.reports import SequenceReport, TopicMaintenance
-from sparklog.compaction.retention import retain_state
+from sparklog.compaction.retention import RetentionReport, retain_state
 from sparklog.compaction.rewrite_arrow import Rewrite, rewrite_with_arrow
 from sparklog.compaction.run_context import MaintenanceRun
 from sparklog.compaction.steps import Step
@@ -262,12 +263,7 @@ class _Steps:
             topic=self._topic,
             deleted=self._deleted,
             sequence=self._attempt(Step.SEQUENCE, self._sequence),
-            retention=self._attempt(
-                Step.RETENTION,
-                lambda state: retain_state(
-                    state, self._topic, now_ms=run.records_now_ms(), dry_run=dry_run, timeout_ms=timeout_ms
-                ),
-            ),
+            retention=self._attempt(Step.RETENTION, self._retain),
             compact=self._attempt(
                 Step.COMPACT,
                 lambda state: compact_state(
@@ -339,6 +335,17 @@ class _Steps:
         except _TooMuch:
             self._left = tuple(self._steps[self._steps.index(step) :])
             return None
+
+    def _retain(self, state: TopicState) -> tuple[RetentionReport, TopicState]:
+        now_ms = self._run.records_now_ms()
+        return retain_state(
+            state,
+            self._topic,
+            now_ms=now_ms,
+            dry_run=self._options.dry_run,
+            timeout_ms=self._options.timeout_ms,
+            done_below=delivered_below(self._run.cluster, state, self._topic, now_ms=now_ms),
+        )
 
     def _compacts(self, due: Sequence[CleanPlan]) -> None:
         """Raise where one of the partitions that are due is too much; asked before anything is committed, so that one

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from sparklog.config import ConsumerConfig, ResetPolicy
 from sparklog.consumer.assignment import PartitionState
@@ -45,6 +45,12 @@ class AssignedPartitions:
         if state is None:
             raise IllegalStateError(f"partition {partition.topic}-{partition.partition} is not assigned")
         return state
+
+    def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+        """The ids of the topics that partitions are of, those that are assigned and were seen."""
+        with self._fetch_state.lock:
+            states = {partition: self._fetch_state.assignment.get(partition) for partition in partitions}
+        return {at: state.topic_id for at, state in states.items() if state is not None and state.topic_id is not None}
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on at ``offset``."""

@@ -51,21 +51,19 @@ class ValueBytes:
         registry_id = self.schemas[schema_id - 1].registry_id
         return schema_id if registry_id is None else registry_id
 
-    def lacks_schema(self, values: pa.Array) -> bool:
-        """Is any of the values framed as of a schema that isn't known here, though it must be?"""
-        if self.value_format not in _BY_ID or values.null_count == len(values):
-            return False
-        known = {None, *(self.frame_id(number) for number in range(1, len(self.schemas) + 1))}
-        return not known.issuperset(frame_ids(values))
-
-    def decode(self, values: pa.Array, kind: pa.StructType) -> tuple[pa.StructArray, dict[int, str]]:
+    def decode(
+        self, values: pa.Array, kind: pa.StructType, passed_over: list[int] | None = None
+    ) -> tuple[pa.StructArray, dict[int, str]]:
         """Bytes that are sent now as values of a type, and what is wrong with some, by place.
 
         They are read by the newest schema; with a frame of Avro or Protobuf by that of its id, which must be known.
+
+        Args:
+            passed_over: is given the places of values of which something is left out that the schema doesn't have.
         """
         if self.value_format in _BY_ID:
             return self._by_frames(values, kind)
-        return self._by(self.schemas[-1], values, kind)
+        return self._by(self.schemas[-1], values, kind, passed_over)
 
     def decode_stored(self, values: pa.Array, kind: pa.StructType) -> pa.StructArray:
         """Bytes that a table has as they were sent, as values of a type; null where they can't be decoded.
@@ -124,6 +122,8 @@ class ValueBytes:
             errors |= {places[at]: reason for at, reason in wrong.items()}
         return pa.concat_arrays(parts).take(pa.array(order)), errors
 
-    def _by(self, schema: ValueSchema, values: pa.Array, kind: pa.StructType) -> tuple[pa.StructArray, dict[int, str]]:
-        structs, errors = decode(self.value_format, schema, values)
+    def _by(
+        self, schema: ValueSchema, values: pa.Array, kind: pa.StructType, passed_over: list[int] | None = None
+    ) -> tuple[pa.StructArray, dict[int, str]]:
+        structs, errors = decode(self.value_format, schema, values, passed_over)
         return conform_values(structs, kind), errors

@@ -19,6 +19,7 @@ from sparklog.processing.health import Health, State
 from sparklog.processing.lanes import OrderBy
 from sparklog.processing.moves import DeadLetter
 from sparklog.processing.retries import Retry
+from sparklog.processing.retry_topics import fit_retry_topic, retry_topic_settings
 from sparklog.processing.share_worker import ShareWorker
 from sparklog.processing.subscriber import Subscriber, check_no_circle, make_subscriber
 from sparklog.processing.values import Decode
@@ -170,10 +171,12 @@ class App:
 
     def create_topics(self) -> list[str]:
         """Create the delay and dead-letter topics that don't exist, each with as many partitions as the topic from
-        which its records come. Returns their names.
+        which its records come. Delay topics keep what waits for any time; those that exist get the same settings.
+        Returns the names of the topics that were created.
 
         Raises:
             UnknownTopicOrPartitionError: a subscribed topic doesn't exist.
+            InvalidConfigurationError: a topic of a delay topic's name is compacted, or has a schema.
             StoreError.
         """
         created = []
@@ -182,16 +185,18 @@ class App:
             for subscriber in self.subscribers:
                 for described in admin.describe_topics(subscriber.topics):
                     topic, count = described.name, described.partition_count
+                    delays = dict.fromkeys(subscriber.retry.topics_of(topic), retry_topic_settings(described.config))
                     letters = subscriber.dead_letter_of(topic)
-                    wanted = [*subscriber.retry.topics_of(topic), *([] if letters is None else [letters])]
-                    for name in dict.fromkeys(wanted):
+                    for name, configs in {**delays, **({} if letters is None else {letters: {}})}.items():
                         if name not in there:
                             there.add(name)
                             try:
-                                admin.create_topics([NewTopic(name, num_partitions=count)])
+                                admin.create_topics([NewTopic(name, num_partitions=count, configs=configs)])
                                 created.append(name)
                             except TopicAlreadyExistsError:  # by another worker, just now
                                 continue
+                        elif name in delays:
+                            fit_retry_topic(admin, name, described)
         return created
 
     def run(self) -> None:

@@ -73,7 +73,7 @@ class Frontier:
     For one thread; others look at ``is_live`` and finish entries.
     """
 
-    __slots__ = ("_entries", "error", "in_flight_bytes", "is_delayed", "is_live", "partition", "passed")
+    __slots__ = ("_entries", "error", "in_flight_bytes", "is_delayed", "is_live", "partition", "passed", "topic_id")
 
     def __init__(self, partition: TopicPartition, *, is_delayed: bool = False) -> None:
         self.partition = partition
@@ -83,6 +83,8 @@ class Frontier:
         """False: nothing more of it is to be begun."""
         self.in_flight_bytes = 0
         """Bytes of the values of its entries."""
+        self.topic_id: str | None = None
+        """The id of its topic or, of a delay topic, of the topic whose records wait there; None: it isn't known."""
         self.passed = 0
         """Entries that were passed."""
         self.error: HandlerError | None = None
@@ -93,6 +95,10 @@ class Frontier:
     def in_flight(self) -> int:
         """Entries that are not passed yet."""
         return len(self._entries)
+
+    def is_due(self, now_ticks_ms: float) -> bool:
+        """May its first entry be tried now?"""
+        return bool(self._entries) and self._entries[0].due_ticks_ms <= now_ticks_ms
 
     def add(self, entries: Iterable[Entry], size_bytes: int) -> None:
         """Add what was read next.

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sparklog.clock import Clock
 from sparklog.errors import HandlerError, SparklogError
+from sparklog.logs import about
 from sparklog.processing.deduplication import AlreadyProcessedError, current_group
 from sparklog.processing.frontier import NOTHING, Entry
 from sparklog.processing.messages import Batch, Record, Send
-from sparklog.processing.moves import Output, bury, delay, group_of, moves_of, origin_of
+from sparklog.processing.moves import Output, bury, delay, group_of, moves_of, origin_of, topic_id_of
 from sparklog.processing.retries import Again, Bury, Decision, Delay, decide, is_of_the_record
 from sparklog.processing.subscriber import Subscriber
 from sparklog.processing.values import encode
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Await", "HandlerCancelledError", "Handling", "Slot", "outputs_of"]
 
+_LOGGER = logging.getLogger("sparklog.processing")
 _MOST_MOVES = 100
 """A record that was moved to dead letters so often goes round."""
 Await = Callable[[Awaitable[Any]], Any]
@@ -94,13 +98,13 @@ class Handling:
             current_group.reset(before)
 
     def _records(self, entries: Sequence[Entry], slot: Slot) -> Sequence[Entry]:
-        decode, handler, is_of_other_group = self._subscriber.decode, self._subscriber.handler, self._is_of_other_group
+        decode, handler, is_passed_over = self._subscriber.decode, self._subscriber.handler, self._is_passed_over
         telemetry = self._telemetry
         for at, entry in enumerate(entries):
             frontier = entry.frontier
             if not frontier.is_live:
                 return ()
-            if frontier.is_delayed and is_of_other_group(entry):
+            if frontier.is_delayed and is_passed_over(entry):
                 entry.is_done = True
                 continue
             slot.entry = entry
@@ -136,7 +140,7 @@ class Handling:
         records: list[Record[Any]] = []
         good: list[Entry] = []
         for entry in entries:
-            if entry.frontier.is_delayed and self._is_of_other_group(entry):
+            if entry.frontier.is_delayed and self._is_passed_over(entry):
                 entry.is_done = True
                 continue
             record = self._decoded(entry, slot)
@@ -270,6 +274,8 @@ class Handling:
     ) -> None:
         record, topic = entry.record, self._topic_of(entry)
         origin = origin_of(record, is_delayed=entry.frontier.is_delayed)
+        if not entry.frontier.is_delayed:
+            origin = replace(origin, topic_id=entry.frontier.topic_id)
         letters = self._subscriber.dead_letter_of(topic)
         if isinstance(decision, Delay):
             moved = delay(
@@ -317,9 +323,19 @@ class Handling:
         topic = entry.frontier.partition.topic
         return self._delays.get(topic, topic)
 
-    def _is_of_other_group(self, entry: Entry) -> bool:
-        """Was a record of a delay topic moved there by another group?"""
-        return group_of(entry.record) not in (None, self._group_id)
+    def _is_passed_over(self, entry: Entry) -> bool:
+        """Was a record of a delay topic moved there by another group, or is it of a topic that was deleted since?"""
+        record, topic_id = entry.record, entry.frontier.topic_id
+        if group_of(record) not in (None, self._group_id):
+            return True
+        if topic_id is None or topic_id_of(record) in (None, topic_id):
+            return False
+        _LOGGER.warning(
+            "%s-%d, offset %d, is passed over: it is of a topic %r that was deleted",
+            *(record.topic, record.partition, record.offset, self._topic_of(entry)),
+            extra=about(topic=record.topic, partition=record.partition),
+        )
+        return True
 
 
 async def _listed(results: Any) -> list[Any]:

@@ -8,27 +8,29 @@ from __future__ import annotations
 
 import linecache
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sparklog.log.delay_topics import MOVED_BY_GROUP
 from sparklog.model import ConsumerRecord, Headers
 from sparklog.processing.messages import Record
 
 __all__ = ["DeadLetter", "Origin", "Output", "attempts_of", "bury", "delay", "due_ms_of", "group_of", "origin_of"]
-__all__ += ["letter_of", "moves_of", "pointer_only"]
+__all__ += ["letter_of", "moves_of", "pointer_only", "topic_id_of"]
 
 DLQ = "__dlq.errors."
 OMITTED = DLQ + "value.omitted"
 ATTEMPTS, DUE = "retry_topic-attempts", "retry_topic-backoff-timestamp"
 FIRST_TIMESTAMP = "retry_topic-original-timestamp"
-GROUP = "kafka_dlt-original-consumer-group"
+GROUP = MOVED_BY_GROUP
 ORIGINAL = "kafka_original-"
+TOPIC_ID = ORIGINAL + "topic-id"
 ERROR = "kafka_exception-"
 MOVES = DLQ + "moves"
 _DELAY_NAMES = frozenset(
     (
         *(ATTEMPTS, DUE, FIRST_TIMESTAMP, GROUP, ERROR + "fqcn", ERROR + "message"),
-        *(ORIGINAL + name for name in ("topic", "partition", "offset", "timestamp")),
+        *(ORIGINAL + name for name in ("topic", "topic-id", "partition", "offset", "timestamp")),
     )
 )
 """The headers that are added on the way to a delay topic, behind those of the record."""
@@ -71,6 +73,8 @@ class Origin:
     offset: int
     timestamp: int
     """Milliseconds since the epoch."""
+    topic_id: str | None = field(default=None, compare=False)
+    """The id of the topic; None: it isn't known. A topic that is made anew has another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +110,7 @@ def origin_of(record: ConsumerRecord, *, is_delayed: bool) -> Origin:
             partition=int(texts[ORIGINAL + "partition"]),
             offset=int(texts[ORIGINAL + "offset"]),
             timestamp=int(texts[ORIGINAL + "timestamp"]),
+            topic_id=texts.get(TOPIC_ID),
         )
     except (KeyError, ValueError):
         return Origin(topic=record.topic, partition=record.partition, offset=record.offset, timestamp=record.timestamp)
@@ -124,6 +129,11 @@ def due_ms_of(record: ConsumerRecord) -> int:
 def group_of(record: ConsumerRecord) -> str | None:
     """The group that moved a record to a delay topic; None where no header says."""
     return _texts(record.headers).get(GROUP)
+
+
+def topic_id_of(record: ConsumerRecord) -> str | None:
+    """The id of the topic that a record of a delay topic came from; None where no header says."""
+    return _texts(record.headers).get(TOPIC_ID)
 
 
 def moves_of(record: ConsumerRecord) -> int:
@@ -185,6 +195,7 @@ def delay(
         ORIGINAL + "timestamp": str(origin.timestamp),
         ERROR + "fqcn": _class_of(error),
         ERROR + "message": _message_of(error),
+        **({} if origin.topic_id is None else {TOPIC_ID: origin.topic_id}),
     }
     return Output(
         topic=topic,

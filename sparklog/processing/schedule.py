@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from sparklog.producer.delayed_records import CancelAll, Ended, Waiting
@@ -65,14 +65,19 @@ class Schedule:
             if not ids:
                 self._by_key.pop((place.partition, place.key), None)
 
-    def due(self, now_ms: int, *, most: int) -> list[Place]:
-        """Places that are due, ``most`` at most: the earliest first, those of one moment in the order of offsets."""
+    def due(self, now_ms: int, *, most: int, but_not: Collection[int] = ()) -> list[Place]:
+        """Places that are due, ``most`` at most: the earliest first, those of one moment in the order of offsets.
+
+        Args:
+            but_not: none of these partitions.
+        """
         due: list[Place] = []
+        passed: list[Place] = []
         while self._due and len(due) < most and self._due[0].deliver_at_ms <= now_ms:
             place = heapq.heappop(self._due)
             if self._waiting.get(place.id) == place:
-                due.append(place)
-        for place in due:  # it is due until it is ended
+                (passed if place.partition in but_not else due).append(place)
+        for place in (*due, *passed):  # it is due until it is ended
             heapq.heappush(self._due, place)
         return due
 

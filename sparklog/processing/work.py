@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from sparklog.clock import Clock
@@ -15,8 +16,9 @@ from sparklog.model import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from sparklog.processing.frontier import Entry, Frontier
 from sparklog.processing.handling import Await, Handling
 from sparklog.processing.lanes import Lanes
-from sparklog.processing.moves import DeadLetter, Output, attempts_of, due_ms_of, pointer_only
+from sparklog.processing.moves import DeadLetter, Output, attempts_of, pointer_only
 from sparklog.processing.subscriber import Subscriber
+from sparklog.processing.waiting import WaitingRecords
 
 if TYPE_CHECKING:
     from sparklog.opentelemetry.processing import ProcessTelemetry
@@ -31,7 +33,8 @@ class Limits:
     records: int = 10_000
     """Records of one partition, from the first that isn't done on; 1 or more."""
     size_bytes: int = 64 * 1024 * 1024
-    """Bytes of the values of all partitions; 1 or more."""
+    """Bytes of the values of all partitions; 1 or more. Where there are delay topics, a quarter is for records that
+    wait there; how many do hinders nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,12 @@ class Work:
         self._stations: dict[str, Station] = {}
         self._delayed: dict[str, int] = {}
         """By delay topic: milliseconds that a record is to wait there."""
+        self._sources: dict[str, str] = {}
+        """By delay topic: the topic whose records wait there."""
+        self._source_ids: dict[str, str] = {}
+        """By topic whose records wait somewhere: its id, as far as it is known."""
+        self._waiting = WaitingRecords(clock, self._delayed, limits.size_bytes)
+        self._is_full = False
         self.frontiers: dict[TopicPartition, Frontier] = {}
         self.pending = Pending()
         self.stations: list[Station] = []
@@ -160,6 +169,7 @@ class Work:
             self._stations.update(dict.fromkeys(subscriber.topics, station))
             for topic in subscriber.topics:
                 self._delayed.update(subscriber.retry.longest_waits_ms(topic))
+            self._sources.update(subscriber.delay_topics())
             self._stations.update(dict.fromkeys(subscriber.delay_topics(), station))
 
     @property
@@ -177,29 +187,58 @@ class Work:
         for partition in partitions:
             self._new_frontier(partition)
 
-    def feed(self, polled: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> None:
-        """Take up what was read next."""
+    def feed(
+        self,
+        polled: Mapping[TopicPartition, Sequence[ConsumerRecord]],
+        topic_ids: Mapping[TopicPartition, str] = MappingProxyType({}),
+    ) -> dict[TopicPartition, int]:
+        """Take up what was read next.
+
+        Args:
+            topic_ids: of the topics of partitions, as far as they are known.
+        Returns:
+            The offsets from which on partitions are to be read again: what waits there isn't kept.
+        """
+        back: dict[TopicPartition, int] = {}
         for partition, records in polled.items():
             frontier = self.frontiers.get(partition) or self._new_frontier(partition)
             if frontier.error is not None:
                 continue
             if frontier.is_delayed:
-                # Who moved it may have another clock: nothing waits for longer than its topic's delay from now on.
-                now_ms = self._clock.now_ms()
-                latest_ms, to_ticks = now_ms + self._delayed[partition.topic], self._clock.ticks_ms() - now_ms
-                entries = [
-                    Entry(record, frontier, attempts_of(record), min(due_ms_of(record), latest_ms) + to_ticks)
-                    for record in records
-                ]
+                taken, again = self._waiting.take(partition, records)
+                entries = [Entry(record, frontier, attempts_of(record), due) for record, due in taken]
+                if again is not None:
+                    back[partition] = again
             else:
+                topic_id = topic_ids.get(partition)
+                if topic_id is not None and frontier.topic_id not in (None, topic_id):
+                    frontier = self._new_frontier(partition)  # what is under way is of a topic that was deleted
+                frontier.topic_id = topic_id or frontier.topic_id
                 entries = [Entry(record, frontier) for record in records]
-            frontier.add(entries, sum(max(0, record.serialized_value_size) for record in records))
+            frontier.add(entries, sum(max(0, entry.record.serialized_value_size) for entry in entries))
             self._stations[partition.topic].lanes.add(entries)
+        return back
+
+    def sources_due(self, polled: Collection[TopicPartition] = ()) -> set[str]:
+        """The topics of which records are due in delay topics, or were just read there."""
+        if not self._sources:
+            return set()
+        now = self._clock.ticks_ms()
+        due = [at for at, frontier in self.frontiers.items() if frontier.is_delayed and frontier.is_due(now)]
+        return {self._sources[at.topic] for at in (*due, *polled) if at.topic in self._sources}
+
+    def note_source(self, topic: str, topic_id: str) -> None:
+        """Note the id of a topic of which records wait in delay topics: those of another one of its name are passed
+        over."""
+        self._source_ids[topic] = topic_id
+        for at, frontier in self.frontiers.items():
+            if self._sources.get(at.topic) == topic:
+                frontier.topic_id = topic_id
 
     def wake_due(self) -> float | None:
         """Make ready what is due by now; when the next is due, in ticks, or None."""
-        dues = [due for due in (station.lanes.wake_due() for station in self.stations) if due is not None]
-        return min(dues, default=None)
+        dues = [self._waiting.next_due_ticks_ms(), *(station.lanes.wake_due() for station in self.stations)]
+        return min((due for due in dues if due is not None), default=None)
 
     def collect(self) -> Pending:
         """Pass what is done up to the first that isn't, in each partition. Returns all that waits for its commit."""
@@ -233,6 +272,7 @@ class Work:
             taken.leave_out(entry.batch[0] if entry.batch else entry)
             self.halt([entry.frontier.partition])
             entry.frontier.stop(stopped)
+            self._waiting.forget([entry.frontier.partition])
             self.pending.keep([each for each in self.frontiers.values() if each.error is None])
             return stopped
         return None
@@ -253,11 +293,13 @@ class Work:
             paused: those that were full: they stay so until half of it is done.
         """
         frontiers = self.frontiers.values()
-        size_bytes = sum(frontier.in_flight_bytes for frontier in frontiers)
-        if size_bytes >= (self._limits.size_bytes // 2 if paused else self._limits.size_bytes):
+        size_bytes = sum(frontier.in_flight_bytes for frontier in frontiers) - self._waiting.value_bytes()
+        limit = self._limits.size_bytes - self._waiting.room_bytes
+        self._is_full = size_bytes >= (limit // 2 if self._is_full and paused else limit)
+        if self._is_full:
             return set(self.frontiers)
         most, half = self._limits.records, self._limits.records // 2
-        return {
+        return self._waiting.held() | {
             frontier.partition
             for frontier in frontiers
             if frontier.in_flight >= most or (frontier.in_flight > half and frontier.partition in paused)
@@ -279,10 +321,14 @@ class Work:
         self.halt(partitions)
         for partition in partitions:
             self.frontiers.pop(partition, None)
+        self._waiting.forget(partitions)
         self.pending.keep(self.frontiers.values())
 
     def _new_frontier(self, partition: TopicPartition) -> Frontier:
         if partition in self.frontiers:
             self.drop([partition])
         frontier = self.frontiers[partition] = Frontier(partition, is_delayed=partition.topic in self._delayed)
+        if frontier.is_delayed:
+            frontier.topic_id = self._source_ids.get(self._sources[partition.topic])
+            self._waiting.begin(partition)
         return frontier

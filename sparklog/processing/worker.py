@@ -26,6 +26,7 @@ from sparklog.processing.deduplication import AlreadyProcessedError
 from sparklog.processing.health import Counts, Health, State
 from sparklog.processing.moves import DeadLetter
 from sparklog.processing.pacing import CommitPace, Patience, may_pass
+from sparklog.processing.retry_topics import SourceTopics, fit_retry_topics
 from sparklog.processing.subscriber import Subscriber
 from sparklog.processing.threads import HandlerThreads, HandlerWatch, LoopThread, called_by
 from sparklog.processing.work import Limits, Pending, Work
@@ -121,6 +122,8 @@ class AppWorker:
         self._pace = CommitPace(settings.commit_interval_ms, settings.most_per_commit)
         self._commit_patience = Patience(settings.patience_s * 1_000)
         self._poll_patience = Patience(settings.patience_s * 1_000)
+        self._buffer_bytes = 32 * 1024 * 1024
+        self._sources = SourceTopics(self._cluster, self._clock)
         self._paused: set[TopicPartition] = set()
         self._is_stopping = False
         self._round_ticks_ms = self._clock.ticks_ms()
@@ -132,6 +135,9 @@ class AppWorker:
         try:
             self.state = State.STARTING
             self._check_topics()
+            for station in self._work.stations:
+                largest = fit_retry_topics(self._cluster, station.subscriber.delay_topics())
+                self._buffer_bytes = max(self._buffer_bytes, min(2 * largest, 2**31 - 1))
             self._warn_of_other_delay_topics()
             listener = _Partitions(self._work.assign, self._revoked, self._lost)
             self._consumer.subscribe(self._work.topics, listener=listener)
@@ -195,7 +201,7 @@ class AppWorker:
         self._round_ticks_ms = now = self._clock.ticks_ms()
         if self._poll_patience.may_try(now):
             try:
-                self._work.feed(self._consumer.poll(timeout_ms=self._poll_ms(now)))
+                self._read(now)
                 self._poll_patience.succeeded()
             except SparklogError as error:
                 self._poll_patience.failed(error, self._clock.ticks_ms())
@@ -209,6 +215,22 @@ class AppWorker:
         if stopped and len(stopped) == len(self._work.frontiers):  # there is nothing left to do
             raise next(iter(stopped.values()))
         self._pause(stopped)
+
+    def _read(self, now: float) -> None:
+        """Poll once, and take up what came; what waits beyond what is kept is read again later."""
+        polled = self._consumer.poll(timeout_ms=self._poll_ms(now))
+        try:
+            self._sources.look(self._work, polled)
+        except SparklogError:
+            for at, records in polled.items():
+                self._consumer.seek(at, records[0].offset)
+            raise
+        back = self._work.feed(polled, self._consumer._runtime.assigned.topic_ids(polled))
+        if back:
+            self._consumer.pause(*back)
+            self._paused |= back.keys()
+        for at, offset in back.items():
+            self._consumer.seek(at, offset)
 
     def _poll_ms(self, now: float) -> float:
         """How long a poll may wait: not long while handlers work, whose ends it doesn't notice."""
@@ -332,7 +354,13 @@ class AppWorker:
     def _make_producer(self) -> Producer:
         settings = self._settings
         transactional_id = settings.transactional_id or f"{settings.group_id}-{uuid.uuid4().hex[:12]}"
-        producer_settings = {**settings.producer, "transactional_id": transactional_id}
+        # What is moved was taken by its topic, whatever the limit of the producer that sent it.
+        producer_settings = {
+            "max_request_size": 2**31 - 1,
+            "buffer_memory": self._buffer_bytes,
+            **settings.producer,
+            "transactional_id": transactional_id,
+        }
         producer = Producer(self._cluster, clock=settings.clock, **producer_settings)
         instrument_if_traced(producer)
         return producer

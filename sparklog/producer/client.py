@@ -29,13 +29,7 @@ from sparklog.new_clients import announce
 from sparklog.producer.arrow_tables import table_batches
 from sparklog.producer.batch import Unacknowledged
 from sparklog.producer.buffer import Buffer
-from sparklog.producer.delayed_records import (
-    as_cancellation,
-    as_delayed,
-    delay_pipeline,
-    deliver_at_ms,
-    serialized_key,
-)
+from sparklog.producer.delayed_records import deliver_at_ms, serialize_cancellation, serialize_delayed
 from sparklog.producer.forks import ForkedError, end_after_fork
 from sparklog.producer.future import FutureBatchMetadata, FutureRecordMetadata, future_of_only_record
 from sparklog.producer.interceptors import Interceptors, ProducerRecord
@@ -156,8 +150,7 @@ class Producer:
         Raises what :meth:`send` does; ``InvalidTypeError`` also where the serialized key isn't bytes.
         """
         self._check_transaction()
-        pipeline = delay_pipeline(self._pipelines, self._cluster, self._pipelines.get(topic).topic)
-        record = as_cancellation(serialized_key(key, topic, self._config), pipeline)
+        record, pipeline = serialize_cancellation(self._pipelines, self._cluster, topic, key, self._config)
         return pipeline.queue.add(record.key, record.value, record.memory_bytes, record.details)
 
     def send_batch(self, topic: str, table: pa.Table | pa.RecordBatch) -> FutureBatchMetadata:
@@ -314,6 +307,11 @@ class Producer:
             pipeline = self._pipelines.get(topic)  # it was deleted, and perhaps created again
         return set(range(pipeline.topic.partition_count))
 
+    def _topic_id(self, topic: str) -> str:
+        """The id of the topic that records go to now, read from the store. Raises as :meth:`partitions_for`."""
+        self.partitions_for(topic)
+        return self._pipelines.get(topic).topic.topic_id
+
     def metrics(self) -> dict[str, dict[str, float]]:
         """Kafka's metrics of the last 30 to 60 seconds, by group and name; docs/monitoring.md lists them."""
         if isinstance(self._pipelines.ended, ForkedError):
@@ -396,18 +394,17 @@ class Producer:
 
     def _send(self, record: ProducerRecord, due_ms: int | None) -> FutureRecordMetadata:
         self._check_transaction()
-        pipeline = self._pipelines.get(record.topic)
-        packable = packable_record(record, pipeline.topic, self._config) if due_ms is None else None
-        if packable is not None:
-            packed = pipeline.queue.add_detailed(*packable)
+        if due_ms is None:
+            pipeline = self._pipelines.get(record.topic)
+            packable = packable_record(record, pipeline.topic, self._config)
+            packed = None if packable is None else pipeline.queue.add_detailed(*packable)
             if packed is not None:
                 if self._interceptors:
                     self._interceptors.watch(packed)
                 return packed
-        serialized = serialize_record(record, pipeline.topic, self._config, packable)
-        if due_ms is not None:
-            pipeline = delay_pipeline(self._pipelines, self._cluster, pipeline.topic)
-            serialized = as_delayed(serialized, due_ms, pipeline)
+            serialized = serialize_record(record, pipeline.topic, self._config, packable)
+        else:
+            serialized, pipeline = serialize_delayed(self._pipelines, self._cluster, record, due_ms, self._config)
         future = pipeline.queue.add(serialized.key, serialized.value, serialized.memory_bytes, serialized.details)
         if self._interceptors:
             self._interceptors.watch(future)
@@ -416,9 +413,12 @@ class Producer:
         return future
 
     def _may_wait(self, topic: str) -> bool:
-        """May a ``send`` wait: for the topic's opening, or for room? For a caller that must not, as an event loop."""
+        """May a ``send`` wait: for the topic's opening, a look at it, or room? For who must not, as an event loop."""
         largest_bytes = 2 * self._config.max_request_size  # with what a record takes beside its bytes
-        return not self._pipelines.is_open(topic) or self._buffer.used_bytes + largest_bytes > self._buffer.limit_bytes
+        pipeline = self._pipelines.opened(topic)
+        if pipeline is None or pipeline.topic.may_wait_to_look:
+            return True
+        return self._buffer.used_bytes + largest_bytes > self._buffer.limit_bytes
 
     def _manage_transactions(self) -> TransactionManager:
         pipelines = self._pipelines

@@ -1,7 +1,8 @@
 """Records that are to be delivered later: how they wait in their delay topic (decision 0033).
 
-A record for topic T waits in ``delayed.T`` under an id of its own as key; the headers below say what it will be. A
-record of that id without a value ends it: it was delivered, or is cancelled.
+A record for topic T waits in ``delayed.T`` under an id of its own as key; the headers below say what it will be, and
+name the id of the topic that it is for: another one of its name never gets it (decision 0099). A record of that id
+without a value ends it: it was delivered, or is cancelled.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from sparklog.config import ProducerConfig
 from sparklog.errors import (
     CorruptRecordError,
@@ -23,9 +27,15 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log import Cluster, create_topic
+from sparklog.log.data.encode import MAX_TIMESTAMP_MS
+from sparklog.log.data.schema import HEADERS
+from sparklog.log.delay_topics import DELAY_PREFIX
+from sparklog.log.topic import alter_topic
 from sparklog.model import Headers
+from sparklog.producer.interceptors import ProducerRecord
 from sparklog.producer.partitioner import murmur2
-from sparklog.producer.record_arguments import SerializedRecord
+from sparklog.producer.prepared_batch import refuse
+from sparklog.producer.record_arguments import SerializedRecord, serialize_record
 from sparklog.producer.record_memory import memory_bytes
 from sparklog.producer.topic_pipeline import TopicPipeline
 from sparklog.producer.topic_pipelines import TopicPipelines
@@ -35,25 +45,27 @@ __all__ = [
     "DELAY_PREFIX",
     "CancelAll",
     "Ended",
+    "ForeignRecordError",
     "Waiting",
-    "as_cancellation",
-    "as_delayed",
-    "delay_pipeline",
     "delay_topic",
     "deliver_at_ms",
     "parse_delayed",
-    "serialized_key",
+    "serialize_cancellation",
+    "serialize_delayed",
 ]
 
-DELAY_PREFIX = "delayed."
 DELAY_SETTING = "delay"
 _OWN = "__delay."
 _DUE, _KEY, _PARTITION, _TIMESTAMP = _OWN + "deliver_at", _OWN + "key", _OWN + "partition", _OWN + "timestamp"
-_TOMBSTONE, _CANCEL = _OWN + "tombstone", _OWN + "cancel"
+_TOMBSTONE, _CANCEL, _TOPIC_ID = _OWN + "tombstone", _OWN + "cancel", _OWN + "topic_id"
 _OVERHEAD_BYTES = 65_536
 """How much larger a record may be while it waits: by its headers and its key."""
 _CONFIGS = {"cleanup.policy": "compact,delete", "retention.ms": -1, "retention.bytes": -1}
 """Nothing that waits is ever removed for its age; what is done goes by compaction, and by the mover."""
+
+
+class ForeignRecordError(CorruptRecordError):
+    """A record of a delay topic that sparklog didn't write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +82,8 @@ class Waiting:
     """The partition that it was sent to; None: chosen by key when it is delivered."""
     timestamp_ms: int | None
     """The timestamp that it was sent with; None: when it is delivered."""
+    topic_id: str | None = None
+    """The id of the topic that it was sent to; None: an earlier version sent it, to any topic of the name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,34 +124,58 @@ def deliver_at_ms(moment: object) -> int:
     return moment
 
 
-def delay_pipeline(pipelines: TopicPipelines, cluster: Cluster, topic: WritableTopic) -> TopicPipeline:
-    """The pipeline of a topic's delay topic, which is created if it isn't there.
+def _delay_pipeline(pipelines: TopicPipelines, cluster: Cluster, name: str) -> tuple[WritableTopic, TopicPipeline]:
+    """A topic as it is now, or was within the last second, and the pipeline of its delay topic, which is created if it
+    isn't there.
 
     Raises:
         InvalidArgumentError: the topic doesn't allow delays. And what opening or creating a topic raises.
     """
-    if not topic.head.config[DELAY_SETTING]:
-        topic.refresh()  # it may have been set just now
-        if not topic.head.config[DELAY_SETTING]:
-            raise InvalidArgumentError(f"topic {topic.name!r} takes no deliver_at: expected its {DELAY_SETTING}=true")
-    name, head = delay_topic(topic.name), topic.head
+    topic = pipelines.get(name).topic
     try:
-        return pipelines.get(name)
+        topic.refresh_each_second(now=not topic.head.config[DELAY_SETTING])  # nothing else is ever sent there, perhaps
     except UnknownTopicOrPartitionError:
-        most = min(2**31 - 1, head.config.integer("max.message.bytes") + _OVERHEAD_BYTES)
-        configs = {**_CONFIGS, "max.message.bytes": most}
+        topic = pipelines.get(name).topic  # it was deleted, and perhaps created again
+    if not topic.head.config[DELAY_SETTING]:
+        raise InvalidArgumentError(f"topic {name!r} takes no deliver_at: expected its {DELAY_SETTING}=true")
+    waits_in = delay_topic(name)
+    try:
+        pipeline = pipelines.get(waits_in)
+        if pipeline.topic.max_message_bytes < _most_bytes(topic):  # its topic takes more than it did
+            alter_topic(cluster.topic_log(waits_in), waits_in, {"max.message.bytes": _most_bytes(topic)})
+            pipeline.topic.refresh()
+        return topic, pipeline
+    except UnknownTopicOrPartitionError:
+        configs = {**_CONFIGS, "max.message.bytes": _most_bytes(topic)}
         with suppress(TopicAlreadyExistsError):  # by another producer, just now
-            create_topic(cluster.topic_log(name), name, num_partitions=head.partition_count, configs=configs)
-        return pipelines.get(name)
+            count = topic.head.partition_count
+            create_topic(cluster.topic_log(waits_in), waits_in, num_partitions=count, configs=configs)
+        return topic, pipelines.get(waits_in)
 
 
-def as_delayed(record: SerializedRecord, due_ms: int, pipeline: TopicPipeline) -> SerializedRecord:
+def _most_bytes(topic: WritableTopic) -> int:
+    return min(2**31 - 1, topic.max_message_bytes + _OVERHEAD_BYTES)
+
+
+def serialize_delayed(
+    pipelines: TopicPipelines, cluster: Cluster, record: ProducerRecord, due_ms: int, config: ProducerConfig
+) -> tuple[SerializedRecord, TopicPipeline]:
+    """A record of ``send`` with ``deliver_at`` as it waits, and the pipeline that it goes into. Raises as
+    :func:`_delay_pipeline`, :func:`~sparklog.producer.record_arguments.serialize_record` and :func:`_as_delayed`."""
+    topic, pipeline = _delay_pipeline(pipelines, cluster, record.topic)
+    serialized = serialize_record(record, topic, config)
+    return _as_delayed(serialized, due_ms, topic, pipeline, cluster.clock.now_ms()), pipeline
+
+
+def _as_delayed(
+    record: SerializedRecord, due_ms: int, topic: WritableTopic, pipeline: TopicPipeline, now_ms: int
+) -> SerializedRecord:
     """The record of a delay topic for one that was serialized for its own topic.
 
     Raises:
         InvalidTypeError: a value that isn't bytes.
         InvalidArgumentError: a header has one of our names.
-        MessageSizeTooLargeError.
+        MessageSizeTooLargeError. InvalidRecordError, InvalidTimestampError: its topic would refuse it when it is due.
     """
     timestamp_ms, headers, _, partition, typed = record.details or (None, None, -1, None, None)
     if typed is not None:
@@ -145,7 +183,8 @@ def as_delayed(record: SerializedRecord, due_ms: int, pipeline: TopicPipeline) -
     taken = [name for name, _ in headers or () if name.startswith(_OWN)]
     if taken:
         raise InvalidArgumentError(f"deliver_at: headers {taken}: names that begin with {_OWN!r} are sparklog's own")
-    added: Headers = [(_DUE, b"%d" % due_ms)]
+    _check(record, timestamp_ms, max(now_ms, due_ms), topic)
+    added: Headers = [(_DUE, b"%d" % due_ms), (_TOPIC_ID, topic.topic_id.encode())]
     if record.key is not None:
         added.append((_KEY, record.key))
     if record.value is None:
@@ -157,9 +196,33 @@ def as_delayed(record: SerializedRecord, due_ms: int, pipeline: TopicPipeline) -
     return _record(record.key, record.value or b"", [*(headers or ()), *added], pipeline)
 
 
-def as_cancellation(key: bytes, pipeline: TopicPipeline) -> SerializedRecord:
-    """The record of a delay topic that cancels all of a key which are there before it."""
-    return _record(key, b"", [(_CANCEL, key)], pipeline)
+def _check(record: SerializedRecord, timestamp_ms: int | None, delivered_ms: int, topic: WritableTopic) -> None:
+    """Raise what the topic would when a record is delivered at a time."""
+    at_ms = min(delivered_ms, MAX_TIMESTAMP_MS)
+    timestamps = np.array([at_ms if timestamp_ms is None else timestamp_ms], np.int64)
+    for error in refuse(
+        topic.name, timestamps, pa.array([record.key], pa.binary()), topic.head.config, now_ms=at_ms
+    ).values():
+        raise error
+    encoding = topic.value_encoding
+    if encoding is None or record.value is None:
+        return
+    table = pa.table({"value": pa.array([record.value], pa.binary()), "headers": pa.nulls(1, HEADERS)})
+    found = encoding.encode(table, {})
+    newer = topic.newer_encoding(encoding, found.unfit) if found.unfit else None
+    for error in (found if newer is None else newer.encode(table, {})).refused.values():
+        raise error
+
+
+def serialize_cancellation(
+    pipelines: TopicPipelines, cluster: Cluster, topic: str, key: Any, config: ProducerConfig
+) -> tuple[SerializedRecord, TopicPipeline]:
+    """The record of a delay topic that cancels all of a key which are there before it, and the pipeline for it.
+
+    Raises as :func:`_delay_pipeline`; ``InvalidTypeError``: the key isn't bytes once it is serialized."""
+    _, pipeline = _delay_pipeline(pipelines, cluster, topic)
+    named = _serialized_key(key, topic, config)
+    return _record(named, b"", [(_CANCEL, named)], pipeline), pipeline
 
 
 def _record(key: bytes | None, value: bytes, headers: Headers, pipeline: TopicPipeline) -> SerializedRecord:
@@ -169,16 +232,16 @@ def _record(key: bytes | None, value: bytes, headers: Headers, pipeline: TopicPi
     partition = (murmur2(chosen) & 0x7FFFFFFF) % pipeline.topic.partition_count
     header_size = sum(len(name) + len(data or b"") for name, data in headers)
     size = len(own_key) + len(value) + header_size
-    if size > pipeline.topic.max_record_bytes:
+    if size > pipeline.topic.max_message_bytes:  # the producer's own limit is that of the record without our headers
         raise MessageSizeTooLargeError(
             f"a record of {size} bytes for topic {pipeline.topic.name!r}, where it waits: expected at most "
-            f"{pipeline.topic.max_record_bytes}"
+            f"{pipeline.topic.max_message_bytes} by its max.message.bytes"
         )
     details = (None, headers, header_size, partition, None)
     return SerializedRecord(own_key, value, memory_bytes(size, headers, None, partition), details)
 
 
-def serialized_key(key: Any, topic: str, config: ProducerConfig) -> bytes:
+def _serialized_key(key: Any, topic: str, config: ProducerConfig) -> bytes:
     """A key as ``send`` would make it. Raises ``InvalidTypeError``: it isn't bytes."""
     made = key if config.key_serializer is None else config.key_serializer(topic, [], key)
     if not isinstance(made, bytes | bytearray | memoryview):
@@ -196,10 +259,10 @@ def parse_delayed(
     Args:
         where: names it in errors.
     Raises:
-        CorruptRecordError: nobody of ours has written it.
+        ForeignRecordError: nobody of ours has written it.
     """
     if key is None:
-        raise CorruptRecordError(f"{where} has no key: it is no delayed record")
+        raise ForeignRecordError(f"{where} has no key: it is no delayed record")
     if value is None:
         return Ended(id=key)
     own = {name: data for name, data in headers if name.startswith(_OWN) and data is not None}
@@ -209,7 +272,7 @@ def parse_delayed(
         numbers = {name: int(own[name]) for name in (_DUE, _PARTITION, _TIMESTAMP) if name in own}
         due_ms = numbers[_DUE]
     except (KeyError, ValueError) as error:
-        raise CorruptRecordError(f"{where} is no delayed record: its header {_DUE} is {own.get(_DUE)!r}") from error
+        raise ForeignRecordError(f"{where} is no delayed record: its header {_DUE} is {own.get(_DUE)!r}") from error
     return Waiting(
         id=key,
         deliver_at_ms=due_ms,
@@ -218,4 +281,5 @@ def parse_delayed(
         headers=[(name, data) for name, data in headers if not name.startswith(_OWN)],
         partition=numbers.get(_PARTITION),
         timestamp_ms=numbers.get(_TIMESTAMP),
+        topic_id=own[_TOPIC_ID].decode(errors="replace") if _TOPIC_ID in own else None,
     )

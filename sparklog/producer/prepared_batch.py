@@ -141,14 +141,15 @@ def prepare(
     sticky: StickyPartition,
     now_ms: int,
     encoding: ValueEncoding | None = None,
-    renew: Callable[[], ValueEncoding | None] | None = None,
+    renew: Callable[[Collection[str]], ValueEncoding | None] | None = None,
 ) -> PreparedBatch:
     """Put batches together: check their records, choose partitions, and sort by them. The batches lose their records.
 
     Args:
         now_ms: every record's timestamp where the topic has ``message.timestamp.type=LogAppendTime``.
         encoding: of a typed topic's values.
-        renew: the encoding as of now: bytes may be of a schema that ``encoding`` doesn't know.
+        renew: takes what is wrong with values, which may be of a newer schema; returns the encoding as of now, None
+            where it is still ``encoding``.
     """
     found, undecodable = _take_columns(batches, encoding, renew)
     timestamps_column, keys, values, headers, chosen = (found[name] for name in _COLUMNS)
@@ -236,7 +237,7 @@ def _part_batches(
 def _take_columns(
     batches: Sequence[Batch],
     encoding: ValueEncoding | None,
-    renew: Callable[[], ValueEncoding | None] | None,
+    renew: Callable[[Collection[str]], ValueEncoding | None] | None,
 ) -> tuple[Mapping[str, pa.Array], dict[int, SparklogError]]:
     """The columns of all batches, and the records whose values can't be the topic's, by place over all of them."""
     first = batches[0]
@@ -258,24 +259,29 @@ def _check_untyped(topic: str, columns: Collection[str], values: Mapping[int, An
 def _take_table(
     batches: Sequence[Batch],
     encoding: ValueEncoding | None,
-    renew: Callable[[], ValueEncoding | None] | None,
+    renew: Callable[[Collection[str]], ValueEncoding | None] | None,
 ) -> tuple[pa.Table, dict[int, SparklogError]]:
     """The records of all batches, and those whose values can't be the topic's, by place over all of them."""
-    tables: list[pa.Table] = []
+    taken = [(batch, batch.take_table(), batch.take_values()) for batch in batches]
+    if encoding is None:
+        for batch, table, values in taken:
+            _check_untyped(batch.topic, table.schema.names, values)
+        return _joined([table for _, table, _ in taken]), {}
+    encoded = [encoding.encode(table, values) for _, table, values in taken]
+    unfit = frozenset[str]().union(*(each.unfit for each in encoded))
+    newer = renew(unfit) if renew is not None and unfit else None
+    if newer is not None:
+        encoded = [newer.encode(table, values) for _, table, values in taken]
     refused: dict[int, SparklogError] = {}
     start = 0
-    taken = [(batch, batch.take_table(), batch.take_values()) for batch in batches]
-    if encoding is not None and renew is not None and any(encoding.lacks_schema(table) for _, table, _ in taken):
-        encoding = renew() or encoding
-    for batch, table, values in taken:
-        if encoding is None:
-            _check_untyped(batch.topic, table.schema.names, values)
-        else:
-            table, wrong = encoding.encode(table, values)
-            refused |= {start + place: error for place, error in wrong.items()}
-        tables.append(table)
-        start += table.num_rows
-    return tables[0] if len(tables) == 1 else pa.concat_tables(tables), refused
+    for each in encoded:
+        refused |= {start + place: error for place, error in each.refused.items()}
+        start += each.table.num_rows
+    return _joined([each.table for each in encoded]), refused
+
+
+def _joined(tables: Sequence[pa.Table]) -> pa.Table:
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
 
 def refuse(

@@ -24,7 +24,7 @@ from sparklog.producer.future import FutureRecordMetadata
 from sparklog.producer.interceptors import ProducerRecord
 from sparklog.producer.record_memory import memory_bytes
 from sparklog.producer.topic_queue import TopicQueue
-from sparklog.producer.typed_values import ValueEncoding
+from sparklog.producer.typed_values import RECORD_COLUMNS, ValueEncoding
 from sparklog.producer.writable_topic import WritableTopic
 from sparklog.schemas import has_fields, plain_fields
 
@@ -175,7 +175,7 @@ def serialize_record(
 def _encoding_for(topic: WritableTopic, value: Any) -> ValueEncoding | None:
     """The encoding of a value that is no bytes; None for an untyped topic, which it still is where it matters."""
     if topic.value_encoding is None and has_fields(value):
-        topic.refresh()  # it may have become typed
+        return topic.newer_encoding(None, ["the topic isn't typed"])  # it may be by now
     return topic.value_encoding
 
 
@@ -183,10 +183,9 @@ def _check_value(topic: WritableTopic, encoding: ValueEncoding, value: Any) -> V
     """Check a value by the newest schema that is known; one that it doesn't allow, by the newest that there is."""
     try:
         encoding.check(value)
-    except SparklogError:
-        topic.refresh()  # the schema may be new
-        newest = topic.value_encoding
-        if newest is None or newest.schema_id == encoding.schema_id:
+    except SparklogError as error:
+        newest = topic.newer_encoding(encoding, [str(error)])
+        if newest is None:
             raise
         newest.check(value)
         return newest
@@ -210,12 +209,20 @@ def check_sent_table(table: pa.Table | pa.RecordBatch, topic: WritableTopic, now
 
     try:
         return check(encoding)
-    except InvalidArgumentError:
-        topic.refresh()  # the schema may be new
-        newest = topic.value_encoding
-        if newest is None or (encoding is not None and newest.schema_id == encoding.schema_id):
+    except InvalidArgumentError as error:
+        may_help = table.num_rows and _may_be_typed(table, encoding)
+        newest = topic.newer_encoding(encoding, [str(error)]) if may_help else None
+        if newest is None:
             raise
         return check(newest)
+
+
+def _may_be_typed(table: pa.Table | pa.RecordBatch, encoding: ValueEncoding | None) -> bool:
+    """Could another schema make a difference?"""
+    schema = table.schema
+    if encoding is not None or not {*RECORD_COLUMNS, "value"}.issuperset(schema.names):
+        return True
+    return any(field.name == "value" and pa.types.is_struct(field.type) for field in schema)
 
 
 class _Partitions:

@@ -268,7 +268,11 @@ class TopicSender:
         encoding = ValueEncoding.of(self._topic.name, head)
         few = prepare_few(batches, head.config, **into) if encoding is None else None
         return few or prepare(
-            batches, head.config, **into, encoding=encoding, renew=lambda: self._topic.newest_encoding(deadline)
+            batches,
+            head.config,
+            **into,
+            encoding=encoding,
+            renew=lambda why: self._topic.newer_encoding(encoding, why, deadline),
         )
 
     def _put(self, upload: _Upload) -> UploadResult:

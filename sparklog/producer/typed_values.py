@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +14,14 @@ import pyarrow.compute as pc
 from sparklog.errors import InvalidArgumentError, InvalidRecordError, SparklogError
 from sparklog.log.data.arrow_buffers import binary_lengths, one_array
 from sparklog.log.data.schema import HEADERS
-from sparklog.log.data.value_columns import DATA, SCHEMA_ID, conform_values
+from sparklog.log.data.value_columns import DATA, SCHEMA_ID, conform_values, view_columns
 from sparklog.log.data.value_sizes import value_sizes
 from sparklog.log.head import TopicHead
 from sparklog.log.value_bytes import ValueBytes
 from sparklog.producer.outcome import I32
 from sparklog.schemas import ValueSchema, check_record, conform, python_rows_to_struct
 
-__all__ = ["ERROR_HEADER", "ValueEncoding", "sizes_of"]
+__all__ = ["ERROR_HEADER", "Encoded", "ValueEncoding", "sizes_of"]
 
 ERROR_HEADER = "sparklog.value.error"
 """With ``value.on.error=keep``: the header that says why a value's bytes couldn't be decoded."""
@@ -30,8 +31,22 @@ _COLUMN_BYTES = 2
 """Memory that a field of a value counts. A column takes four times as much, while a batch is encoded: a few at once."""
 _FREE_COLUMNS = 16
 """A schema of so few fields has columns of about as many bytes; of a larger one most may be missing from a value."""
+_OF_NO_SCHEMA = "no JSON"
+"""So begins what is wrong with bytes that aren't JSON at all: no other schema would help."""
+_MOST_REASONS = 64
 RECORD_COLUMNS = ("key", "headers", "timestamp", "partition")
 """The columns of ``send_batch`` that are no fields of a value."""
+
+
+class Encoded(NamedTuple):
+    """The records of a batch with their values as columns."""
+
+    table: pa.Table
+    refused: dict[int, SparklogError]
+    """Errors of records that can't be the topic's, by place."""
+    unfit: frozenset[str]
+    """Reasons why values are unfit that might be of a newer schema: refused ones, ones that are kept as bytes, and
+    those with fields that are left out. Some of the reasons, if there are many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +103,9 @@ class ValueEncoding:
 
     def check_table(self, table: pa.Table) -> pa.Table:
         """A table of ``send_batch`` with the fields of its values in one column ``data``; see :func:`typed_columns`."""
-        return typed_columns(self.topic, table, self.schema, RECORD_COLUMNS)
+        return typed_columns(self.topic, table, self.schema, self.physical.arrow.names, RECORD_COLUMNS)
 
-    def lacks_schema(self, table: pa.Table) -> bool:
-        """Is any value of bytes framed as of a schema that isn't known here?"""
-        return self.codec.lacks_schema(one_array(table["value"]))
-
-    def encode(self, table: pa.Table, given: Mapping[int, Any]) -> tuple[pa.Table, dict[int, SparklogError]]:
+    def encode(self, table: pa.Table, given: Mapping[int, Any]) -> Encoded:
         """The records of a batch with their values in ``data``, and what is wrong with some, by place.
 
         Args:
@@ -112,8 +123,10 @@ class ValueEncoding:
             parts.append(found)
             errors |= wrong
         values = one_array(table["value"])
+        undecodable: dict[int, str] = {}
+        passed_over: list[int] = []
         if values.null_count < len(values):
-            found, undecodable = self.codec.decode(values, self.type)
+            found, undecodable = self.codec.decode(values, self.type, passed_over)
             parts.append(found)
             table = self._without_decoded(table, values, undecodable)
             errors |= {} if self.keeps_undecodable else undecodable
@@ -126,7 +139,9 @@ class ValueEncoding:
             place: InvalidRecordError(f"topic {self.topic!r}, schema {self.schema_id}: {reason}")
             for place, reason in errors.items()
         }
-        return table, refused
+        reasons = [*errors.values(), *undecodable.values(), *(["fields are left out"] if passed_over else [])]
+        unfit = (reason for reason in reasons if not reason.startswith(_OF_NO_SCHEMA))
+        return Encoded(table, refused, frozenset(islice(unfit, _MOST_REASONS)))
 
     def _without_decoded(self, table: pa.Table, values: pa.Array, undecodable: Mapping[int, str]) -> pa.Table:
         """The table without bytes but for those to be kept; those that can't be decoded get a header that says what is
@@ -159,10 +174,13 @@ def sizes_of(table: pa.Table) -> I32:
     return np.where(np.asarray(data.is_valid()) & (sizes < 0), typed, sizes).astype(np.int32)
 
 
-def typed_columns(topic: str, table: pa.Table, schema: ValueSchema, reserved: Sequence[str]) -> pa.Table:
+def typed_columns(
+    topic: str, table: pa.Table, schema: ValueSchema, all_fields: Sequence[str], reserved: Sequence[str]
+) -> pa.Table:
     """A table of ``send_batch`` with the fields of its values in one column ``data``.
 
     Args:
+        all_fields: those that the topic ever had, in the order in which they came: a column keeps its meaning.
         reserved: the names of columns that are no fields; a field of such a name is the column ``value_<name>``.
     Raises:
         InvalidArgumentError: a column that is neither, or of a type that can't be the field's.
@@ -177,18 +195,14 @@ def typed_columns(topic: str, table: pa.Table, schema: ValueSchema, reserved: Se
         if unknown:
             raise InvalidArgumentError(_expected(topic, "column value has fields", unknown, schema.arrow.names))
         return _with_data(topic, table.drop_columns(["value"]), values, schema)
-    columns = {column_of(name, reserved): name for name in schema.arrow.names}
+    of_fields = view_columns(all_fields, (*reserved, "value"), tells_cases_apart=True)
+    columns = {of_fields[name]: name for name in schema.arrow.names}
     unknown = sorted(set(names) - set(columns) - set(reserved))
     if unknown or not set(names) & set(columns):
         raise InvalidArgumentError(_expected(topic, "got columns", unknown or names, list(columns)))
     fields = {columns[name]: one_array(table[name]) for name in names if name in columns}
     values = pa.StructArray.from_arrays([*fields.values()], [*fields])
     return _with_data(topic, table.select([name for name in names if name in reserved]), values, schema)
-
-
-def column_of(field: str, reserved: Sequence[str]) -> str:
-    """The column of a field beside a record's own columns: its name, with ``value_`` before it where that is taken."""
-    return f"value_{field}" if field in reserved or field == "value" else field
 
 
 def _with_data(topic: str, table: pa.Table, values: pa.Array, schema: ValueSchema) -> pa.Table:

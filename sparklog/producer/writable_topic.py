@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from sparklog import schemas
@@ -24,6 +24,7 @@ from sparklog.log.maintenance import Sequencing
 from sparklog.log.publishing import newest_marker
 from sparklog.logs import about
 from sparklog.producer.metrics import ProducerMetrics
+from sparklog.producer.schema_looks import SchemaLooks
 from sparklog.producer.store_patience import store_patience
 from sparklog.producer.topic_queue import TopicQueue
 from sparklog.producer.typed_values import ValueEncoding
@@ -31,6 +32,7 @@ from sparklog.producer.typed_values import ValueEncoding
 __all__ = ["WritableTopic", "announces", "open_writer", "unexpected_error"]
 
 _LOGGER = logging.getLogger("sparklog.producer")
+_REFRESH_MS = 1_000.0
 
 
 def open_writer(cluster: Cluster, topic: str, config: ProducerConfig) -> TopicWriter:
@@ -84,6 +86,9 @@ class WritableTopic:
         self._metrics = metrics
         self._encoding: tuple[TopicHead | None, ValueEncoding | None] = (None, None)
         """The newest, and the head that it was made for, or that has the same schemas and settings."""
+        self._refreshed_ticks_ms = self._clock.ticks_ms()
+        """When :meth:`refresh_each_second` made it known last, or it was opened."""
+        self._looks = SchemaLooks(cluster.clock, lambda: self.value_encoding)
         self._limited_by: tuple[TopicHead | None, bool] = (None, False)
         """The topic as it was when the queue last learned of it, and whether it was gone."""
         self._update_queue()
@@ -124,11 +129,25 @@ class WritableTopic:
         """The topic's ``max.message.bytes``."""
         return self.head.config.integer("max.message.bytes")
 
+    @property
+    def may_wait_to_look(self) -> bool:
+        """May :meth:`newer_encoding` wait before it looks?"""
+        return self._looks.may_wait
+
     def refresh(self) -> None:
         """Learn of new partitions and settings.
 
         Raises ``UnknownTopicOrPartitionError``, ``StoreError``, ``KafkaTimeoutError``."""
         uninterrupted(self._refresh)
+
+    def refresh_each_second(self, *, now: bool = False) -> None:
+        """Learn of new partitions and settings, unless that was done within the last second; ``now``: in any case.
+
+        Raises as :meth:`refresh`."""
+        began = self._clock.ticks_ms()
+        if now or began - self._refreshed_ticks_ms >= _REFRESH_MS:
+            self.refresh()
+            self._refreshed_ticks_ms = began
 
     def _refresh(self) -> None:
         max_block_ms = self._config.max_block_ms
@@ -146,11 +165,24 @@ class WritableTopic:
         finally:
             self.writing.release()
 
-    def newest_encoding(self, deadline: Deadline) -> ValueEncoding | None:
-        """How values become columns, as of now. For the sender.
+    def newer_encoding(
+        self, known: ValueEncoding | None, why: Collection[str], deadline: Deadline | None = None
+    ) -> ValueEncoding | None:
+        """The encoding as of now, for values that don't fit the one that is known; None: there is no other. The topic
+        is read for it once a second at most.
 
-        Raises ``UnknownTopicOrPartitionError``, ``StoreError``; ``KafkaTimeoutError``: a commit was under way until the
-        deadline."""
+        Args:
+            why: what is wrong with the values.
+            deadline: of the records, for the sender; None: a caller asks, who waits for ``max_block_ms``.
+        Raises:
+            UnknownTopicOrPartitionError, StoreError; KafkaTimeoutError: a commit was under way until the deadline.
+        """
+        if deadline is None:
+            bound = self._clock.deadline_in(self._config.max_block_ms)
+            return uninterrupted(lambda: self._looks.newer_than(known, why, self._refresh, bound))
+        return self._looks.newer_than(known, why, lambda: self._read_newest(deadline), deadline)
+
+    def _read_newest(self, deadline: Deadline) -> None:
         if not self.writing.acquire(timeout=bounded_s(deadline.left_ms / 1000)):
             raise KafkaTimeoutError(
                 f"topic {self.name!r}: a commit was under way until the records' delivery.timeout.ms"
@@ -161,7 +193,6 @@ class WritableTopic:
             self._update_queue()
         finally:
             self.writing.release()
-        return self.value_encoding
 
     def finish_by(self, deadline: Deadline) -> None:
         """Let commits hurry: whoever waits for what was sent gives up then."""

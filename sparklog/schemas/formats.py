@@ -33,12 +33,16 @@ _ROWS_AROUND = 128
 """The number of values around one that can't be decoded, that are decoded one by one, which takes ten times as long."""
 
 
-def decode(value_format: str, schema: ValueSchema, values: pa.Array) -> tuple[pa.StructArray, dict[int, str]]:
+def decode(
+    value_format: str, schema: ValueSchema, values: pa.Array, passed_over: list[int] | None = None
+) -> tuple[pa.StructArray, dict[int, str]]:
     """Bytes as values of a schema, and what is wrong with some, by place; those are null, as those that are null.
 
     Args:
         value_format: one of :data:`FORMATS`; with ``-confluent`` five bytes of framing are passed over, whatever id.
         values: binary.
+        passed_over: is given the places of values of which something is left out that the schema doesn't have; only
+            Protobuf allows that.
     Raises:
         InvalidConfigurationError: no such format, or its library isn't installed.
     """
@@ -47,7 +51,7 @@ def decode(value_format: str, schema: ValueSchema, values: pa.Array) -> tuple[pa
     if is_framed:
         values = _without_frames(values, errors, message_indexes(schema) if name == "protobuf" else b"")
     if name == "protobuf":
-        found, wrong = protobuf_to_struct(schema, values)
+        found, wrong = protobuf_to_struct(schema, values, passed_over)
         return found, {**errors, **wrong}
     read = _READERS[name](schema)
     by_columns = name == "json" and reads_as_columns(schema.struct_type)

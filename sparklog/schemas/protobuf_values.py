@@ -35,7 +35,9 @@ _TIMESTAMP = pa.timestamp("us", "UTC")
 _WRITE_ERRORS = (TypeError, ValueError, OverflowError)
 
 
-def protobuf_to_struct(schema: ValueSchema, values: pa.Array) -> tuple[pa.StructArray, dict[int, str]]:
+def protobuf_to_struct(
+    schema: ValueSchema, values: pa.Array, passed_over: list[int] | None = None
+) -> tuple[pa.StructArray, dict[int, str]]:
     """Messages as values of a schema, and what is wrong with some, by place; those are null, as those that are null.
 
     A field without presence (proto3's plain ones) is its default where a message lacks it, any other null. Fields that
@@ -43,11 +45,13 @@ def protobuf_to_struct(schema: ValueSchema, values: pa.Array) -> tuple[pa.Struct
 
     Args:
         values: binary.
+        passed_over: is given the places of messages with such fields, or such numbers.
     Raises:
         InvalidConfigurationError: the schema wasn't made of a Protobuf message.
     """
     descriptor = _descriptor(schema)
     parse = _message_class(descriptor).FromString
+    has_enums = passed_over is not None and _has_enums(descriptor)
     errors: dict[int, str] = {}
     places: list[int] = []
     messages: list[Any] = []
@@ -63,11 +67,49 @@ def protobuf_to_struct(schema: ValueSchema, values: pa.Array) -> tuple[pa.Struct
             missing = ", ".join(message.FindInitializationErrors())
             errors[place] = f"no Protobuf of {descriptor.full_name}: {missing} is required: {shown(raw)}"
             continue
+        if passed_over is not None and (_drops_fields(message) or (has_enums and _has_unnamed(message))):
+            passed_over.append(place)
         places.append(place)
         messages.append(message)
     found, wrong = _structs(schema, descriptor, messages)
     errors |= {places[at]: reason for at, reason in wrong.items()}
     return _spread(found, places, len(values)), errors
+
+
+def _drops_fields(message: Any) -> bool:
+    """Take the fields out of a message that its descriptor doesn't have, at any depth. Were there any?"""
+    before = message.ByteSize()
+    message.DiscardUnknownFields()
+    return bool(message.ByteSize() != before)
+
+
+@lru_cache(maxsize=256)
+def _has_enums(descriptor: Any) -> bool:
+    """Has a message a field that is an enumeration, at any depth?"""
+    seen, left = set[str](), [descriptor]
+    while left:
+        message = left.pop()
+        if message.full_name in seen:
+            continue
+        seen.add(message.full_name)
+        for field in message.fields:
+            if field.type == ENUM:
+                return True
+            if field.message_type is not None:
+                left.append(field.message_type)
+    return False
+
+
+def _has_unnamed(message: Any) -> bool:
+    """Has an enumeration a number, at any depth, that its descriptor has no name for?"""
+    for field, value in message.ListFields():
+        kind = field.message_type.fields_by_name["value"] if is_map(field) else field
+        values = value.values() if is_map(field) else value if is_repeated(field) else [value]
+        if kind.type == ENUM and not all(number in kind.enum_type.values_by_number for number in values):
+            return True
+        if kind.message_type is not None and any(map(_has_unnamed, values)):
+            return True
+    return False
 
 
 def _spread(found: pa.StructArray, places: Sequence[int], count: int) -> pa.StructArray:

@@ -13,7 +13,7 @@ from sparklog.log.data.object_paths import object_path
 from sparklog.log.data.record_streaming import is_read_whole, open_segments
 from sparklog.log.data.schema import TIMESTAMP
 from sparklog.log.data.segments import Segment, overlapping
-from sparklog.log.data.value_columns import conform_values, leaf_column, view_columns
+from sparklog.log.data.value_columns import conform_values, first_seen, leaf_column, view_columns
 from sparklog.log.follow import TopicFollower
 from sparklog.log.typed_records import ValueReading
 from sparklog.model import TopicPartition
@@ -45,11 +45,15 @@ _BATCH_ROWS = 16_384
 """Smaller pieces are put together: a batch of its own for each costs more than its records."""
 
 
-def field_columns(schema: ValueSchema) -> dict[str, pa.Field]:
-    """The fields of a typed topic's values as columns beside those of :data:`SOURCE_SCHEMA`: by the column's name, with
-    ``value_`` before it where a field's own is taken."""
-    names = view_columns(schema.arrow.names, SOURCE_SCHEMA.names)
-    return {names[field.name]: field for field in schema.arrow}
+def field_columns(schemas: Sequence[ValueSchema]) -> list[dict[str, pa.Field]]:
+    """The fields of a typed topic's values as columns beside those of :data:`SOURCE_SCHEMA`, by each of its schemas: by
+    the column's name, with ``value_`` before it where a field's own is taken.
+
+    Args:
+        schemas: all that the topic has, the oldest first: a column keeps its meaning.
+    """
+    names = view_columns(first_seen(schema.arrow.names for schema in schemas), SOURCE_SCHEMA.names)
+    return [{names[field.name]: field for field in schema.arrow} for schema in schemas]
 
 
 def read_task(

@@ -167,7 +167,7 @@ class AppDriver:
             if at.topic in self._work.topics and at not in full and position < len(log):
                 polled[at] = log[position : position + self._app.settings.limits.records]
                 self._positions[at] = polled[at][-1].offset + 1
-        self._work.feed(polled)
+        self._positions.update(self._work.feed(polled))
         self._work.wake_due()
         return bool(polled)
 

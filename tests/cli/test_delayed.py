@@ -39,3 +39,17 @@ def test_wrong_usage_is_told():
     with Producer(cluster) as producer:
         producer.send("orders", b"an order", deliver_at=DUE_MS)
     assert "no record of id 'x'" in failure("delayed", "cancel", "orders", "--id", "x", cluster=cluster)
+
+
+def test_a_topic_whose_records_cannot_be_delivered_is_reported_and_hinders_no_other():
+    """✗ One bad record of one topic ends the mover of all."""
+    cluster = a_cluster()
+    for topic in ("bad", "good"):
+        done("topics", "create", topic, "--config", "delay=true", cluster=cluster)
+    with Producer(cluster) as producer:
+        producer.send("bad", b"x", b"k", deliver_at=1).get()
+        producer.send("delayed.bad", b"what is this", b"key").get()
+        producer.send("good", b"an order", deliver_at=1)
+    told = failure("delayed", "run", "--once", code=3, cluster=cluster)
+    assert told.startswith("bad: delayed.bad-0, offset 1, is no delayed record")
+    assert done("consume", "good", "--from-beginning", cluster=cluster) == "an order\n"

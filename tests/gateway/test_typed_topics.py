@@ -72,3 +72,15 @@ def test_a_defect_is_answered_and_the_connection_goes_on(wire, monkeypatch):
         context.setattr(produce_requests, "decode_batches", fail)
         assert produced(wire.call("Produce", 9, produce(batch(b"{}"))))["error_code"] == -1
     assert produced(wire.call("Produce", 9, produce(batch(b"{}"))))["error_code"] in (0, 87)
+
+
+def test_values_of_a_schema_that_was_set_meanwhile_are_taken(cluster, wire):
+    """✗ The gateway's producer goes by the schema that it has opened, and refuses them until it is started again."""
+    assert produced(wire.call("Produce", 9, produce(batch(b'{"name":"a","count":1}'))))["error_code"] == 0
+    new = b'{"name":"a","count":1,"more":2}'
+    assert produced(wire.call("Produce", 9, produce(batch(new))))["error_code"] == 87
+    with Admin(cluster) as admin:
+        admin.alter_value_schema("jobs", "name STRING, count INT, more INT")
+    for _ in range(2):
+        assert produced(wire.call("Produce", 9, produce(batch(new))))["error_code"] == 0
+    assert values(fetched(wire.call("Fetch", 11, fetching(1)))["records"]) == [new, new]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -12,14 +13,29 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog import Admin, NewTopic, Producer
 from sparklog.compaction import maintain
-from sparklog.errors import CorruptRecordError, InvalidArgumentError, InvalidTypeError, SparklogError
-from sparklog.log import Cluster, open_cluster
+from sparklog.errors import (
+    CommitStateUnknownError,
+    CorruptRecordError,
+    InvalidArgumentError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    InvalidTypeError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+    SparklogError,
+    StoreReplacedError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.log import Cluster, create_topic, open_cluster
+from sparklog.log.topic import delete_topic
+from sparklog.processing.dead_letters import replay
 from sparklog.processing.delayed import (
     DelayedError,
     DelayMover,
@@ -27,6 +43,8 @@ from sparklog.processing.delayed import (
     delayed_topics,
     read_schedule,
 )
+from sparklog.processing.delayed_topic import DelayedTopic
+from sparklog.processing.moves import letter_of
 from sparklog.processing.schedule import Schedule
 from sparklog.producer.delayed_records import CancelAll, Ended, Waiting
 from sparklog.storage import MemoryStore
@@ -85,6 +103,9 @@ def test_a_record_is_delivered_at_its_time_and_not_before():
             "records-waiting": 0,
             "records-delivered-total": 2,
             "records-cancelled-total": 0,
+            "records-dead-lettered-total": 0,
+            "records-of-deleted-topics-total": 0,
+            "partitions-stopped": 0,
         }
     assert delivered(cluster) == ["a", "b"]
 
@@ -162,43 +183,196 @@ def test_clocks_that_differ_move_the_time_and_deliver_nothing_twice(difference_m
     assert delivered(cluster) == ["a"]
 
 
-def test_a_record_that_the_topic_refuses_stops_the_mover_until_it_is_cancelled():
-    """Nothing is skipped. ✗ It is passed over, or delivered to nowhere."""
+def test_a_record_that_the_topic_refuses_becomes_a_dead_letter():
+    """Nothing is skipped, and nobody waits. ✗ It stops the mover; it is passed over, or delivered to nowhere."""
     _, clock, cluster = a_world(partitions=1)
     schedule(cluster, "x" * 200, at_ms=T0_MS, key=b"k")
     schedule(cluster, "a", at_ms=T0_MS)
     with Admin(cluster) as admin:
         admin.alter_configs({"t": {"max.message.bytes": 150}})
     with a_mover(cluster, clock) as mover:
-        for _ in range(2):
-            with pytest.raises(DelayedError, match=r"delayed\.t-0, offset 0, id \w+, can't be delivered to topic 't'"):
-                mover.run_once()
-        with Producer(cluster) as producer:
-            producer.cancel_delayed("t", b"k").get()
-        assert mover.run_once() == 1
+        assert mover.run_once() == 2
+        assert mover.metrics()["records-dead-lettered-total"] == 1
+        assert mover.run_once() == 0
+        assert mover.stopped == {}
     assert delivered(cluster) == ["a"]
+    [record] = records(cluster, "dlq.t")
+    letter = letter_of(record)
+    assert (letter.key, letter.value, letter.origin.topic) == (b"k", b"x" * 200, "t")
+    assert re.match(r"the record of delayed\.t-0, offset 0, id \w+, can't be delivered to topic 't': a", letter.message)
+    with Admin(cluster) as admin:
+        admin.alter_configs({"t": {"max.message.bytes": 1_000}})
+    assert replay(cluster, "dlq.t", execute=True).to == {"t": 1}
+    assert delivered(cluster) == ["a", "x" * 200]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_record_larger_than_its_topic_takes_by_now_becomes_a_dead_letter_whole(is_there):
+    """✗ The topic of dead letters takes no more than the topic does, and the record waits for ever."""
+    _, clock, cluster = a_world(partitions=1)
+    with Admin(cluster) as admin:
+        if is_there:
+            admin.create_topics([NewTopic("dlq.t", 3, configs={"max.message.bytes": 1_000})])
+        for number in range(2):
+            schedule(cluster, f"{number}" * (100_000 + 200_000 * number), at_ms=T0_MS + number)
+        admin.alter_configs({"t": {"max.message.bytes": 150}})
+    clock.advance(10)
+    with a_mover(cluster, clock) as mover:
+        assert mover.run_until_done() == 2
+        assert mover.stopped == {}
+    assert sorted(len(record.value) for record in records(cluster, "dlq.t")) == [100_000, 300_000]
+
+
+def test_a_record_that_can_be_no_dead_letter_either_stops_its_partition_alone():
+    _, clock, cluster = a_world(partitions=2)
+    with Admin(cluster) as admin:
+        admin.create_topics([NewTopic("dlq.t", 1, configs={"cleanup.policy": "compact"})])
+    with Producer(cluster) as producer:
+        for number in range(8):
+            value = b"x" * 200 if number == 4 else b"%d" % number
+            producer.send("t", value, None, deliver_at=T0_MS + number)
+    [bad] = [place for place, record in read_schedule(cluster, "t") if len(record.value or b"") > 100]
+    with Admin(cluster) as admin:
+        admin.alter_configs({"t": {"max.message.bytes": 150}})
+    clock.advance(100)
+    stays = {
+        str(place.deliver_at_ms - T0_MS)
+        for place, _ in read_schedule(cluster, "t")
+        if place.partition == bad.partition and place.deliver_at_ms > bad.deliver_at_ms
+    }
+    with a_mover(cluster, clock) as mover:
+        mover.run_until_done()
+        assert delivered(cluster) == sorted({*"0123567"} - stays)
+        assert [*mover.stopped] == [bad.partition]
+        told = str(mover.stopped[bad.partition])
+        assert f"offset {bad.offset}, id {bad.id.decode()}, can't be delivered" in told
+        assert "dlq.t" in told
+        with Admin(cluster) as admin:
+            admin.alter_configs({"t": {"max.message.bytes": 1_000}})
+        assert mover.run_once() == 0
+        clock.advance(MINUTE_MS)
+        assert mover.run_until_done() == 1 + len(stays)
+        assert mover.stopped == {}
+    assert len(delivered(cluster)) == 8
 
 
 def test_a_topic_that_is_gone_stops_the_mover():
     _, clock, cluster = a_world()
     schedule(cluster, "a", at_ms=T0_MS)
-    with Admin(cluster) as admin:
-        admin.delete_topics(["t"])
+    delete_topic(cluster.topic_log("t"), "t")
     with a_mover(cluster, clock) as mover, pytest.raises(DelayedError, match="topic 't' was deleted"):
         mover.run_once()
     assert len(read_schedule(cluster, "t")) == 1
 
 
-def test_a_record_that_somebody_else_wrote_to_the_delay_topic_is_named():
+def test_delayed_records_go_with_their_topic():
+    _, clock, cluster = a_world()
+    schedule(cluster, "a", at_ms=T0_MS)
+    with a_mover(cluster, clock, batch_size=1) as mover:
+        assert mover.run_once() == 1
+        with Admin(cluster) as admin:
+            admin.delete_topics(["t"])
+            assert admin.list_topics() == []
+            assert mover.run_once() == 0
+            admin.create_topics([NewTopic("t", 1, configs={"delay": True})])
+        schedule(cluster, "b", at_ms=T0_MS)
+        assert mover.run_once() == 1
+    assert delivered(cluster) == ["b"]
+
+
+def test_records_of_a_topic_that_was_deleted_are_not_delivered_to_a_later_one():
+    """As an earlier version deletes it, or one that dies in between. ✗ The mover goes by the name."""
+    _, clock, cluster = a_world(partitions=1)
+    open_since_before = Producer(cluster)
+    open_since_before.send("t", b"old", deliver_at=T0_MS).get()
+    delete_topic(cluster.topic_log("t"), "t")
+    create_topic(cluster.topic_log("t"), "t", configs={"delay": True})
+    schedule(cluster, "new", at_ms=T0_MS)
+    with a_mover(cluster, clock) as mover:
+        assert mover.run_once() == 2
+        metrics = mover.metrics()
+        assert (metrics["records-delivered-total"], metrics["records-of-deleted-topics-total"]) == (1, 1)
+        assert mover.run_once() == 0
+    open_since_before.close()
+    assert delivered(cluster) == ["new"]
+    assert read_schedule(cluster, "t") == []
+
+
+def test_a_producer_that_was_open_before_delays_for_the_topic_that_is_there():
+    _, clock, cluster = a_world(partitions=1)
+    with Producer(cluster) as producer:
+        producer.send("t", b"a", deliver_at=T0_MS).get()
+        delete_topic(cluster.topic_log("t"), "t")
+        create_topic(cluster.topic_log("t"), "t", configs={"delay": True})
+        producer._pipelines.get("t").topic._refreshed_ticks_ms = float("-inf")  # a second later
+        producer.send("t", b"b", deliver_at=T0_MS).get()
+    with a_mover(cluster, clock) as mover:
+        assert mover.run_once() == 2
+    assert delivered(cluster) == ["b"]
+
+
+def test_a_record_of_an_earlier_version_names_no_topic_id_and_is_delivered():
+    _, clock, cluster = a_world(partitions=1)
+    schedule(cluster, "a", at_ms=T0_MS + MINUTE_MS)
+    with Producer(cluster) as producer:
+        producer.send("delayed.t", b"b", b"id", [("__delay.deliver_at", b"1")], partition=0)
+    with a_mover(cluster, clock) as mover:
+        assert mover.run_once() == 1
+    assert delivered(cluster) == ["b"]
+
+
+def test_what_a_larger_producer_has_sent_is_delivered():
+    """✗ The mover's own max_request_size refuses it."""
+    _, clock, cluster = a_world(partitions=1)
+    with Admin(cluster) as admin:
+        admin.alter_configs({"t": {"max.message.bytes": 3_000_000}})
+    with Producer(cluster, max_request_size=3_000_000) as producer:
+        producer.send("t", b"x" * 2_999_990, deliver_at=T0_MS).get()
+        with Admin(cluster) as admin:
+            admin.alter_configs({"t": {"max.message.bytes": 4_000_000}})
+            assert admin.describe_topics(["delayed.t"])[0].config["max.message.bytes"] == 3_065_536
+    with Producer(cluster, max_request_size=4_000_000) as producer:
+        producer.send("t", b"y" * 3_999_990, deliver_at=T0_MS).get()  # the delay topic takes more by itself
+    with a_mover(cluster, clock) as mover:
+        assert mover.run_once() == 2
+    assert records(cluster, "t")[0].value == b"x" * 2_999_990
+
+
+@pytest.mark.parametrize("error", [StoreReplacedError, CommitStateUnknownError, KafkaTimeoutError])
+def test_a_store_that_is_away_for_a_while_is_waited_for(monkeypatch, error):
+    """✗ ``StoreReplacedError``, as while a folder isn't mounted, ends the mover at once."""
     _, clock, cluster = a_world(partitions=1)
     schedule(cluster, "a", at_ms=T0_MS)
-    with Producer(cluster) as producer:
-        producer.send("delayed.t", b"what is this", b"key")
-    with (
-        a_mover(cluster, clock) as mover,
-        pytest.raises(CorruptRecordError, match=r"delayed\.t-0, offset 1, is no delayed"),
-    ):
+    follow, left = DelayedTopic.follow, [error("it is away")] * 2
+
+    def failing(topic: DelayedTopic) -> None:
+        if left:
+            raise left.pop()
+        follow(topic)
+
+    monkeypatch.setattr(DelayedTopic, "follow", failing)
+    with DelayMover(cluster, "t", max_outage_s=30, clock=clock) as mover:
+        assert mover.run_once() == 1
+    assert delivered(cluster) == ["a"]
+    left.append(error("it is away"))
+    with a_mover(cluster, clock) as mover, pytest.raises(error, match="away"):
         mover.run_once()
+
+
+def test_a_record_that_somebody_else_wrote_is_named_and_stops_its_partition_alone():
+    _, clock, cluster = a_world(partitions=2)
+    with Producer(cluster) as producer:
+        for number in range(8):
+            producer.send("t", b"%d" % number, b"%d" % number, deliver_at=T0_MS)
+    own = {place.id: place.partition for place, _ in read_schedule(cluster, "t")}
+    with a_mover(cluster, clock) as mover:
+        with Producer(cluster) as producer:
+            producer.send("delayed.t", b"what is this", b"key", partition=0)
+        assert mover.run_until_done() == [*own.values()].count(1)
+        assert [*mover.stopped] == [0]
+        assert re.search(r"delayed\.t-0, offset \d, is no delayed record", str(mover.stopped[0]))
+        with pytest.raises(CorruptRecordError, match=r"delayed\.t-0, offset \d, is no delayed"):
+            read_schedule(cluster, "t")
 
 
 def test_before_anything_is_delayed_there_is_nothing_to_do():
@@ -361,18 +535,100 @@ def test_to_a_typed_topic_bytes_are_delayed_and_become_columns_when_delivered():
     assert [record.value for record in read(cluster)] == [ROW]
 
 
-def test_a_value_that_a_typed_topic_refuses_is_named_and_others_delivered():
+def test_a_value_that_is_refused_when_it_is_due_is_a_dead_letter():
+    """Its schema has changed meanwhile. ✗ It stops the mover."""
     cluster = a_typed_topic(configs={"delay": True})
     good = json.dumps(ROW).encode()
     with Producer(cluster) as producer:
-        for number, value in enumerate((good, good, b"no JSON", good)):
-            producer.send("t", value, b"k%d" % (number == 2), deliver_at=T0_MS + number).get()
+        for number in range(3):
+            producer.send("t", good, b"k%d" % number, deliver_at=T0_MS + number).get()
+        [place, *_] = [place for place, _ in read_schedule(cluster, "t")]
+        [(_, waiting), *_] = read_schedule(cluster, "t")
+        headers = [("__delay.deliver_at", b"%d" % T0_MS), ("__delay.topic_id", (waiting.topic_id or "").encode())]
+        producer.send("delayed.t", b"no JSON", b"other", headers, partition=0).get()
+    assert place.partition == 0
     with a_mover(cluster, ManualClock(start_ms=T0_MS + 10)) as mover:
-        for _ in range(2):
-            with pytest.raises(DelayedError, match=r"delayed\.t-0, offset 2, id \w+, can't be .* no JSON"):
-                mover.run_until_done()
-            assert [record.value for record in read(cluster)] == [ROW, ROW]
-        with Producer(cluster) as producer:
-            producer.cancel_delayed("t", b"k1").get()
-        assert mover.run_until_done() == 1
-    assert [record.value for record in read(cluster)] == [ROW, ROW, ROW]
+        assert mover.run_until_done() == 4
+    assert [record.value for record in read(cluster)] == [ROW] * 3
+    [letter] = map(letter_of, records(cluster, "dlq.t"))
+    assert re.search(r"delayed\.t-0, offset 3, id other, can't be .* no JSON", letter.message)
+
+
+def test_values_of_a_schema_that_was_set_while_the_mover_was_open_are_delivered():
+    cluster = a_typed_topic(configs={"delay": True})
+    with a_mover(cluster, ManualClock(start_ms=T0_MS)) as mover:
+        for added in ({}, {"later": 1}):
+            if added:
+                with Admin(cluster) as admin:
+                    [described] = admin.describe_topics(["t"])
+                    schema = described.value_schemas[-1].arrow.append(pa.field("later", pa.int64()))
+                    admin.alter_value_schema("t", schema)
+            with Producer(cluster) as producer:
+                producer.send("t", json.dumps({**ROW, **added}).encode(), deliver_at=T0_MS).get()
+            assert mover.run_once() == 1
+        assert mover.metrics()["records-dead-lettered-total"] == 0
+    assert [record.value["later"] for record in read(cluster)] == [None, 1]
+
+
+# What the topic would refuse
+
+
+def refusing(**topic: Any) -> Cluster:
+    cluster = a_cluster(MemoryStore())
+    configs = {"delay": True, **topic.pop("configs", {})}
+    with Admin(cluster) as admin:
+        admin.create_topics([NewTopic("t", 1, configs=configs, **topic)])
+    return cluster
+
+
+HOUR_MS = 3_600_000
+LATER_MS = int(time.time() * 1_000) + 24 * HOUR_MS
+
+
+@pytest.mark.parametrize(
+    ("topic", "record", "error"),
+    [
+        ({"configs": {"cleanup.policy": "compact"}}, {"value": b"x"}, InvalidRecordError),
+        ({"configs": {"cleanup.policy": "compact,delete"}}, {"value": b"x"}, InvalidRecordError),
+        ({"value_schema": pa.schema([("id", pa.int64())])}, {"value": b"oops"}, InvalidRecordError),
+        ({"value_schema": pa.schema([("id", pa.int64())])}, {"value": b'{"other":1}'}, InvalidRecordError),
+        (
+            {"configs": {"message.timestamp.before.max.ms": HOUR_MS}},
+            {"value": b"x", "timestamp_ms": 1},
+            InvalidTimestampError,
+        ),
+        (
+            {"configs": {"message.timestamp.before.max.ms": HOUR_MS}},
+            {"value": b"x", "timestamp_ms": LATER_MS - 2 * HOUR_MS},
+            InvalidTimestampError,
+        ),
+        (
+            {"configs": {"message.timestamp.after.max.ms": HOUR_MS}},
+            {"value": b"x", "timestamp_ms": LATER_MS + 2 * HOUR_MS},
+            InvalidTimestampError,
+        ),
+        ({}, {"value": b"x", "partition": 7}, UnknownTopicOrPartitionError),
+        ({"configs": {"max.message.bytes": 100}}, {"value": b"x" * 101}, MessageSizeTooLargeError),
+    ],
+)
+def test_what_the_topic_would_refuse_when_it_is_due_is_refused_when_it_is_sent(topic, record, error):
+    """✗ It is acknowledged, and nobody can ever deliver it."""
+    cluster = refusing(**topic)
+    with Producer(cluster) as producer, pytest.raises(error, match="topic 't'"):
+        producer.send("t", key=None, **record, deliver_at=LATER_MS)
+
+
+def test_what_the_topic_will_take_when_it_is_due_is_taken():
+    """✗ Timestamps are compared with the time of sending."""
+    cluster = refusing(configs={"message.timestamp.after.max.ms": HOUR_MS, "message.timestamp.before.max.ms": HOUR_MS})
+    with Producer(cluster) as producer:
+        producer.send("t", b"a", timestamp_ms=LATER_MS, deliver_at=LATER_MS).get()
+        producer.send("t", None, b"k", deliver_at=LATER_MS).get()
+        producer.send("t", b"far", deliver_at=2**63 - 1).get()
+    typed = refusing(value_schema=pa.schema([("id", pa.int64())]), configs={"value.on.error": "keep"})
+    with Producer(typed) as producer:
+        producer.send("t", b"kept as it is", deliver_at=LATER_MS).get()
+        with Admin(typed) as admin:
+            admin.alter_value_schema("t", pa.schema([("id", pa.int64()), ("b", pa.int64())]))
+            admin.alter_configs({"t": {"value.on.error": "reject"}})
+        producer.send("t", b'{"id":1,"b":2}', deliver_at=LATER_MS).get()

@@ -218,10 +218,8 @@ def test_a_batch_whose_output_is_refused_stops_before_its_first_record():
 
 
 def test_a_record_that_its_delay_topic_refuses_becomes_a_dead_letter():
-    cluster = a_place("dlq.in")
-    with Admin(cluster) as admin:
-        admin.create_topics([NewTopic("in-retry-1h", 2, configs={"cleanup.policy": "compact"})])
-    with_poison(cluster)
+    """Somebody changes the topic while the worker runs: at its start it would refuse it."""
+    cluster = a_place("dlq.in", "in-retry-1h")
     app = an_app(cluster, patience_s=60)
 
     @app.subscriber("in", dead_letter=True, retry=Retry(attempts=2, backoff=Fixed(3_600), topics=True))
@@ -230,6 +228,10 @@ def test_a_record_that_its_delay_topic_refuses_becomes_a_dead_letter():
             raise ValueError("odd")
 
     with running(app):
+        wait_for(lambda: app.health().is_ready, app)
+        with Admin(cluster) as admin:
+            admin.alter_configs({"in-retry-1h": {"cleanup.policy": "compact"}})
+        with_poison(cluster)
         done(app, 23)
     assert texts(cluster, "dlq.in") == ["poison"]
 

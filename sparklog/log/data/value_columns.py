@@ -15,6 +15,7 @@ __all__ = [
     "DATA",
     "SCHEMA_ID",
     "conform_values",
+    "first_seen",
     "has_values",
     "indexed_leaves",
     "is_tombstone",
@@ -187,18 +188,28 @@ def stored_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def view_columns(fields: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
+def view_columns(fields: Iterable[str], taken: Iterable[str], *, tells_cases_apart: bool = False) -> dict[str, str]:
     """The names of a value's fields as columns beside others: with ``value_`` before them where that name is taken, in
-    any case, as SQL doesn't tell cases apart."""
-    used = {name.lower() for name in taken}
+    any case, as SQL doesn't tell cases apart.
+
+    A field that is added has no effect on the columns of those before it. So a column keeps its meaning for ever, if
+    the fields are given as :func:`first_seen` orders them, all that the topic ever had.
+    """
+    same = str if tells_cases_apart else str.lower
+    used = {same(name) for name in taken}
     names: dict[str, str] = {}
     for field in fields:
         name = field
-        while name.lower() in used:
+        while same(name) in used:
             name = f"value_{name}"
-        used.add(name.lower())
+        used.add(same(name))
         names[field] = name
     return names
+
+
+def first_seen(schemas: Iterable[Iterable[str]]) -> list[str]:
+    """The fields of a topic's schemas, the oldest first, each where it was first."""
+    return list(dict.fromkeys(name for names in schemas for name in names))
 
 
 def unknown_fields(given: pa.DataType, known: pa.DataType) -> list[str]:

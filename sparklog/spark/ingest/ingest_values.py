@@ -53,6 +53,7 @@ class TypedInput:
         if head.schemas is None:
             return None
         schema = head.schemas.newest
+        names = view_columns([field.name for field in head.schemas.physical], taken)
         return cls(
             schema=schema,
             schema_id=head.schemas.newest_id,
@@ -60,7 +61,7 @@ class TypedInput:
             keeps_undecodable=head.config["value.on.error"] == "keep",
             keeps_bytes=head.config["value.bytes"] == "keep",
             physical=head.schemas.physical,
-            columns={column: field for field, column in view_columns(schema.arrow.names, taken).items()},
+            columns={names[field]: field for field in schema.arrow.names},
         )
 
     def with_values(self, df: DataFrame) -> tuple[DataFrame, dict[str, Column], Column]:

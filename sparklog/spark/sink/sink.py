@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from sparklog.errors import IllegalStateError, InvalidConfigurationError, UnknownTopicOrPartitionError
+from sparklog.log.data.value_columns import first_seen
 from sparklog.log.topic import describe_topic
 from sparklog.spark.sink.sink_commit import QueryRun, commit_batch, commit_job, commit_numbered, small_files
 from sparklog.spark.sink.sink_options import NumberedWrite, SinkOptions, check_columns, field_columns, sink_options
@@ -168,21 +169,22 @@ class _StreamWriter(_Writer, DataSourceStreamArrowWriter):
 def _checked(given: Mapping[str, str], schema: StructType, *, streaming: bool) -> SinkOptions:
     options = sink_options(given, streaming=streaming)
     columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
-    fields = _fields(options)
-    check_columns(columns, topic=options.topic, fields=fields)
-    return replace(options, fields=field_columns([name for name, _ in columns], fields))
+    *earlier, fields = _fields(options) or [[]]
+    seen = first_seen(earlier)
+    check_columns(columns, topic=options.topic, fields=fields, earlier=seen)
+    return replace(options, fields=field_columns([name for name, _ in columns], fields, seen))
 
 
-def _fields(options: SinkOptions) -> Sequence[str]:
-    """The fields of the values of the option's topic, where it is typed."""
+def _fields(options: SinkOptions) -> list[list[str]]:
+    """The fields of the values of the option's topic, where it is typed, by each of its schemas."""
     if options.topic is None:
-        return ()
+        return []
     log = cached_cluster(cluster_ref_of(options.uri, options.storage_options)).cluster.topic_log(options.topic)
     try:
         schemas = describe_topic(log, options.topic).value_schemas
     except UnknownTopicOrPartitionError:  # its tasks say so
-        return ()
-    return schemas[-1].arrow.names if schemas else ()
+        return []
+    return [schema.arrow.names for schema in schemas]
 
 
 def _query_run() -> QueryRun | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from sparklog.config.producer import PRODUCER_SETTINGS
 from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
-from sparklog.log.data.value_columns import view_columns
+from sparklog.log.data.value_columns import first_seen, view_columns
 from sparklog.paths import transaction_log
 from sparklog.streaming.source_options import GivenOptions, bad_option, positive, topic_name
 
@@ -120,19 +120,22 @@ def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     return found
 
 
-def check_columns(columns: Sequence[tuple[str, str]], *, topic: str | None, fields: Sequence[str] = ()) -> None:
+def check_columns(
+    columns: Sequence[tuple[str, str]], *, topic: str | None, fields: Sequence[str] = (), earlier: Sequence[str] = ()
+) -> None:
     """Can rows with these columns be written?
 
     Args:
         columns: names and types, as Spark's ``simpleString`` writes them.
         topic: the option.
         fields: those of the topic's values, where it is typed: they may be columns, or ``value`` may be a struct.
+        earlier: as :func:`field_columns` takes them.
     Raises:
         InvalidConfigurationError: a column is missing, unknown, there twice or of another type.
     """
     names = [name for name, _ in columns]
     expected = "; ".join(f"{name} {' or '.join(kinds)}" for name, kinds in SINK_COLUMNS.items())
-    of_values = field_columns(names, fields)
+    of_values = field_columns(names, fields, earlier)
     unknown = [
         name for name in names if name not in SINK_COLUMNS and name not in _PASSED_OVER and name not in of_values
     ]
@@ -140,7 +143,7 @@ def check_columns(columns: Sequence[tuple[str, str]], *, topic: str | None, fiel
     if unknown or twice:
         wrong = f"unknown column {', '.join(unknown)}" if unknown else f"more than one column {', '.join(twice)}"
         if fields:
-            expected += f"; the fields of the topic's values: {', '.join(_columns_of(fields))}"
+            expected += f"; the fields of the topic's values: {', '.join(_columns_of(fields, earlier))}"
         raise InvalidConfigurationError(f'format("sparklog"): {wrong}; it writes {expected}')
     if of_values and "value" in names:
         raise InvalidConfigurationError(
@@ -161,15 +164,20 @@ def check_columns(columns: Sequence[tuple[str, str]], *, topic: str | None, fiel
             )
 
 
-def field_columns(names: Sequence[str], fields: Sequence[str]) -> dict[str, str]:
+def field_columns(names: Sequence[str], fields: Sequence[str], earlier: Sequence[str] = ()) -> dict[str, str]:
     """Which of some columns are fields of a typed topic's values, with the fields' names: a field whose own name the
-    source or the sink has for something else is the column ``value_<name>``."""
-    columns = _columns_of(fields)
+    source or the sink has for something else is the column ``value_<name>``.
+
+    Args:
+        earlier: the fields of the topic's earlier schemas, in the order in which they came: columns keep their meaning.
+    """
+    columns = _columns_of(fields, earlier)
     return {name: columns[name] for name in names if name in columns}
 
 
-def _columns_of(fields: Sequence[str]) -> dict[str, str]:
-    return {column: name for name, column in view_columns(fields, (*SINK_COLUMNS, *_PASSED_OVER)).items()}
+def _columns_of(fields: Sequence[str], earlier: Sequence[str]) -> dict[str, str]:
+    names = view_columns(first_seen([earlier, fields]), (*SINK_COLUMNS, *_PASSED_OVER))
+    return {names[field]: field for field in fields}
 
 
 def _numbered(options: GivenOptions) -> NumberedWrite | None:

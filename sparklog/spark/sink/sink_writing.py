@@ -122,7 +122,7 @@ class TaskWriter:
             encoding=encoding,
         ).combine_chunks()
         if encoding is not None:
-            table, undecodable = encoding.encode(table, {})
+            table, undecodable, _ = encoding.encode(table, {})
             for error in undecodable.values():
                 raise error
         if config["message.timestamp.type"] == "LogAppendTime":

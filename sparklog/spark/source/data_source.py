@@ -279,7 +279,7 @@ def _field_columns(options: SourceOptions) -> Sequence[Mapping[str, pa.Field]]:
         described = describe_topic(log, topic)
     except UnknownTopicOrPartitionError:  # whoever plans the query says so
         return ()
-    return [field_columns(schema) for schema in reversed(described.value_schemas)]
+    return field_columns(described.value_schemas)[::-1]
 
 
 def _open_log(cluster_ref: ClusterRef, topic: str) -> DeltaLog:

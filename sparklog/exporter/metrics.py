@@ -203,7 +203,8 @@ CLUSTER_METRICS: tuple[Metric[ClusterFigures], ...] = (
     Metric("kafka_consumergroup_lag_sum", "Lag of a topic's partitions.", _BY_GROUP_TOPIC, _group_topics("lag")),
     Metric(
         "sparklog_consumergroup_uncommitted_records",
-        "Records in partitions of a topic that a living member subscribes to, for which nothing was ever committed.",
+        "Records that a living member should have read, in partitions for which nothing was ever committed: all, or "
+        "those that arrived since, where it begins at the end or doesn't say.",
         _BY_GROUP_TOPIC,
         lambda figures: (
             ((group.group_id, topic), count) for group in figures.groups for topic, count in group.uncommitted.items()

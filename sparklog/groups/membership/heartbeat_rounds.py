@@ -204,6 +204,7 @@ class HeartbeatRounds:
             claims=claims,
             replaces=self._predecessor,
             pattern=self._subscribed.pattern,
+            reads_from_start=settings.reads_from_start,
         )
 
     def _has_unwritten_state(self) -> bool:

@@ -17,7 +17,7 @@ _LARGEST_BYTES = 33_554_432
 """The most that glibc takes."""
 _ARENAS = 2
 _OTHER_FILES = 128
-"""What a gateway opens beside its connections: files of a store, connections to it, those of probes, libraries."""
+"""Beside a gateway's connections: files of a store, connections to it, those of probes, libraries."""
 
 
 def keep_freed_memory() -> bool:

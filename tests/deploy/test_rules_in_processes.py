@@ -365,7 +365,7 @@ def ask(connection: socket.socket) -> bytes:
     return connection.recv(4_096)
 
 
-def test_a_gateway_without_files_to_spare_without_memory_for_requests_that_fails_and_is_gone(tmp_path: Path) -> None:
+def test_a_gateway_that_is_full_held_up_fails_and_is_gone(tmp_path: Path) -> None:
     confluent = pytest.importorskip("confluent_kafka")
     root = a_cluster(tmp_path / "c")
     with a_gateway(str(root), files=200) as (process, port, probes), ExitStack() as connections:

@@ -120,7 +120,7 @@ def test_records_for_which_a_member_never_committed_anything_are_counted(here: W
     assert dict(group(watch.look(), "g").uncommitted) == {}
 
 
-def test_a_member_that_begins_at_the_end_has_read_all_there_is_until_something_arrives(here: Watched) -> None:
+def test_a_member_that_begins_at_the_end_has_read_all_until_something_arrives(here: Watched) -> None:
     """✗ The alert about a group that never commits fires for one that waits for its first record."""
     writer = here.topic("t", num_partitions=2)
     here.append(writer, "a", "b")

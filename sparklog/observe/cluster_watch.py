@@ -419,7 +419,8 @@ class ClusterWatch:
                 if topic in topics
             }
             figures = group_figures(name, watch.rows, watch.living, watched, now_ms=now_ms, pending=watch.pending_count)
-            subscribed = [topics[topic].figures for topic in watch.subscribed if topic in topics]
-            figures = replace(figures, uncommitted=watch.uncommitted(subscribed))
+            subscribed = tuple(topic for topic in sorted(watch.subscribed) if topic in topics)
+            uncommitted = watch.uncommitted(topics[topic].figures for topic in subscribed)
+            figures = replace(figures, subscribed=subscribed, uncommitted=uncommitted)
             if figures.partitions or figures.uncommitted or self._shard.has(name):
                 yield figures

@@ -136,8 +136,13 @@ def test_a_group_that_falls_behind(here: Site) -> None:
     assert_fires("SparklogLagGrowing", {"consumergroup": "slow"}, healthy=here.well(40), sick=sick)
 
 
-def test_a_member_that_hangs_in_a_handler(here: Site) -> None:
+def test_a_member_that_hangs_in_a_handler_and_one_that_reads_another_topic_by_now(here: Site) -> None:
     here.topic("stalls", 9)
+    with Admin(here.root) as admin:
+        admin.alter_group_offsets("moved", {TopicPartition("stalls", 0): OffsetAndMetadata(1)})
+    here.application.does(
+        "moved = Consumer('well', cluster=cluster, group_id='moved', enable_auto_commit=False)", "join(moved)"
+    )
     here.application.does(
         "stalled = Consumer('stalls', cluster=cluster, group_id='stalled', auto_offset_reset='earliest', "
         "enable_auto_commit=False, max_poll_records=1)",
@@ -150,11 +155,17 @@ def test_a_member_that_hangs_in_a_handler(here: Site) -> None:
         )
     )
     here.application.does("records_of(stalled, commits=True)")
-    then = here.shows(lambda seen: seen.of("kafka_consumergroup_current_offset", consumergroup="stalled") == 2)
+    then = here.shows(
+        lambda seen: (
+            seen.of("kafka_consumergroup_current_offset", consumergroup="stalled") == 2
+            and seen.of("kafka_consumergroup_members", consumergroup="moved") == 1
+        )
+    )
     assert then.of("kafka_consumergroup_lag", consumergroup="stalled") == 7
     reads = Span(first=first, then=then, minutes=30, growing=READ)
     hangs = Span(first=then, minutes=30)
-    assert_fires("SparklogConsumerStalled", {"consumergroup": "stalled"}, healthy=[reads], sick=[hangs])
+    labels, moved = {"consumergroup": "stalled"}, {"consumergroup": "moved"}
+    assert_fires("SparklogConsumerStalled", labels, healthy=[reads], sick=[hangs], never=moved)
 
 
 def test_a_member_that_is_stuck_at_its_first_record_and_one_that_waits_for_it(here: Site) -> None:

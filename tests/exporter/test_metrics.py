@@ -129,6 +129,7 @@ def test_figures_are_under_their_names(here: Watched) -> None:
     assert found["sparklog_topic_maintenance_failed_runs_total", ("torn",)] == 1
     assert found["sparklog_maintenance_failed_runs_total", ()] == 1
     assert found["sparklog_consumergroup_uncommitted_records", ("stuck", "orders")] == 3
+    assert found["sparklog_consumergroup_subscribed", ("stuck", "orders")] == 1
     assert names <= metric_names()
 
 

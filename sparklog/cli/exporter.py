@@ -69,30 +69,21 @@ def exporter(
     It only reads. Ends by SIGTERM or Ctrl-C.
     """
     os.environ.setdefault(_ARROW_POOL, "system")  # before Arrow is loaded
-    from sparklog.errors import InvalidArgumentError
-    from sparklog.exporter import ExporterApp, ExporterServer, parse_address
-    from sparklog.observe.watching import Watching
-
-    part = _parse_shard(shard)
-    app = ExporterApp()
-    orphans_ms = None if orphans_every is None else 0.0 if once else orphans_every * 3_600_000
     if once:
-        watching = Watching(
-            watch_opener(ctx, part, orphans_every_ms=orphans_ms), interval_ms=interval * 1_000, on_figures=app.keep
-        )
-        app.watch(watching)
-        watching.look()
-        error = watching.status().error
-        if error is not None:
-            raise error
-        click.echo(app.respond("/metrics").body.decode(), nl=False)
+        _print_once(ctx, shard, interval, None if orphans_every is None else 0.0)
         return
-    try:
-        host, port = parse_address(listen)
-    except InvalidArgumentError as error:
-        raise click.BadParameter(str(error), param_hint="--listen") from None
-    forgive_output()
     with ended_by_signals(is_service=True):
+        from sparklog.errors import InvalidArgumentError
+        from sparklog.exporter import ExporterApp, ExporterServer, parse_address
+        from sparklog.observe.watching import Watching
+
+        part, app = _parse_shard(shard), ExporterApp()
+        try:
+            host, port = parse_address(listen)
+        except InvalidArgumentError as error:
+            raise click.BadParameter(str(error), param_hint="--listen") from None
+        forgive_output()
+        orphans_ms = None if orphans_every is None else orphans_every * 3_600_000
         opener = watch_opener(ctx, part, orphans_every_ms=orphans_ms)
         watching = Watching(opener, interval_ms=interval * 1_000, on_figures=app.keep)
         app.watch(watching)
@@ -104,6 +95,21 @@ def exporter(
         finally:
             server.close()
             watching.stop(_STOP_S)
+
+
+def _print_once(ctx: click.Context, shard: str, interval: float, orphans_every_ms: float | None) -> None:
+    """Look once, and print what was found."""
+    from sparklog.exporter import ExporterApp
+    from sparklog.observe.watching import Watching
+
+    app, opener = ExporterApp(), watch_opener(ctx, _parse_shard(shard), orphans_every_ms=orphans_every_ms)
+    watching = Watching(opener, interval_ms=interval * 1_000, on_figures=app.keep)
+    app.watch(watching)
+    watching.look()
+    error = watching.status().error
+    if error is not None:
+        raise error
+    click.echo(app.respond("/metrics").body.decode(), nl=False)
 
 
 def watch_opener(ctx: click.Context, shard: Shard | None = None, *, orphans_every_ms: float | None = None) -> _Opener:

@@ -101,7 +101,7 @@ def _file_or_store(ctx: click.Context, parameter: click.Parameter, value: str | 
     default=2_000,
     show_default=True,
     metavar="N",
-    help="Further clients are disconnected at once.",
+    help="Further clients are disconnected at once. Fewer where the process may open no more files.",
 )
 @click.option(
     "--max-request-bytes",
@@ -141,44 +141,44 @@ def gateway(
     max_decompressed_bytes: int,
 ) -> None:
     """Serve the cluster to Kafka's clients until SIGINT or SIGTERM. The cluster is created if it doesn't exist."""
-    import asyncio
+    with ended_by_signals(is_service=True) as ending:  # from now on, also while all this is loaded
+        import asyncio
 
-    from sparklog.gateway.opening import Opening
-    from sparklog.gateway.process import keep_freed_memory
-    from sparklog.gateway.server import parse_address
-    from sparklog.gateway.settings import GatewaySettings
-    from sparklog.gateway.zones import own_node
-    from sparklog.storage import open_store
+        from sparklog.gateway.opening import Opening
+        from sparklog.gateway.process import connections_with_files, keep_freed_memory
+        from sparklog.gateway.server import parse_address
+        from sparklog.gateway.settings import GatewaySettings
+        from sparklog.gateway.zones import own_node
+        from sparklog.storage import open_store
 
-    try:
-        host, port = parse_address(listen)
-        advertised = None if advertise is None else parse_address(advertise)
-        if zone is not None:
-            own_node(zone, *(advertised or (host, port or 1)))
-    except (ValueError, InvalidArgumentError) as error:
-        raise click.UsageError(str(error), ctx) from error
-    if host not in _LOCAL and users is None and tls_client_ca is None and not allow_unauthenticated:
-        raise click.UsageError(
-            f"--listen {listen} can be reached from other machines, and there is no authentication: give --users or "
-            "--tls-client-ca, or --allow-unauthenticated if the network restricts access.",
-            ctx,
+        try:
+            host, port = parse_address(listen)
+            advertised = None if advertise is None else parse_address(advertise)
+            if zone is not None:
+                own_node(zone, *(advertised or (host, port or 1)))
+        except (ValueError, InvalidArgumentError) as error:
+            raise click.UsageError(str(error), ctx) from error
+        if host not in _LOCAL and users is None and tls_client_ca is None and not allow_unauthenticated:
+            raise click.UsageError(
+                f"--listen {listen} can be reached from other machines, and there is no authentication: give --users "
+                "or --tls-client-ca, or --allow-unauthenticated if the network restricts access.",
+                ctx,
+            )
+        uri, options = root_of(ctx)
+        settings = GatewaySettings(
+            auto_create_topics=auto_create_topics,
+            num_partitions=partitions,
+            zone=zone,
+            allow_plain_without_tls=allow_plain_without_tls,
+            max_connections=connections_with_files(max_connections),
+            max_request_bytes=max_request_bytes,
+            max_decoded_bytes=max_decompressed_bytes,
         )
-    uri, options = root_of(ctx)
-    settings = GatewaySettings(
-        auto_create_topics=auto_create_topics,
-        num_partitions=partitions,
-        zone=zone,
-        allow_plain_without_tls=allow_plain_without_tls,
-        max_connections=max_connections,
-        max_request_bytes=max_request_bytes,
-        max_decoded_bytes=max_decompressed_bytes,
-    )
-    security = _security(ctx, users, tls_cert, tls_key, tls_client_ca)
-    keep_freed_memory()
-    opening = Opening(open_store(uri, options), users=security.pop("users"), has_stored_users=users == _IN_STORE)
-    opening.start()
-    forgive_output()
-    with ended_by_signals(is_service=True) as ending:
+        security = _security(ctx, users, tls_cert, tls_key, tls_client_ca)
+        keep_freed_memory()
+        opening = Opening(open_store(uri, options), users=security.pop("users"), has_stored_users=users == _IN_STORE)
+        opening.start()
+        forgive_output()
         asyncio.run(_run(opening, settings, (host, port), advertised, security, metrics_port, ending))
 
 

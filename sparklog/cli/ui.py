@@ -97,23 +97,23 @@ def ui(
     if hash_password:
         _print_hash()
         return
-    try:
-        from sparklog.console.backend import Backend
-        from sparklog.console.server import serve
-    except ImportError as error:
-        raise click.UsageError(f"The console needs {error.name}: pip install 'sparklog[ui]'", ctx) from error
-    from sparklog.errors import InvalidArgumentError
-    from sparklog.exporter import parse_address
-
-    try:
-        host, port = parse_address(listen)
-    except InvalidArgumentError as error:
-        raise click.BadParameter(str(error), param_hint="--listen") from None
-    root_of(ctx)
-    settings = _settings(ctx, host, interval, allow_unauthenticated=allow_unauthenticated, **given)
-    backend = Backend(lambda: cluster_of(ctx), settings)
-    forgive_output()
     with ended_by_signals(is_service=True):  # the server raises its signal again, once all is closed
+        try:
+            from sparklog.console.backend import Backend
+            from sparklog.console.server import serve
+        except ImportError as error:
+            raise click.UsageError(f"The console needs {error.name}: pip install 'sparklog[ui]'", ctx) from error
+        from sparklog.errors import InvalidArgumentError
+        from sparklog.exporter import parse_address
+
+        try:
+            host, port = parse_address(listen)
+        except InvalidArgumentError as error:
+            raise click.BadParameter(str(error), param_hint="--listen") from None
+        root_of(ctx)
+        settings = _settings(ctx, host, interval, allow_unauthenticated=allow_unauthenticated, **given)
+        backend = Backend(lambda: cluster_of(ctx), settings)
+        forgive_output()
         serve(backend, host, port, on_listening=lambda address: announce(f"open {address}"))
 
 

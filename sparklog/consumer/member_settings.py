@@ -38,6 +38,7 @@ def member_settings(config: ConsumerConfig, group_id: str) -> MemberSettings:
         assignors={assignor.name: assignor for assignor in assignors},
         # Who names an eager assignor wants its callbacks; who names none gets what Kafka's newest protocol does.
         is_eager=strategy is not None and not all(assignor.is_cooperative for assignor in assignors),
+        reads_from_start=config.auto_offset_reset.kind == "earliest",
     )
 
 

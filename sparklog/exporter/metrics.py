@@ -202,8 +202,15 @@ CLUSTER_METRICS: tuple[Metric[ClusterFigures], ...] = (
     ),
     Metric("kafka_consumergroup_lag_sum", "Lag of a topic's partitions.", _BY_GROUP_TOPIC, _group_topics("lag")),
     Metric(
+        "sparklog_consumergroup_subscribed",
+        "1 for each topic that a living member subscribes to.",
+        _BY_GROUP_TOPIC,
+        lambda figures: (((group.group_id, topic), 1) for group in figures.groups for topic in group.subscribed),
+    ),
+    Metric(
         "sparklog_consumergroup_uncommitted_records",
-        "Records in partitions of a topic that a living member subscribes to, for which nothing was ever committed.",
+        "Records that a living member should have read, in partitions for which nothing was ever committed: all, or "
+        "those that arrived since, where it begins at the end or doesn't say.",
         _BY_GROUP_TOPIC,
         lambda figures: (
             ((group.group_id, topic), count) for group in figures.groups for topic, count in group.uncommitted.items()
@@ -241,18 +248,8 @@ CLUSTER_METRICS: tuple[Metric[ClusterFigures], ...] = (
         (),
         _single_row(lambda figures: _seconds(figures.maintained_ms)),
     ),
-    Metric(
-        "sparklog_disk_free_bytes",
-        "Free space on the disk of a cluster in a local folder.",
-        (),
-        _single_row(_of_disk("free_bytes")),
-    ),
-    Metric(
-        "sparklog_disk_size_bytes",
-        "Size of the disk of a cluster in a local folder.",
-        (),
-        _single_row(_of_disk("size_bytes")),
-    ),
+    Metric("sparklog_disk_free_bytes", "Free space on a local folder's disk.", (), _single_row(_of_disk("free_bytes"))),
+    Metric("sparklog_disk_size_bytes", "Size of a local folder's disk.", (), _single_row(_of_disk("size_bytes"))),
     Metric(
         "sparklog_disk_free_inodes",
         "Files that can still be made on the disk of a cluster in a local folder; nothing where there is no limit.",

@@ -29,7 +29,7 @@ from sparklog.log.cluster import Cluster
 from sparklog.logs import about
 from sparklog.observe.figures import ClusterFigures, GroupFigures, Problem, TransactionFigures
 from sparklog.observe.first_page import evenly_mixed, topics_to_load_first
-from sparklog.observe.group_watch import GroupWatch, group_figures, uncommitted_records
+from sparklog.observe.group_watch import GroupWatch, group_figures
 from sparklog.observe.maintenance_watch import MaintenanceSeen, MaintenanceWatch
 from sparklog.observe.newest_topics import NewestTopics
 from sparklog.observe.orphan_watch import OrphanWatch
@@ -419,7 +419,8 @@ class ClusterWatch:
                 if topic in topics
             }
             figures = group_figures(name, watch.rows, watch.living, watched, now_ms=now_ms, pending=watch.pending_count)
-            subscribed = [topics[topic].figures for topic in watch.subscribed if topic in topics]
-            figures = replace(figures, uncommitted=uncommitted_records(watch.rows, subscribed))
+            subscribed = tuple(topic for topic in sorted(watch.subscribed) if topic in topics)
+            uncommitted = watch.uncommitted(topics[topic].figures for topic in subscribed)
+            figures = replace(figures, subscribed=subscribed, uncommitted=uncommitted)
             if figures.partitions or figures.uncommitted or self._shard.has(name):
                 yield figures

@@ -154,9 +154,12 @@ class GroupFigures:
     """Sorted; only partitions of topics that were looked at."""
     pending_count: int = 0
     """Offsets of transactions that aren't settled yet."""
+    subscribed: tuple[str, ...] = ()
+    """The topics that a living member subscribes to, of those that were looked at; sorted."""
     uncommitted: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """By topic that a living member subscribes to: records in its partitions for which nothing is committed. Topics
-    without any are left out."""
+    """By topic that a living member subscribes to: records that it should have read, in partitions for which nothing is
+    committed (:meth:`GroupWatch.uncommitted <sparklog.observe.group_watch.GroupWatch.uncommitted>`). Topics without any
+    are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

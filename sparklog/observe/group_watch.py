@@ -15,12 +15,12 @@ from sparklog.groups.offsets.pending import stable_rows
 from sparklog.groups.offsets.rows import Rows
 from sparklog.log.cluster import Cluster
 from sparklog.model import TopicPartition
-from sparklog.observe.figures import GroupFigures, GroupPartitionFigures, TopicFigures
+from sparklog.observe.figures import GroupFigures, GroupPartitionFigures, PartitionFigures, TopicFigures
 from sparklog.observe.packed_files import TimedRange
 from sparklog.paths import decode_id, group_members
 from sparklog.storage import ObjectInfo
 
-__all__ = ["GroupWatch", "WatchedTopic", "group_figures", "uncommitted_records"]
+__all__ = ["GroupWatch", "WatchedTopic", "group_figures", "uncommitted_partitions"]
 
 _DECISION_MS = 10_000.0
 _STATE = "state.json"
@@ -57,6 +57,9 @@ class GroupWatch:
         self._log = offset_log(cluster, group)
         self._offsets: OffsetState | None = None
         self._members: dict[str, _Member] = {}
+        self._first_ends: dict[tuple[str, int], int] = {}
+        """By topic id and number, of partitions for which nothing is committed: their ends when a member that lives was
+        first seen to read them."""
         self.rows: Rows = {}
         """The offsets at the newest look, with what committed transactions are to put there."""
 
@@ -96,13 +99,40 @@ class GroupWatch:
     @property
     def subscribed(self) -> frozenset[str]:
         """The topics that members subscribe to that live."""
-        states = [self._members[name].state for name in self.living]
-        return frozenset(topic for state in states if state is not None for topic in state.topics)
+        return frozenset(topic for state in self._living_states() for topic in state.topics)
+
+    def uncommitted(self, topics: Iterable[TopicFigures]) -> Mapping[str, int]:
+        """By topic: records that a living member should have read, in partitions for which nothing was committed.
+
+        A member that begins at the end, or doesn't say where, as those of a gateway don't, has read all there is where
+        nothing arrives: of its partitions those records count that came after it was first seen.
+
+        Args:
+            topics: that members subscribe to that live.
+        """
+        from_start = frozenset(
+            topic for state in self._living_states() if state.reads_from_start for topic in state.topics
+        )
+        found: dict[str, int] = {}
+        before = self._first_ends
+        self._first_ends = {}
+        for topic in topics:
+            for number, bounds in uncommitted_partitions(self.rows, topic):
+                end = before.get((topic.topic_id, number), bounds.log_end_offset)
+                self._first_ends[topic.topic_id, number] = end
+                start = bounds.log_start_offset if topic.name in from_start else max(bounds.log_start_offset, end)
+                if bounds.log_end_offset > start:
+                    found[topic.name] = found.get(topic.name, 0) + bounds.log_end_offset - start
+        return found
 
     @property
     def exists(self) -> bool:
         """Is there such a group? One that was deleted may have left a folder."""
         return bool(self.living) or any(row.committed is not None for row in self.rows.values())
+
+    def _living_states(self) -> list[MemberState]:
+        states = [self._members[name].state for name in self.living]
+        return [state for state in states if state is not None]
 
     def _settled(self, rows: Rows) -> Rows:
         if not _pending(rows):
@@ -171,22 +201,16 @@ def group_figures(
     return GroupFigures(group_id=group, member_count=len(living), partitions=tuple(partitions), pending_count=pending)
 
 
-def uncommitted_records(rows: Rows, topics: Iterable[TopicFigures]) -> Mapping[str, int]:
-    """The records of partitions for which a group has committed nothing, by topic; topics without any are left out.
-    Pure.
+def uncommitted_partitions(rows: Rows, topic: TopicFigures) -> Iterator[tuple[int, PartitionFigures]]:
+    """The partitions of a topic for which a group has committed nothing, by number. Pure.
 
     Args:
         rows: of the group's offset table, settled.
-        topics: that the group subscribes to.
     """
-    found: dict[str, int] = {}
-    for topic in topics:
-        for number, bounds in enumerate(topic.partitions):
-            row = rows.get(TopicPartition(topic.name, number))
-            count = bounds.log_end_offset - bounds.log_start_offset
-            if count > 0 and (row is None or row.committed_for(topic.topic_id) is None):
-                found[topic.name] = found.get(topic.name, 0) + count
-    return found
+    for number, bounds in enumerate(topic.partitions):
+        row = rows.get(TopicPartition(topic.name, number))
+        if row is None or row.committed_for(topic.topic_id) is None:
+            yield number, bounds
 
 
 def _pending(rows: Rows) -> int:

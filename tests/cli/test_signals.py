@@ -150,6 +150,27 @@ def test_the_process_ends_though_the_main_thread_never_comes_back(
     assert codes == [7]
 
 
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [("exporter", "sparklog.exporter"), ("ui", "sparklog.exporter"), ("gateway", "sparklog.gateway.server")],
+)
+def test_a_signal_ends_a_service_that_is_still_being_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, module: str
+) -> None:
+    """✗ The process is killed by it, with another exit code than a moment later."""
+
+    def ended_by(address: str) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        pytest.fail("the command goes on")
+
+    monkeypatch.setattr(f"{module}.parse_address", ended_by)
+    before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("no handler is set yet"))
+    try:
+        assert run(command, "--listen", "127.0.0.1:0", cluster=str(tmp_path)).exit_code == 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 # What only processes show.
 
 

@@ -79,6 +79,11 @@ def test_every_alert_is_played_until_it_fires() -> None:
     assert sorted(set(fired)) == sorted(ALERTS)
 
 
+def test_for_every_alert_the_thing_happens_in_a_process() -> None:
+    text = Path(__file__).with_name("test_rules_in_processes.py").read_text()
+    assert sorted(set(re.findall(r'assert_fires\(\s*"(\w+)"', text))) == sorted(ALERTS)
+
+
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.name)
 def test_a_dashboard_is_whole(path: Path) -> None:
     found = panels(path)

@@ -87,7 +87,7 @@ def a_full_cluster(here: Watched) -> None:
     driver.send_offset(6)
     here.memory.put("maintenance/notes.json", b"")
     note_run(here.cluster, a_run(failed_count=1, topic_count=1), failed_topics=["torn"])
-    a_member(here, "stuck", "orders", session_timeout_ms=600_000)
+    a_member(here, "stuck", "orders", session_timeout_ms=600_000, reads_from_start=True)
     here.topic("torn")
     here.memory.put("topics/torn/_delta_log/00000000000000000001.json", b"{")
     here.clock.advance(100_000)
@@ -129,6 +129,7 @@ def test_figures_are_under_their_names(here: Watched) -> None:
     assert found["sparklog_topic_maintenance_failed_runs_total", ("torn",)] == 1
     assert found["sparklog_maintenance_failed_runs_total", ()] == 1
     assert found["sparklog_consumergroup_uncommitted_records", ("stuck", "orders")] == 3
+    assert found["sparklog_consumergroup_subscribed", ("stuck", "orders")] == 1
     assert names <= metric_names()
 
 

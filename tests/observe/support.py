@@ -81,7 +81,9 @@ def watched() -> Watched:
     return Watched(open_cluster(store, clock=clock), store, failing, memory, clock)
 
 
-def a_member(here: Watched, group: str, *topics: str, session_timeout_ms: int = 45_000) -> Roster:
+def a_member(
+    here: Watched, group: str, *topics: str, session_timeout_ms: int = 45_000, reads_from_start: bool = False
+) -> Roster:
     """The member ``ann`` of a group, which has no generation yet; what it is seen by."""
     roster = Roster(here.cluster.store, here.clock, group, heartbeat_interval_ms=3_000)
     state = MemberState(
@@ -94,6 +96,7 @@ def a_member(here: Watched, group: str, *topics: str, session_timeout_ms: int = 
         session_timeout_ms=session_timeout_ms,
         generation=0,
         claims=frozenset(),
+        reads_from_start=reads_from_start,
     )
     roster.write_state(state)
     return roster

@@ -111,13 +111,33 @@ def test_records_for_which_a_member_never_committed_anything_are_counted(here: W
     here.append(writer, "a", "b")
     here.append(writer, "c", partition=1)
     here.topic("empty")
-    a_member(here, "g", "t", "empty", "nosuch")
+    a_member(here, "g", "t", "empty", "nosuch", reads_from_start=True)
     watch = ClusterWatch(here.cluster)
     found = group(watch.look(), "g")
     assert (found.partitions, dict(found.uncommitted)) == ((), {"t": 3})
     here.clock.advance(46_000)  # it is dead
     commit(here, "g", 0)
     assert dict(group(watch.look(), "g").uncommitted) == {}
+
+
+def test_a_member_that_begins_at_the_end_has_read_all_until_something_arrives(here: Watched) -> None:
+    """✗ The alert about a group that never commits fires for one that waits for its first record."""
+    writer = here.topic("t", num_partitions=2)
+    here.append(writer, "a", "b")
+    a_member(here, "g", "t")
+    watch = ClusterWatch(here.cluster)
+    assert dict(group(watch.look(), "g").uncommitted) == {}
+    here.append(writer, "c")
+    here.append(writer, "d", "e", partition=1)
+    for _ in range(2):
+        assert dict(group(watch.look(), "g").uncommitted) == {"t": 3}
+    here.clock.advance(46_000)  # it is dead; whoever comes next begins at the end again
+    commit(here, "g", 3)
+    assert dict(group(watch.look(), "g").uncommitted) == {}
+    a_member(here, "g", "t")
+    assert dict(group(watch.look(), "g").uncommitted) == {}
+    here.append(writer, "f", partition=1)
+    assert dict(group(watch.look(), "g").uncommitted) == {"t": 1}
 
 
 def test_a_group_that_cannot_be_read_is_named(here: Watched) -> None:

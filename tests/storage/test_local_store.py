@@ -285,6 +285,7 @@ class TestOrder:
     [
         (errno.ENOSPC, StoreFullError),
         (errno.EDQUOT, StoreFullError),
+        (errno.EFBIG, StoreFullError),
         (errno.EROFS, StorePermissionError),
         (errno.EACCES, StorePermissionError),
         (errno.EPERM, StorePermissionError),

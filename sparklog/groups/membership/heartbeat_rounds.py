@@ -1,9 +1,8 @@
 """A member's heartbeat rounds: each writes a heartbeat, lists the members, and acts upon new generations.
 
-A steady round is three requests whatever the group's size: the own heartbeat is written, the members are listed, and
-the next generation is asked for. The rules are pure, in modules of their own (``liveness``, ``proposals``,
-``proposal_turn``, ``reconciliation``, ``round_pace``); here is the order of the steps. After each of them the process
-may die or sleep for an hour.
+A steady round is three requests whatever the group's size: a heartbeat is written, the members are listed, the next
+generation is asked for. The rules are pure, in modules of their own (``liveness``, ``proposals``, ``proposal_turn``,
+``reconciliation``, ``round_pace``); here is the order of the steps. After each the process may die or sleep an hour.
 """
 
 from __future__ import annotations
@@ -204,6 +203,7 @@ class HeartbeatRounds:
             claims=claims,
             replaces=self._predecessor,
             pattern=self._subscribed.pattern,
+            reads_from_start=settings.reads_from_start,
         )
 
     def _has_unwritten_state(self) -> bool:

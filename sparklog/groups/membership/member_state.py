@@ -46,6 +46,9 @@ class MemberState:
     this one knows. Empty where there is none."""
     pattern: str = ""
     """The pattern by which it subscribes, as :func:`pattern_text` gives it; empty where it subscribes by name."""
+    reads_from_start: bool = False
+    """Does it read a partition for which nothing was committed from its log start, by ``auto_offset_reset``? False
+    where it doesn't say. For who looks at the group."""
 
 
 def pattern_text(pattern: re.Pattern[str] | None) -> str:
@@ -67,6 +70,7 @@ def encode_member(state: MemberState) -> bytes:
         "generation": state.generation,
         "claims": encode_partitions(state.claims),
         "replaces": state.replaces,
+        "reads_from_start": state.reads_from_start,
     }
     return json.dumps(body, indent=1).encode()
 
@@ -87,6 +91,7 @@ def decode_member(path: str, data: bytes) -> MemberState:
             claims=decode_partitions(body["claims"]),
             replaces=str(body["replaces"]),
             pattern=str(body.get("pattern", "")),  # not written by older versions
+            reads_from_start=body.get("reads_from_start") is True,  # nor this
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptLogError(f"corrupt group member {path}: {error!r}") from error

@@ -39,6 +39,8 @@ class MemberSettings:
     assignors: Mapping[str, Assignor]
     """By name, the preferred one first."""
     is_eager: bool = False
+    reads_from_start: bool = False
+    """See ``MemberState``."""
 
 
 def member_prefix(settings: MemberSettings) -> str:

@@ -119,14 +119,15 @@ def test_a_generation_of_a_newer_sparklog_is_refused():
 
 def test_a_member_reads_back_as_it_was_written():
     claims = frozenset({TopicPartition("t", 3), TopicPartition("a", 11)})
-    state = a_state(instance_id="i", claims=claims, generation=4, pattern="32:t.*")
+    state = a_state(instance_id="i", claims=claims, generation=4, pattern="32:t.*", reads_from_start=True)
     assert decode_member("p", encode_member(state)) == state
 
 
 def test_a_member_of_an_older_version_is_read():
-    """It says nothing of a pattern."""
-    data = encode_member(a_state()).replace(b' "pattern": "",\n', b"")
+    """It says nothing of a pattern, nor where it begins."""
+    data = encode_member(a_state()).replace(b' "pattern": "",\n', b"").replace(b',\n "reads_from_start": false', b"")
     assert b"pattern" not in data
+    assert b"reads_from_start" not in data
     assert decode_member("p", data) == a_state()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -57,7 +57,7 @@ class Producer:
     """Sends records to topics of a cluster. Threads may share a producer; it can't be pickled, nor used after a fork.
 
     Records are gathered per topic, encoded and committed in the background: ``send`` returns a future at once.
-    A producer has two threads for each topic that it sends to; they end with :meth:`close`.
+    A producer has two threads for each topic that it sends to, 24 at most; they end with :meth:`close`.
     """
 
     def __init__(
@@ -151,10 +151,8 @@ class Producer:
 
     def cancel_delayed(self, topic: str, key: Any) -> FutureRecordMetadata:
         """Cancel all records of a key that were sent to a topic with ``deliver_at`` and aren't due yet. A record isn't
-        delivered if the cancellation is acknowledged before it is due, by the clock of ``sparklog delayed run``.
-
-        Raises what :meth:`send` does; ``InvalidTypeError`` also where the serialized key isn't bytes.
-        """
+        delivered if the cancellation is acknowledged before it is due, by the clock of ``sparklog delayed run``. Raises
+        what :meth:`send` does; ``InvalidTypeError`` also where the serialized key isn't bytes."""
         self._check_transaction()
         pipeline = delay_pipeline(self._pipelines, self._cluster, self._pipelines.get(topic).topic)
         record = as_cancellation(serialized_key(key, topic, self._config), pipeline)
@@ -299,7 +297,7 @@ class Producer:
         for pipeline in pipelines:
             if not pipeline.queue.flush(deadline):
                 raise KafkaTimeoutError(
-                    f"flush: records of topic {pipeline.topic.name!r} are not stored after {timeout} s"
+                    f"flush: records of topic {pipeline.topic.name!r} aren't stored after {timeout} s"
                 )
         self._metrics.flushed(self._cluster.clock.ticks_ms() - began)
 
@@ -313,6 +311,10 @@ class Producer:
         except UnknownTopicOrPartitionError:
             pipeline = self._pipelines.get(topic)  # it was deleted, and perhaps created again
         return set(range(pipeline.topic.partition_count))
+
+    def open_topics(self, topics: Iterable[str]) -> None:
+        """Open topics side by side; else the first ``send`` to each waits for it. Raises what that would, at last."""
+        self._pipelines.open_all(topics)
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """Kafka's metrics of the last 30 to 60 seconds, by group and name; docs/monitoring.md lists them."""

@@ -55,12 +55,26 @@ _SHARD = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
     metavar="HOURS",
     help="Time between two listings of each topic's folder, which count orphaned files; never by default.",
 )
+@click.option(
+    "--most-series",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="The most series of one metric: those of the first topics and groups; 0: no bound.",
+)
 @click.option("--once", is_flag=True, help="Read the cluster once, print the metrics, and end.")
 @connection_options()
 @logged
 @click.pass_context
 def exporter(
-    ctx: click.Context, listen: str, interval: float, shard: str, orphans_every: float | None, once: bool
+    ctx: click.Context,
+    listen: str,
+    interval: float,
+    shard: str,
+    orphans_every: float | None,
+    most_series: int,
+    once: bool,
 ) -> None:
     """Serve metrics of topics, groups, transactions and maintenance to Prometheus.
 
@@ -74,7 +88,7 @@ def exporter(
     from sparklog.observe.watching import Watching
 
     part = _parse_shard(shard)
-    app = ExporterApp()
+    app = ExporterApp(most_series=most_series)
     orphans_ms = None if orphans_every is None else 0.0 if once else orphans_every * 3_600_000
     if once:
         watching = Watching(

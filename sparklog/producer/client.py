@@ -284,8 +284,7 @@ class Producer:
             timeout: seconds; None: no bound but ``delivery_timeout_ms``.
         Raises:
             KafkaTimeoutError: not done within ``timeout``; the records are still being sent.
-            IllegalStateError: the producer is closed, this process is a forked child, or a callback called flush.
-        """
+            IllegalStateError: the producer is closed, this process is a forked child, or a callback called flush."""
         self._pipelines.raise_if_ended()
         self._refuse_in_callback("flush")
         began = self._cluster.clock.ticks_ms()
@@ -296,9 +295,8 @@ class Producer:
             pipeline.queue.begin_flush()
         for pipeline in pipelines:
             if not pipeline.queue.flush(deadline):
-                raise KafkaTimeoutError(
-                    f"flush: records of topic {pipeline.topic.name!r} aren't stored after {timeout} s"
-                )
+                name = pipeline.topic.name
+                raise KafkaTimeoutError(f"flush: records of topic {name!r} are not stored after {timeout} s")
         self._metrics.flushed(self._cluster.clock.ticks_ms() - began)
 
     def partitions_for(self, topic: str) -> set[int]:
@@ -313,7 +311,7 @@ class Producer:
         return set(range(pipeline.topic.partition_count))
 
     def open_topics(self, topics: Iterable[str]) -> None:
-        """Open topics side by side; else the first ``send`` to each waits for it. Raises what that would, at last."""
+        """Open topics side by side: the first ``send`` to each doesn't wait for it then. Raises what that would."""
         self._pipelines.open_all(topics)
 
     def metrics(self) -> dict[str, dict[str, float]]:

@@ -122,9 +122,9 @@ def test_a_record_of_a_transaction_wakes_no_thread_before_somebody_waits_for_it(
         woken: list[int] = []
         notify = queue.changed.notify
 
-        def notify_noted(n: int = 1) -> None:
-            woken.append(n)
-            notify(n)
+        def notify_noted() -> None:
+            woken.append(1)
+            notify()
 
         queue.changed.notify = notify_noted  # type: ignore[method-assign]
         future = producer.send("t", b"v")

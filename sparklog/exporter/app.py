@@ -7,9 +7,9 @@ import json
 from dataclasses import dataclass
 from itertools import chain
 
-from sparklog.exporter.metrics import BOUND_METRIC, CLUSTER_METRICS, EXPORTER_METRICS
+from sparklog.exporter.metrics import CLUSTER_METRICS, EXPORTER_METRICS
 from sparklog.exporter.store_metrics import STORE_METRICS
-from sparklog.exporter.text import CONTENT_TYPE, compressed, lines
+from sparklog.exporter.text import BOUND_METRIC, CONTENT_TYPE, compressed, lines
 from sparklog.observe import ClusterFigures
 from sparklog.observe.watching import Watching, WatchStatus
 

@@ -8,7 +8,7 @@ sizes bytes, as Prometheus wants them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -18,7 +18,7 @@ from sparklog.observe.topic_figures import CHECKED_STEPS
 from sparklog.observe.watching import WatchStatus
 from sparklog.txn.states import TransactionState
 
-__all__ = ["BOUND_METRIC", "CLUSTER_METRICS", "EXPORTER_METRICS", "Metric", "Row"]
+__all__ = ["CLUSTER_METRICS", "EXPORTER_METRICS", "Metric", "Row"]
 
 Row = tuple[Sequence[str], float]
 """The values of the labels, and the metric's value."""
@@ -410,14 +410,6 @@ CLUSTER_METRICS: tuple[Metric[ClusterFigures], ...] = (
     ),
 )
 """Metrics of the newest look that succeeded."""
-
-BOUND_METRIC: Metric[Mapping[str, int]] = Metric(
-    "sparklog_exporter_left_out_series",
-    "Series of a metric that aren't shown, by --most-series.",
-    ("metric",),
-    lambda left_out: (((name,), count) for name, count in left_out.items()),
-)
-"""By metrics' names: how many series of them were left out of the newest look."""
 
 EXPORTER_METRICS: tuple[Metric[WatchStatus], ...] = (
     Metric(

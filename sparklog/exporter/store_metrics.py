@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from sparklog.exporter.metrics import BOUND_METRIC, CLUSTER_METRICS, EXPORTER_METRICS, Metric, Row
+from sparklog.exporter.metrics import CLUSTER_METRICS, EXPORTER_METRICS, Metric, Row
+from sparklog.exporter.text import BOUND_METRIC
 from sparklog.storage.request_counts import RequestCount
 
 __all__ = ["STORE_METRICS", "metric_names"]

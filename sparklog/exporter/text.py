@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import gzip
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TypeVar
 
 from sparklog.exporter.metrics import Metric
 
-__all__ = ["CONTENT_TYPE", "compressed", "lines"]
+__all__ = ["BOUND_METRIC", "CONTENT_TYPE", "compressed", "lines"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _LINES_AT_ONCE = 2_000
 _LEVEL = 1
 
 T = TypeVar("T")
+
+BOUND_METRIC: Metric[Mapping[str, int]] = Metric(
+    "sparklog_exporter_left_out_series",
+    "Series of a metric that aren't shown, by --most-series.",
+    ("metric",),
+    lambda left_out: (((name,), count) for name, count in left_out.items()),
+)
+"""By metrics' names: how many series of them were left out of the newest look."""
 
 
 def lines(

@@ -111,7 +111,8 @@ class TopicState:
     transactions: dict[str, SetTransaction] = field(default_factory=dict)
     """By app_id; complete only in a whole state, together with :attr:`states`."""
     states: Sequence[CheckpointStates] = ()
-    """States of producers in the checkpoint that the state was loaded by, where there are many (rule L7)."""
+    """States of producers in the checkpoint that the state was loaded by, where there are many (rule L7, producer
+    state)."""
     forgotten_version: int = -1
     """The newest version that may have set ``txn`` actions which ``transactions`` lacks; -1: it lacks none."""
     whole: WholeTopic | None = None
@@ -358,8 +359,7 @@ def load_state(
     Args:
         statistics: keep :attr:`WholeTopic.statistics`.
         is_once: see :func:`~sparklog.delta.snapshot.open_newest`.
-        version: as of that version, to be read and never followed; ``InvalidArgumentError`` where the log doesn't reach
-            of it.
+        version: as of that version, to be read and never followed; ``InvalidArgumentError`` where the log lacks it.
         mends_shape: a topic whose properties went back is loaded as if they were as they have to be, for whoever puts
             them back; :attr:`WholeTopic.metadata` has them as they are.
     """

@@ -40,10 +40,10 @@ _GUARD = 0
 
 
 class Look(NamedTuple):
-    """What a thread finds that looks at a topic."""
+    """The result of a thread's look at a topic."""
 
     act: Callable[[], object] | None = None
-    """What it is to do now, without the lock; None: nothing."""
+    """Is to be done now, without the lock; None: nothing is."""
     wait_ms: float | None = None
     """Where there is nothing to do: the time after which there may be; None: once the topic's turns are notified."""
 

@@ -52,8 +52,7 @@ class TopicPipeline:
             callbacks: held while callbacks run: no two of a producer run at once.
             threads: the producer's.
             future_type: what the queue returns for plain records.
-        Raises:
-            UnknownTopicOrPartitionError, StoreError, and what else opening a topic raises.
+        Raises ``UnknownTopicOrPartitionError``, ``StoreError``, and what else opening a topic raises.
         """
         self._clock = clock = cluster.clock
         writer = open_writer(cluster, topic, config)

@@ -1,5 +1,5 @@
-"""What threads do for a topic: each takes batches from the queue, encodes and uploads them, and then commits what is
-uploaded, unless another thread is at it."""
+"""The work of threads for a topic: each takes batches from the queue, encodes and uploads them, and then commits what
+is uploaded, unless another thread is at it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Upload(NamedTuple):
 
 
 class TopicSender:
-    """What a producer's threads do for a topic. What they have uploaded they hand over, in the order of sending.
+    """The work of a producer's threads for a topic. What they have uploaded they hand over, in the order of sending.
 
     A thread takes a batch all the way to the log: where nothing else is under way, no other one is woken for it. While
     it commits, another uploads the next batch and more records gather: batching adapts by itself. Where an upload takes
@@ -141,8 +141,8 @@ class TopicSender:
             self._close()
 
     def _look(self) -> Look:
-        """What a thread is to do: commit what is uploaded, or send batches, which it has taken, or close the topic. The
-        lock is held. A thread that waits for more holds no bytes."""
+        """Decide what a thread is to do: commit what is uploaded, or send batches, which it has taken, or close the
+        topic. The lock is held. A thread that waits for more holds no bytes."""
         queue, in_flight, committer = self._queue, self._in_flight, self._committer
         if committer.may_begin:
             committer.is_at_work = True

@@ -240,7 +240,7 @@ def test_a_topic_that_is_due_soon_is_looked_at_though_a_thread_waits_for_a_later
         eventually(partial(has_done, other, 1))
 
 
-def test_one_thread_does_for_all_topics_and_the_first_error_is_told_where_there_is_none(
+def test_one_thread_does_for_all_topics_and_none_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     memory = MemoryStore()

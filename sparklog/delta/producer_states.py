@@ -66,7 +66,7 @@ class CheckpointStates:
 
 def _start_of(group: pq.RowGroupMetaData) -> int:
     columns = [group.column(number) for number in range(group.num_columns)]
-    return min(min(one.data_page_offset, one.dictionary_page_offset or one.data_page_offset) for one in columns)
+    return min(int(min(one.data_page_offset, one.dictionary_page_offset or one.data_page_offset)) for one in columns)
 
 
 class _FileEnd(io.RawIOBase):

@@ -226,6 +226,7 @@ class SharedThreads:
             except BaseException as error:  # a defect
                 self._end_by(error, turns, number, ident)
                 raise
+            del found, act  # a thread that waits holds no batches
 
     def _end_by(self, error: BaseException, turns: Turns, number: int, ident: int) -> None:
         """End this thread; others take over what it leaves."""

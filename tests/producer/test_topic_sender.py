@@ -46,7 +46,8 @@ class ThreadsOfCalls(WrappedStore):
 
 def waiting_count(producer: Producer) -> int:
     """How many of its threads wait for something to do."""
-    return producer._pipelines._threads._idle_count if producer._pipelines.get("t") else 0
+    producer._pipelines.get("t")  # they are there once it is open
+    return producer._pipelines._threads._idle_count
 
 
 def thread_count(producer: Producer) -> int:

@@ -23,7 +23,7 @@ def threads_that_change_often() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def test_threads_that_note_more_folders_than_are_remembered_do_not_disturb_each_other(
+def test_threads_that_note_many_folders_do_not_disturb_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """✗ An exporter of 100,000 transactional ids: "dictionary changed size during iteration"."""

@@ -22,6 +22,7 @@ GATEWAYS ?= 0
 SHARING ?= 0
 EXCHANGED ?=
 MIXED ?=
+FAULTY ?=
 CLUSTER ?= demo-data
 LISTEN ?= 127.0.0.1:8080
 NO_KAFKA ?=
@@ -59,6 +60,7 @@ nightly: $(VENV)/.all ## Run every test, and walks and schedules as a whole: ove
 	@$(BIN)/python -m proof.torture --rounds 10 $(if $(SEED),--seed $(SEED)) --store $(STORE) --sharing 8
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster 3000000000000..3000000000499
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster 4000000000000..4000000000499
+	@for store in s3 azurite; do $(BIN)/python -m proof.torture --rounds 5 $(if $(SEED),--seed $(SEED)) --faulty --store $$store --if-there || exit 1; done
 	@for store in folder s3 azurite; do $(BIN)/python -m proof.torture --rounds 6 $(if $(SEED),--seed $(SEED)) --exchanged --store $$store --if-there || exit 1; done
 
 lint: $(VENV)/.dev ## Format, lint and types
@@ -103,8 +105,8 @@ proof: $(VENV)/.all ## What a sceptic asks for, in a quarter of an hour: model, 
 simulate: $(VENV)/.dev ## Play whole clusters under crashes and lost answers; SEEDS=20000 of them, or SEEDS=17..40
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster --count $(SEEDS)
 
-torture: $(VENV)/.dev ## Real processes under kill -9 and SIGSTOP; ROUNDS=100 SEED=17 STORE=folder, s3 or moto; GATEWAYS=2; SHARING=8; MIXED=a git ref; EXCHANGED=1 STORE=azurite
-	@$(BIN)/python -m proof.torture --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) --store $(STORE) --gateways $(GATEWAYS) --sharing $(SHARING) $(if $(MIXED),--mixed $(MIXED)) $(if $(EXCHANGED),--exchanged)
+torture: $(VENV)/.dev ## Real processes under kill -9 and SIGSTOP; ROUNDS=100 SEED=17 STORE=folder, s3 or moto; GATEWAYS=2; SHARING=8; MIXED=a git ref; EXCHANGED=1 STORE=azurite; FAULTY=1 STORE=s3 or azurite
+	@$(BIN)/python -m proof.torture --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) --store $(STORE) --gateways $(GATEWAYS) --sharing $(SHARING) $(if $(MIXED),--mixed $(MIXED)) $(if $(EXCHANGED),--exchanged) $(if $(FAULTY),--faulty)
 
 compat: $(VENV)/.dev ## Run others' suites against a gateway: Kafka's tools, franz-go's and librdkafka's tests; SUITE=librdkafka ONLY=0030,0103
 	@$(BIN)/python -m proof.compat $(if $(SUITE),--suite $(SUITE)) $(if $(ONLY),--only $(ONLY))

@@ -26,6 +26,7 @@ from benchmarks import (
     latency,
     log,
     maintenance,
+    many_names,
     memory,
     processing,
     produce,
@@ -51,6 +52,7 @@ BENCHMARKS: dict[str, Callable[[Extent], None]] = {
     "burst": checkpoints.burst,
     "cleanup": checkpoints.cleanup,
     "memory": memory.memory,
+    "names": many_names.names,
     "console": console.console,
     "aio": aio.aio,
     "processing": processing.processing,
@@ -70,7 +72,17 @@ BENCHMARKS: dict[str, Callable[[Extent], None]] = {
     "retention": maintenance.retention,
     "compact": maintenance.compact,
 }
-WITHOUT_TARGETS = ("append", "open", "checkpoints", "burst", "cleanup", "spark_write", "spark_stream", "compact")
+WITHOUT_TARGETS = (
+    "append",
+    "open",
+    "checkpoints",
+    "burst",
+    "cleanup",
+    "names",
+    "spark_write",
+    "spark_stream",
+    "compact",
+)
 """A run of all leaves these out, unless it is quick or full."""
 
 

@@ -35,6 +35,9 @@ __all__ = ["AppendCleanup", "Bounds", "Rules", "World"]
 
 TRUST, HOUR, DAY = 1, 2, 40
 """Ticks: ``tail_trust_ms``, a sleep that is longer, and ``log.retention.ms``, which is longer still."""
+STALL, STATES = 60, 70
+"""Ticks: after which an append relies on nothing that is absent (``log.producer_state.PRODUCER_EXPIRATION_MS``, seven
+days), and for which checkpoints keep producers' states (``delta.setTransactionRetentionDuration``, eight days)."""
 OTHERS = "others"
 
 
@@ -60,6 +63,8 @@ class Rules:
     """L2: a duplicate is success only where it is this append's own; off: wherever the counter is known."""
     counter: bool = True
     """L2, L7: who loads the log looks whether its append is there; off: it commits again."""
+    stall: bool = True
+    """L7: … unless it is under way for so long that its producer's state may be gone; off: it commits again."""
     decide_again: bool = True
     """L4: who loses a race decides again; off: it commits what it had decided."""
     mark: bool = True
@@ -122,6 +127,7 @@ class Object(NamedTuple):
 class Listing(NamedTuple):
     is_whole: bool
     checkpoint: tuple[Entry, ...]
+    stateless: int
     entries: tuple[tuple[int, Object], ...]
     began: int
 
@@ -158,6 +164,8 @@ class Writer(NamedTuple):
     counter: int = 0
     attempts: int = 0
     """At the append under way; 0: none is."""
+    since: int = 0
+    """When that began."""
     is_unknown: bool = False
     """Of the create under way (``create_next``): may an attempt have been carried out?"""
     is_verified: bool = False
@@ -174,6 +182,8 @@ class World(NamedTuple):
     """By version; None where it was deleted."""
     checkpoint: tuple[Entry, ...]
     """What the newest says: every entry up to its version."""
+    stateless: int
+    """Below this version it says nothing of producers: their states were too old when it was written."""
     truth: tuple[Entry, ...]
     """What was committed at each version; nobody can see it."""
     late: tuple[tuple[int, Entry], ...]
@@ -221,6 +231,7 @@ class AppendCleanup:
                     now=0,
                     objects=tuple(Object(entry, 0) for entry in entries),
                     checkpoint=(),
+                    stateless=0,
                     truth=entries,
                     late=(),
                     writers=(writers[0], writers[1]),
@@ -311,7 +322,8 @@ class AppendCleanup:
             counter=writer.counter,
             base=base,
         )
-        tried = writer._replace(attempts=writer.attempts + 1, base=base)
+        since = writer.since if writer.attempts else world.now
+        tried = writer._replace(attempts=writer.attempts + 1, since=since, base=base)
         unsure = tried._replace(is_unknown=True)
         is_free = version >= len(world.objects) or world.objects[version] is None
         what = f"{name} creates version {version}"
@@ -339,7 +351,7 @@ class AppendCleanup:
 
     def _give_up(self, world: World, index: int) -> Iterator[Step]:
         rules, writer, name = self.rules, world.writers[index], NAMES[index]
-        next_one = writer._replace(append=writer.append + 1, attempts=0, is_unknown=False, base=-1)
+        next_one = writer._replace(append=writer.append + 1, attempts=0, since=0, is_unknown=False, base=-1)
         after = world._replace(gives_up=world.gives_up - 1)
         is_new = rules.new_producer_id
         next_one = next_one._replace(
@@ -420,7 +432,10 @@ class AppendCleanup:
         if not listing.is_whole:
             yield label, _with(world, index, there)
             return
-        known = [*listing.checkpoint, *read[len(listing.checkpoint) - wanted[0][0] :]]
+        if writer.attempts and rules.stall and world.now - writer.since >= STALL:
+            yield f"{label}, and doesn't know what became of its append", self._duplicate(world, index, there, [])
+            return
+        known = [*listing.checkpoint[listing.stateless :], *read[len(listing.checkpoint) - wanted[0][0] :]]
         own = [one for one in known if _is_duplicate(writer, name, one)] if writer.attempts and rules.counter else []
         yield label, self._duplicate(world, index, there, own) if own else _with(world, index, there)
 
@@ -434,6 +449,7 @@ class AppendCleanup:
         given_up = writer._replace(
             append=writer.append + 1,
             attempts=0,
+            since=0,
             is_unknown=False,
             base=-1,
             producer=writer.producer + 1,
@@ -446,6 +462,7 @@ class AppendCleanup:
         done = writer._replace(
             append=writer.append + 1,
             attempts=0,
+            since=0,
             is_unknown=False,
             base=-1,
             counter=writer.counter + 1,
@@ -476,7 +493,7 @@ class AppendCleanup:
         now = _read_all(world)
         if now is None or len(now) == len(world.checkpoint):
             return
-        written = world._replace(checkpoint=now)
+        written = world._replace(checkpoint=now, stateless=_stateless(world, len(now)))
         if plan := self._plan(written):  # one that nobody cleans behind makes no difference
             label = f"a checkpoint of version {len(now) - 1} is written; cleanup plans to delete {_list_of(plan)}"
             yield label, self._planned(written, plan)
@@ -558,7 +575,7 @@ def _list(world: World, *, is_whole: bool) -> Listing:
     """``list_log``: the newest checkpoint, and the entries from there on."""
     first = max(0, len(world.checkpoint) - 1)
     entries = tuple((v, found) for v, found in enumerate(world.objects) if v >= first and found is not None)
-    return Listing(is_whole, world.checkpoint, entries, world.now)
+    return Listing(is_whole, world.checkpoint, world.stateless, entries, world.now)
 
 
 def _read_all(world: World) -> tuple[Entry, ...] | None:
@@ -568,6 +585,13 @@ def _read_all(world: World) -> tuple[Entry, ...] | None:
     if any(found is None for found in tail) or not (tail or (known and world.objects[known - 1] is not None)):
         return None
     return (*world.checkpoint, *(found.entry for found in tail if found is not None))
+
+
+def _stateless(world: World, count: int) -> int:
+    """How many versions' states a checkpoint of so many leaves out: all that were written long before the newest
+    entry."""
+    newest = next(found.modified for found in reversed(world.objects) if found is not None)
+    return sum(found is None or newest - found.modified >= STATES for found in world.objects[:count])
 
 
 def _list_of(versions: tuple[int, ...]) -> str:

@@ -106,6 +106,8 @@ def _transactions(**bounds: Any) -> transactions.Bounds:
 
 TAIL = ("at the tail",)
 _SLEEP = _appends(others=3, sleeps=1, places=TAIL)
+_SLEEP_TWICE = _appends(others=3, sleeps=2, places=TAIL)
+_LATE = _appends(others=2, sleeps=2, faults=1, gives_up=1, places=TAIL, tokens_return=True)
 _OPEN = _appends(others=2, sleeps=1, places=("one behind", "opening"))
 _LOOK = _appends(others=3, sleeps=1, looks=1, places=("one behind",))
 _TROUBLE = _appends(appends=2, others=1, faults=1, gives_up=1, places=TAIL)
@@ -114,6 +116,8 @@ _TWICE = _appends(others=3, sleeps=1, faults=1, looks=1, places=TAIL, tokens_ret
 
 APPENDS = [
     World("sleeps and cleanup", _appends(others=3, sleeps=1), 7, 20_000),
+    World("states that go", _SLEEP_TWICE, 7, 10_000),
+    World("late requests behind states that are gone", _LATE, 7, 10_000),
     World("lost answers", _appends(appends=2, faults=1, gives_up=1, places=TAIL), 40, 5_000),
     World("tokens return", _TWICE, 6, 10_000),
 ]
@@ -234,6 +238,7 @@ APPEND_FAULTS = [
         alone=("new_producer_id", "own_bytes"),
     ),
     Fault(("counter",), "no append is in the log twice", _SLEEP),
+    Fault(("stall",), "no append is in the log twice", _SLEEP_TWICE),
     Fault(("decide_again",), "offsets are dense and never given twice", _RACE),
     Fault(("mark",), "an acknowledged append is in the log", _SLEEP),
     Fault(("mark_first",), "an acknowledged append is in the log", _SLEEP),

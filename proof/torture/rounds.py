@@ -10,18 +10,31 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from proof.torture.conclusion import Judged, conclude, judge
 from proof.torture.crew import OTHER_VERSION, THIS_VERSION, Crew
 from proof.torture.life import Place
 from proof.torture.plan import Plan, Planted, draw_plan
-from proof.torture.servers import BUCKET, NO_VERSITYGW, Server, find_versitygw, moto, versitygw
+from proof.torture.proxy import FaultyProxy
+from proof.torture.servers import (
+    BUCKET,
+    NO_AZURITE,
+    NO_VERSITYGW,
+    Server,
+    azurite,
+    azurite_options,
+    find_azurite,
+    find_versitygw,
+    moto,
+    versitygw,
+)
 from proof.torture.versions import OtherVersion
 from sparklog.admin import Admin, NewTopic
 
 __all__ = ["STORES", "Outcome", "concluded", "create_topics", "folder_place", "place_of", "play"]
 
-STORES = ("folder", "s3", "moto")
+STORES = ("folder", "s3", "moto", "azurite")
 _LONGER_S = 45.0
 """How long a slow machine may take longer than planned until there is enough to check."""
 _CONCLUDE_S = 240.0
@@ -49,6 +62,9 @@ class Outcome:
         exchanges = {name: count for name, count in self.torments.items() if name.startswith("exchange: ")}
         if exchanges:
             said += f", {sum(exchanges.values())} exchanges"
+        troubles = sum(count for name, count in self.torments.items() if name.startswith("fault: "))
+        if troubles:
+            said += f", {troubles} faults of the store"
         if self.torments["server kills"]:
             said += f", {self.torments['server kills']} kills of the server"
         if self.torments[OTHER_VERSION]:
@@ -80,6 +96,7 @@ def play(
     sharing: int = 0,
     gateways: int = 0,
     mixed: Path | None = None,
+    is_faulty: bool = False,
 ) -> Outcome:
     """Play a round in a folder that isn't there yet, and which it leaves.
 
@@ -90,9 +107,13 @@ def play(
         sharing: so many producers share one topic, with group commit on; 0: a few write to several.
         gateways: so many, with Kafka's clients of them.
         mixed: the tree of another version that takes part; of every second seed it makes the cluster.
+        is_faulty: a proxy before the server loses, delays, refuses and repeats requests of all processes.
     """
     began = time.monotonic()
-    with _opened(folder, store) as (place, server), nullcontext() if mixed is None else OtherVersion(mixed) as other:
+    with (
+        _opened(folder, store, seed if is_faulty else None) as (place, server, proxy),
+        nullcontext() if mixed is None else OtherVersion(mixed) as other,
+    ):
         small = store != "folder" if is_small is None else is_small
         plan = draw_plan(
             seed,
@@ -116,7 +137,10 @@ def play(
             ended_s = time.monotonic() - began
         finally:
             crew.kill_all()
-        faults = [*crew.defects, *concluded(plan, place)]
+        past_proxy = place if server is None else replace(place, storage_options=_options(store, server))
+        faults = [*crew.defects, *concluded(plan, past_proxy)]
+        if proxy is not None:
+            crew.counts.update({f"fault: {name}": count for name, count in proxy.counts.items()})
     judged = None
     if not faults or (place.histories / "final.jsonl").exists():
         judged = judge(place)
@@ -137,26 +161,51 @@ def folder_place(folder: Path, root: str) -> Place:
     return Place(folder=folder, root=root)
 
 
-def place_of(folder: Path, store: str, server: Server | None = None) -> Place:
-    """Where a round in this folder is, and how fast its store is taken to be."""
+def place_of(folder: Path, store: str, server: Server | None = None, *, endpoint: str | None = None) -> Place:
+    """Where a round in this folder is, and how fast its store is taken to be.
+
+    Args:
+        endpoint: of a proxy before the server.
+    """
     if server is None:
         return folder_place(folder, str(folder / "cluster"))
-    trust_ms, pace = (1_000, 4.0) if store == "moto" else (400, 2.0)
-    root = f"s3://{BUCKET}/{folder.name}"
-    return Place(folder=folder, root=root, storage_options=server.storage_options, trust_ms=trust_ms, pace=pace)
+    trust_ms, pace = {"moto": (1_000, 4.0), "azurite": (1_000, 4.0)}.get(store, (400, 2.0))
+    root = f"{'az' if store == 'azurite' else 's3'}://{BUCKET}/{folder.name}"
+    options = _options(store, server, endpoint=endpoint)
+    return Place(folder=folder, root=root, storage_options=options, trust_ms=trust_ms, pace=pace)
+
+
+def _options(store: str, server: Server, *, endpoint: str | None = None) -> dict[str, Any]:
+    at = endpoint or server.endpoint
+    return azurite_options(at) if store == "azurite" else {**server.storage_options, "endpoint_url": at}
 
 
 @contextmanager
-def _opened(folder: Path, store: str) -> Iterator[tuple[Place, Server | None]]:
+def _opened(
+    folder: Path, store: str, faults_seed: int | None
+) -> Iterator[tuple[Place, Server | None, FaultyProxy | None]]:
+    """A round's place, its server, and the proxy before that, if there are faults."""
     (folder / "history").mkdir(parents=True)
     if store == "folder":
-        yield place_of(folder, store), None
+        yield place_of(folder, store), None, None
         return
-    server = moto() if store == "moto" else versitygw(_program(), folder / "s3")
+    server = _server(folder, store)
+    proxy = None if faults_seed is None else FaultyProxy(server.endpoint, faults_seed)
     try:
-        yield place_of(folder, store, server), server
+        yield place_of(folder, store, server, endpoint=None if proxy is None else proxy.url), server, proxy
     finally:
+        if proxy is not None:
+            proxy.close()
         server.kill()
+
+
+def _server(folder: Path, store: str) -> Server:
+    if store == "azurite":
+        program = find_azurite()
+        if program is None:
+            raise FileNotFoundError(NO_AZURITE)
+        return azurite(program, folder / "azurite")
+    return moto() if store == "moto" else versitygw(_program(), folder / "s3")
 
 
 def _program() -> str:

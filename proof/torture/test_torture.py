@@ -75,6 +75,22 @@ def test_s3_keeps_every_promise(tmp_path: Path):
 
 
 @real
+@pytest.mark.s3
+@pytest.mark.deep  # in each run tests/integration/test_s3_bad_days.py, whose store does the same
+@pytest.mark.timeout(400)
+def test_a_store_that_loses_delays_refuses_and_repeats_requests_keeps_every_promise(tmp_path: Path):
+    pytest.importorskip("obstore")
+    pytest.importorskip("moto.server")
+    outcome = play(6, tmp_path / "round", "moto", span_s=12, is_faulty=True)
+    clean(outcome)
+    assert {name for name in outcome.torments if name.startswith("fault: ")} >= {
+        "fault: lost answer",
+        "fault: refused",
+        "fault: repeated",
+    }
+
+
+@real
 @pytest.mark.deep  # in each run the tests of tests/gateway with gateways that are killed and replaced
 @pytest.mark.timeout(400)
 def test_gateways_that_are_killed_and_suspended_keep_every_promise(tmp_path: Path):

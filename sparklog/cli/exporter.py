@@ -16,6 +16,7 @@ from sparklog.cli.standard_output import forgive_output
 from sparklog.interrupts import SafeEvent
 
 if TYPE_CHECKING:
+    from sparklog.exporter import ExporterApp
     from sparklog.observe import ClusterWatch, Shard
 
 __all__ = ["exporter", "watch_opener"]
@@ -55,12 +56,26 @@ _SHARD = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
     metavar="HOURS",
     help="Time between two listings of each topic's folder, which count orphaned files; never by default.",
 )
+@click.option(
+    "--most-series",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="The most series of one metric: those of the first topics and groups; 0: no bound.",
+)
 @click.option("--once", is_flag=True, help="Read the cluster once, print the metrics, and end.")
 @connection_options()
 @logged
 @click.pass_context
 def exporter(
-    ctx: click.Context, listen: str, interval: float, shard: str, orphans_every: float | None, once: bool
+    ctx: click.Context,
+    listen: str,
+    interval: float,
+    shard: str,
+    orphans_every: float | None,
+    most_series: int,
+    once: bool,
 ) -> None:
     """Serve metrics of topics, groups, transactions and maintenance to Prometheus.
 
@@ -70,14 +85,17 @@ def exporter(
     """
     os.environ.setdefault(_ARROW_POOL, "system")  # before Arrow is loaded
     if once:
-        _print_once(ctx, shard, interval, None if orphans_every is None else 0.0)
+        from sparklog.exporter import ExporterApp
+
+        app = ExporterApp(most_series=most_series)
+        _print_once(ctx, app, shard, interval, None if orphans_every is None else 0.0)
         return
     with ended_by_signals(is_service=True):
         from sparklog.errors import InvalidArgumentError
         from sparklog.exporter import ExporterApp, ExporterServer, parse_address
         from sparklog.observe.watching import Watching
 
-        part, app = _parse_shard(shard), ExporterApp()
+        part, app = _parse_shard(shard), ExporterApp(most_series=most_series)
         try:
             host, port = parse_address(listen)
         except InvalidArgumentError as error:
@@ -97,12 +115,13 @@ def exporter(
             watching.stop(_STOP_S)
 
 
-def _print_once(ctx: click.Context, shard: str, interval: float, orphans_every_ms: float | None) -> None:
+def _print_once(
+    ctx: click.Context, app: ExporterApp, shard: str, interval: float, orphans_every_ms: float | None
+) -> None:
     """Look once, and print what was found."""
-    from sparklog.exporter import ExporterApp
     from sparklog.observe.watching import Watching
 
-    app, opener = ExporterApp(), watch_opener(ctx, _parse_shard(shard), orphans_every_ms=orphans_every_ms)
+    opener = watch_opener(ctx, _parse_shard(shard), orphans_every_ms=orphans_every_ms)
     watching = Watching(opener, interval_ms=interval * 1_000, on_figures=app.keep)
     app.watch(watching)
     watching.look()

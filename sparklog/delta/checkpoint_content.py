@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # loads Arrow
+    from sparklog.delta.producer_states import CheckpointStates
 
 __all__ = ["CheckpointContent", "CheckpointReader", "Row"]
 
@@ -17,10 +20,13 @@ class CheckpointContent:
     """The rows of a checkpoint, by kind of action."""
 
     transactions: Sequence[Row]
+    """Without :attr:`states`."""
     metadata: Sequence[Row]
     protocol: Sequence[Row]
     file_rows: Sequence[Row] | None = None
     """Its live files, with the columns of :attr:`sparklog.delta.snapshot.Snapshot.files`; None: they are read apart."""
+    states: Sequence[CheckpointStates] = ()
+    """States of producers that aren't decoded yet; for whoever only observes, none."""
 
 
 CheckpointReader = Callable[[Mapping[str, bytes]], CheckpointContent]

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from sparklog.delta.checkpoint_content import CheckpointContent
 from sparklog.delta.parquet_reading import open_parquet
+from sparklog.delta.producer_states import STATES_GROUP_KEY, CheckpointStates
 from sparklog.errors import CorruptLogError
 
 __all__ = [
@@ -94,7 +95,7 @@ class CheckpointPartFile:
             schema = self._file.schema
             self._leaves = {schema.column(number).path: number for number in range(len(schema))}
 
-    def batches(self, kind: str, fields: pa.StructType) -> Iterator[pa.StructArray]:
+    def batches(self, kind: str, fields: pa.StructType, *, groups_end: int | None = None) -> Iterator[pa.StructArray]:
         """All actions of one kind, some 8,000 at a time: an array without nulls that has exactly these fields.
 
         A field that the file doesn't have is null. Row groups without such actions aren't decoded.
@@ -102,10 +103,11 @@ class CheckpointPartFile:
         Args:
             kind: the name of the action, which is the name of its column.
             fields: of the action, and their types.
+            groups_end: of the row groups before this one alone; None: of all.
         Raises:
             CorruptLogError: names the file.
         """
-        groups = self._groups_with(_ALWAYS_SET[kind])
+        groups = [group for group in self._groups_with(_ALWAYS_SET[kind]) if groups_end is None or group < groups_end]
         columns = [f"{kind}.{field.name}" for field in fields if self._has(f"{kind}.{field.name}")]
         if not groups or not columns:
             return
@@ -119,10 +121,22 @@ class CheckpointPartFile:
                     found.validate(full=True)  # so that the error about text which is no UTF-8 names its file
                     yield found
 
-    def rows(self, kind: str, fields: pa.StructType) -> list[dict[str, Any]]:
+    def rows(self, kind: str, fields: pa.StructType, *, groups_end: int | None = None) -> list[dict[str, Any]]:
         """The rows of :meth:`batches` as Python values: maps are lists of pairs."""
         with _Naming(self.path):
-            return [row for batch in self.batches(kind, fields) for row in batch.to_pylist()]
+            return [row for batch in self.batches(kind, fields, groups_end=groups_end) for row in batch.to_pylist()]
+
+    @property
+    def states_group(self) -> int | None:
+        """The number of the first row group that has nothing but states of producers; None: there is none."""
+        noted = (self._file.metadata.metadata or {}).get(STATES_GROUP_KEY, b"")
+        is_there = noted.isdigit() and int(noted) < self._file.metadata.num_row_groups
+        return int(noted) if is_there else None
+
+    def states(self, data: bytes) -> CheckpointStates | None:
+        """The states of producers in those row groups, not decoded; None without any. ``data``: of the file."""
+        group = self.states_group
+        return None if group is None else CheckpointStates(data, self._file, group)
 
     def columns_with_values(self) -> dict[str, int]:
         """The leaf columns that have a value in some row, or of which the file doesn't say whether they have, and in
@@ -150,8 +164,10 @@ class CheckpointPartFile:
 def read_checkpoint(parts: Mapping[str, bytes]) -> CheckpointContent:
     """The rows of a checkpoint but its live files; see :data:`~sparklog.delta.checkpoint_content.CheckpointReader`."""
     files = [CheckpointPartFile(path, data) for path, data in parts.items()]
+    states = [file.states(data) for file, data in zip(files, parts.values(), strict=True)]
     return CheckpointContent(
-        transactions=[row for file in files for row in file.rows("txn", SET_TRANSACTION)],
+        states=tuple(one for one in states if one is not None),
+        transactions=[row for file in files for row in file.rows("txn", SET_TRANSACTION, groups_end=file.states_group)],
         metadata=[row for file in files for row in file.rows("metaData", METADATA)],
         protocol=[row for file in files for row in file.rows("protocol", PROTOCOL)],
     )

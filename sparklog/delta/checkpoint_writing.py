@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from sparklog.delta.checkpoint_rows import ADD, METADATA, PROTOCOL, REMOVE, SET_TRANSACTION, CheckpointPartFile
 from sparklog.delta.parquet_seals import WRITER_OPTIONS, close_sealed
+from sparklog.delta.producer_states import LEAST_STATES, STATES_GROUP_KEY, states_mask
 from sparklog.delta.properties import removal_retention_ms, transaction_retention_ms
 
 __all__ = ["EncodedCheckpoint", "NotUnderstoodError", "next_checkpoint"]
@@ -154,6 +155,11 @@ def _merge(parts: Sequence[CheckpointPartFile], tail: _Tail, now_ms: int) -> Enc
         found.filter(_is_since(found.field("lastUpdated"), updated_since_ms, if_null=True))
         for found in _merged(parts, "txn", SET_TRANSACTION, "appId", tail.transactions, tail.transactions.values())
     ]
+    states: Sequence[pa.StructArray] = ()
+    masks = [states_mask(found) for found in transactions]
+    if sum(mask.true_count for mask in masks) >= LEAST_STATES:
+        states = [found.filter(mask) for found, mask in zip(transactions, masks, strict=True)]
+        transactions = [found.filter(pc.invert(mask)) for found, mask in zip(transactions, masks, strict=True)]
     writer.write_header(protocol, metadata, transactions)
     for found in _merged(parts, "add", ADD, "path", tail.files, tail.rows("add")):
         writer.write("add", found)
@@ -163,6 +169,8 @@ def _merge(parts: Sequence[CheckpointPartFile], tail: _Tail, now_ms: int) -> Enc
         kept = found.filter(is_young)
         is_extended = pa.repeat(False, len(kept))
         writer.write("remove", pa.StructArray.from_arrays([*kept.flatten(), is_extended], fields=list(_REMOVE)))
+    writer.flush()
+    writer.write_states(states)
     return writer.finish()
 
 
@@ -259,6 +267,7 @@ class _Writer:
         self._kind = ""
         self._waiting: list[pa.StructArray] = []
         self._row_count = 0
+        self._group_count = 0
         self._add_count = 0
 
     def write_header(self, protocol: Action, metadata: Action, transactions: Sequence[pa.StructArray]) -> None:
@@ -288,6 +297,12 @@ class _Writer:
             self._write_group(count, {self._kind: self._waiting})
         self._waiting = []
 
+    def write_states(self, states: Sequence[pa.StructArray]) -> None:
+        """Write states of producers, if there are some, into a row group of their own, which the footer names."""
+        if states:
+            self._parquet.add_key_value_metadata({STATES_GROUP_KEY: str(self._group_count).encode()})
+            self._write_group(sum(map(len, states)), {"txn": states})
+
     def finish(self) -> EncodedCheckpoint:
         """The checkpoint."""
         self.flush()
@@ -298,3 +313,4 @@ class _Writer:
         chunks = [pa.chunked_array(columns.get(one.name) or [pa.nulls(count, one.type)], one.type) for one in _SCHEMA]
         self._parquet.write_table(pa.table(chunks, schema=_SCHEMA), row_group_size=count)
         self._row_count += count
+        self._group_count += 1

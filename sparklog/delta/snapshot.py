@@ -23,6 +23,8 @@ from sparklog.storage.position import Position
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from sparklog.delta.producer_states import CheckpointStates
+
 __all__ = [
     "LogCopy",
     "Newest",
@@ -61,7 +63,7 @@ class Snapshot:
     metadata: Metadata
     protocol: Protocol
     transactions: Mapping[str, SetTransaction]
-    """By ``app_id``."""
+    """By ``app_id``; without :attr:`states`."""
     files: pa.Table | None
     """The files that were live at the checkpoint, a row each; None without one.
 
@@ -77,6 +79,9 @@ class Snapshot:
     """The entry of the checkpoint's own version; None without a checkpoint, or where the entry was cleaned away."""
     checkpoint_metadata: Metadata | None = None
     """The table's metadata as of the checkpoint; None without one."""
+    states: Sequence[CheckpointStates] = ()
+    """States of producers as of the checkpoint, where there are many: of those, ``transactions`` has only what the tail
+    has. None where another process reads the log's checkpoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +89,8 @@ class CheckpointHeader:
     """The content of a checkpoint beside its files; empty where there is no checkpoint."""
 
     transactions: Mapping[str, SetTransaction] = field(default_factory=dict)
+    states: Sequence[CheckpointStates] = ()
+    """See :attr:`Snapshot.states`."""
     metadata: Metadata | None = None
     protocol: Protocol | None = None
     file_rows: Sequence[Mapping[str, Any]] | None = None
@@ -217,6 +224,7 @@ def load_snapshot(
         files=_live_files(copy),
         tail=copy.tail,
         file_rows=copy.header.file_rows,
+        states=copy.header.states,
         checkpoint_metadata=copy.header.metadata,
         checkpoint_entry=next(
             (entry for entry in copy.entries[:1] if entry.version == copy.listing.checkpoint_version), None
@@ -356,7 +364,11 @@ def _read_header(parts: Mapping[str, bytes], read: CheckpointReader | None) -> C
         description=row["description"],
     )
     return CheckpointHeader(
-        transactions=transactions, metadata=metadata, protocol=protocol, file_rows=content.file_rows
+        transactions=transactions,
+        states=content.states,
+        metadata=metadata,
+        protocol=protocol,
+        file_rows=content.file_rows,
     )
 
 

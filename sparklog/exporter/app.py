@@ -5,10 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 from dataclasses import dataclass
+from itertools import chain
 
 from sparklog.exporter.metrics import CLUSTER_METRICS, EXPORTER_METRICS
 from sparklog.exporter.store_metrics import STORE_METRICS
-from sparklog.exporter.text import CONTENT_TYPE, compressed, lines
+from sparklog.exporter.text import BOUND_METRIC, CONTENT_TYPE, compressed, lines
 from sparklog.observe import ClusterFigures
 from sparklog.observe.watching import Watching, WatchStatus
 
@@ -37,13 +38,20 @@ class Response:
 class ExporterApp:
     """Answers from what was seen at the newest look; never calls the store. For several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, most_series: int = 0) -> None:
+        """
+        Args:
+            most_series: of one metric of the cluster; 0: as many as there are.
+        """
+        self._most_series = most_series
         self._cached = b""
         self._watching: Watching | None = None
 
     def keep(self, figures: ClusterFigures) -> None:
         """Render what a look has found; for :class:`~sparklog.observe.watching.Watching`'s ``on_figures``."""
-        self._cached = compressed(lines(CLUSTER_METRICS, figures))
+        left_out: dict[str, int] = {}
+        most = lines(CLUSTER_METRICS, figures, most_series=self._most_series, left_out=left_out)
+        self._cached = compressed(chain(most, lines((BOUND_METRIC,), left_out)))
 
     def watch(self, watching: Watching) -> None:
         """Remember the thread whose state the health check reports."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from sparklog.exporter.metrics import CLUSTER_METRICS, EXPORTER_METRICS, Metric, Row
+from sparklog.exporter.text import BOUND_METRIC
 from sparklog.storage.request_counts import RequestCount
 
 __all__ = ["STORE_METRICS", "metric_names"]
@@ -65,5 +66,5 @@ STORE_METRICS: tuple[Metric[_Counts], ...] = (
 
 def metric_names() -> set[str]:
     """The names of all metrics that an exporter shows."""
-    shown: tuple[Metric[Any], ...] = (*CLUSTER_METRICS, *EXPORTER_METRICS, *STORE_METRICS)
+    shown: tuple[Metric[Any], ...] = (*CLUSTER_METRICS, BOUND_METRIC, *EXPORTER_METRICS, *STORE_METRICS)
     return {metric.name for metric in shown}

@@ -215,6 +215,7 @@ class TopicFollower:
 
 def _for_reading(state: TopicState) -> TopicState:
     state.require_whole().tail = ()
+    state.states = ()  # who reads asks for none
     return state
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import islice, zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from sparklog.delta.actions import Action, AddFile, Entry, Metadata, Protocol, SetTransaction
@@ -58,6 +58,9 @@ from sparklog.log.producer_state import (
 from sparklog.log.shape_evidence import shape_metadata
 from sparklog.log.state_observers import StateObserver
 from sparklog.log.uploads import Vacuum, with_vacuum
+
+if TYPE_CHECKING:
+    from sparklog.delta.producer_states import CheckpointStates
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position
 
@@ -106,7 +109,10 @@ class TopicState:
     checkpoint_ms: int | None = None
     """When that was written, in a state that was loaded whole, as far as somebody keeps it."""
     transactions: dict[str, SetTransaction] = field(default_factory=dict)
-    """By app_id; complete only in a whole state."""
+    """By app_id; complete only in a whole state, together with :attr:`states`."""
+    states: Sequence[CheckpointStates] = ()
+    """States of producers in the checkpoint that the state was loaded by, where there are many (rule L7, producer
+    state)."""
     forgotten_version: int = -1
     """The newest version that may have set ``txn`` actions which ``transactions`` lacks; -1: it lacks none."""
     whole: WholeTopic | None = None
@@ -149,7 +155,15 @@ class TopicState:
 
     def producer(self, producer_id: int) -> ProducerEntry | None:
         """The producer's newest commit in the topic; None where none is known."""
-        return producer_entry(self.transactions, producer_id)
+        found = self._state_of(producer_id)
+        return producer_entry({found.app_id: found} if found else {}, producer_id)
+
+    def _state_of(self, producer_id: int) -> SetTransaction | None:
+        name = app_id(producer_id)
+        found = self.transactions.get(name)
+        for states in self.states if found is None else ():
+            found = found or states.find(name)
+        return found
 
     def settled(self, announcer: int) -> int | None:
         """The newest settled number of an announcer; None where none is known (rule L14, announced uploads)."""
@@ -174,8 +188,9 @@ class TopicState:
         """Become light, knowing of no producer but this one: a writer needs no more, however long it lives."""
         if self.head.totals is None and self.whole is not None:  # now they can be counted (rule L16, totals)
             self.head = replace(self.head, totals=totals_of(self.whole.index.by_path.values()))
-        own = self.transactions.get(app_id(producer_id))
+        own = self._state_of(producer_id)
         self.transactions = {own.app_id: own} if own else {}
+        self.states = ()
         self.forgotten_version = self.position.version
         self.whole = None
 
@@ -344,8 +359,7 @@ def load_state(
     Args:
         statistics: keep :attr:`WholeTopic.statistics`.
         is_once: see :func:`~sparklog.delta.snapshot.open_newest`.
-        version: as of that version, to be read and never followed; ``InvalidArgumentError`` where the log doesn't reach
-            of it.
+        version: as of that version, to be read and never followed; ``InvalidArgumentError`` where the log lacks it.
         mends_shape: a topic whose properties went back is loaded as if they were as they have to be, for whoever puts
             them back; :attr:`WholeTopic.metadata` has them as they are.
     """
@@ -377,6 +391,7 @@ def load_state(
         checkpoint_version=snapshot.checkpoint_version,
         checkpoint_ms=snapshot.checkpoint_ms,
         transactions=dict(snapshot.transactions),
+        states=snapshot.states,
         unsequenced_version=snapshot.position.version if head.unsequenced_count else -1,
         whole=WholeTopic(
             index=index,

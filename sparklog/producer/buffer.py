@@ -84,7 +84,7 @@ class Buffer:
                 if used_bytes + size_bytes <= self.limit_bytes or used_bytes == 0:
                     return True
                 for queue in self._queues:
-                    queue.changed.notify_all()
+                    queue.changed.notify()
             return False
 
         return self._room.wait_for(has_room, timeout_ms / 1000)

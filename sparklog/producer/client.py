@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -51,7 +51,7 @@ class Producer:
     """Sends records to topics of a cluster. Threads may share a producer; it can't be pickled, nor used after a fork.
 
     Records are gathered per topic, encoded and committed in the background: ``send`` returns a future at once.
-    A producer has two threads for each topic that it sends to; they end with :meth:`close`.
+    A producer has two threads for each topic that it sends to, 24 at most; they end with :meth:`close`.
     """
 
     def __init__(
@@ -145,10 +145,8 @@ class Producer:
 
     def cancel_delayed(self, topic: str, key: Any) -> FutureRecordMetadata:
         """Cancel all records of a key that were sent to a topic with ``deliver_at`` and aren't due yet. A record isn't
-        delivered if the cancellation is acknowledged before it is due, by the clock of ``sparklog delayed run``.
-
-        Raises what :meth:`send` does; ``InvalidTypeError`` also where the serialized key isn't bytes.
-        """
+        delivered if the cancellation is acknowledged before it is due, by the clock of ``sparklog delayed run``. Raises
+        what :meth:`send` does; ``InvalidTypeError`` also where the serialized key isn't bytes."""
         self._check_transaction()
         record, pipeline = serialize_cancellation(self._pipelines, self._cluster, topic, key, self._config)
         return pipeline.queue.add(record.key, record.value, record.memory_bytes, record.details)
@@ -279,8 +277,7 @@ class Producer:
             timeout: seconds; None: no bound but ``delivery_timeout_ms``.
         Raises:
             KafkaTimeoutError: not done within ``timeout``; the records are still being sent.
-            IllegalStateError: the producer is closed, this process is a forked child, or a callback called flush.
-        """
+            IllegalStateError: the producer is closed, this process is a forked child, or a callback called flush."""
         self._pipelines.raise_if_ended()
         self._refuse_in_callback("flush")
         began = self._cluster.clock.ticks_ms()
@@ -291,9 +288,8 @@ class Producer:
             pipeline.queue.begin_flush()
         for pipeline in pipelines:
             if not pipeline.queue.flush(deadline):
-                raise KafkaTimeoutError(
-                    f"flush: records of topic {pipeline.topic.name!r} are not stored after {timeout} s"
-                )
+                name = pipeline.topic.name
+                raise KafkaTimeoutError(f"flush: records of topic {name!r} are not stored after {timeout} s")
         self._metrics.flushed(self._cluster.clock.ticks_ms() - began)
 
     def partitions_for(self, topic: str) -> set[int]:
@@ -311,6 +307,10 @@ class Producer:
         """The id of the topic that records go to now, read from the store. Raises as :meth:`partitions_for`."""
         self.partitions_for(topic)
         return self._pipelines.get(topic).topic.topic_id
+
+    def open_topics(self, topics: Iterable[str]) -> None:
+        """Open topics side by side: the first ``send`` to each doesn't wait for it then. Raises what that would."""
+        self._pipelines.open_all(topics)
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """Kafka's metrics of the last 30 to 60 seconds, by group and name; docs/monitoring.md lists them."""

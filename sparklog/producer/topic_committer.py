@@ -60,6 +60,8 @@ class TopicCommitter:
         self.is_needed: Callable[[], bool] = _never
         """Must a thread stay although nothing more is sent, for calls that are still to come? Asked with the lock
         held."""
+        self.others_wait: Callable[[], bool] = _never
+        """Do other topics wait for a thread?"""
         self.is_at_work = False
         """Is a thread the committer now? Guarded by the lock."""
         self._topic = topic
@@ -110,7 +112,7 @@ class TopicCommitter:
 
     def look_again(self) -> None:
         """Let the threads ask again whether they are needed. The lock is held."""
-        self._queue.changed.notify_all()
+        self._queue.changed.notify()
 
     def close(self) -> None:
         """End the writer: the last thread has ended."""
@@ -145,7 +147,7 @@ class TopicCommitter:
             self._in_flight.uploads.clear()
             self._uploaded.clear()
             self._more.notify_all()
-            self._queue.changed.notify_all()
+            self._queue.changed.notify()
             if in_callback or not self._callbacks.acquire(blocking=False):
                 self._uploaded.extend(aborted)
                 for result in () if in_callback else aborted:
@@ -196,11 +198,14 @@ class TopicCommitter:
         self._queue.note_told(batches)
 
     def work(self) -> None:
-        """Be the committer until nothing is left to commit. For a thread that found that it :attr:`may_begin`, and has
-        set :attr:`is_at_work` before it gave up the lock."""
+        """Be the committer until nothing is left to commit, or other topics wait for a thread. For a thread that found
+        that it :attr:`may_begin`, and has set :attr:`is_at_work` before it gave up the lock."""
         try:
             while self._commit_next():
-                pass
+                if self.others_wait():
+                    with self._queue.lock:
+                        self.is_at_work = False
+                    return
         except BaseException:  # a defect: others go on
             with self._queue.lock:
                 self.is_at_work = False
@@ -395,5 +400,5 @@ def _log_failures(topic: str, outcomes: Sequence[Outcome]) -> None:
 
 
 def _never() -> bool:
-    """Nobody makes calls in this thread."""
+    """Nobody makes calls in this thread, nor waits for it."""
     return False

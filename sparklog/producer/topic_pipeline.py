@@ -1,4 +1,4 @@
-"""One topic's way into its log: a queue, and threads that upload, one of which at a time appends.
+"""One topic's way into its log: a queue, and what threads do: they upload, and one at a time appends.
 
 All keep the order of sending. With a transactional id, what the sender has uploaded stays in
 :class:`TransactionUploads` until its transaction is decided; then the committer publishes all of it in one commit.
@@ -22,6 +22,7 @@ from sparklog.producer.future import FutureBatchMetadata
 from sparklog.producer.in_flight import InFlightBatches
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.outcome import Piece
+from sparklog.producer.shared_threads import SharedThreads
 from sparklog.producer.topic_committer import TopicCommitter
 from sparklog.producer.topic_queue import MAX_BATCH_BYTES, TopicQueue
 from sparklog.producer.topic_sender import TopicSender
@@ -32,7 +33,7 @@ __all__ = ["TopicPipeline"]
 
 
 class TopicPipeline:
-    """Ties one topic's queue, sender and committer together, and ends them."""
+    """Ties one topic's queue, sender and committer together, and ends them. It has no threads of its own."""
 
     def __init__(
         self,
@@ -42,15 +43,16 @@ class TopicPipeline:
         buffer: Buffer,
         metrics: ProducerMetrics,
         callbacks: threading.RLock,
+        threads: SharedThreads,
         future_type: type[FutureBase],
     ) -> None:
-        """Open the topic and start its threads; takes at most ``max_block_ms``.
+        """Open the topic, and let threads work for it; takes at most ``max_block_ms``.
 
         Args:
             callbacks: held while callbacks run: no two of a producer run at once.
+            threads: the producer's.
             future_type: what the queue returns for plain records.
-        Raises:
-            UnknownTopicOrPartitionError, StoreError, and what else opening a topic raises.
+        Raises ``UnknownTopicOrPartitionError``, ``StoreError``, and what else opening a topic raises.
         """
         self._clock = clock = cluster.clock
         writer = open_writer(cluster, topic, config)
@@ -86,6 +88,7 @@ class TopicPipeline:
             self.queue,
             self._in_flight,
             self._committer,
+            threads,
             hand_over=self._committer.add if self.uploads is None else self.uploads.add,
             config=config,
             clock=clock,
@@ -100,7 +103,7 @@ class TopicPipeline:
 
     @property
     def owns_current_thread(self) -> bool:
-        """Is this called by a callback, which runs in one of the topic's threads?"""
+        """Is this called by a callback, which runs in a thread that works for the topic?"""
         return self._sender.owns_current_thread
 
     def try_add_rows(
@@ -156,7 +159,7 @@ class TopicPipeline:
             return any(batch.is_overdue for batch in self.queue.unfinished())
 
     def end_when_delivered(self, error: SparklogError) -> None:
-        """Take no more records: sending raises ``error``. Deliver those that are there, then end the threads."""
+        """Take no more records: sending raises ``error``. Deliver those that are there, then close the topic."""
         with self.queue.lock:
             self._sender.end_when_empty()
             self.queue.refuse_records(error)
@@ -166,5 +169,5 @@ class TopicPipeline:
         self._committer.abort(error, in_callback=self.owns_current_thread)
 
     def join(self, deadline: Deadline) -> bool:
-        """Wait until the threads have ended; they do so after :meth:`end_when_delivered`. False: not in time."""
+        """Wait until the topic is closed, as it is after :meth:`end_when_delivered`. False: not in time."""
         return self._sender.join(deadline)

@@ -5,24 +5,27 @@ from __future__ import annotations
 import math
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from sparklog.clock import Deadline
 from sparklog.config import ProducerConfig
 from sparklog.errors import KafkaTimeoutError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.interrupts import uninterrupted
 from sparklog.log import Cluster
+from sparklog.parallel import parallel_results
 from sparklog.producer.accumulator import FutureBase
 from sparklog.producer.buffer import Buffer
 from sparklog.producer.future import FutureRecordMetadata
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.overdue import OverdueWatch
+from sparklog.producer.shared_threads import SharedThreads
 from sparklog.producer.topic_pipeline import TopicPipeline
 from sparklog.producer.topic_queue import TopicQueue
 from sparklog.producer.transaction_uploads import TransactionUploads
 
 __all__ = ["TopicPipelines"]
 
+_OPENED_AT_ONCE = 16
 _LOOK_MS = 1_000.0
 """How often whoever closes looks whether threads are held up."""
 
@@ -49,6 +52,7 @@ class TopicPipelines:
         self._changing = threading.Lock()
         """Held for no longer than it takes to change a few attributes."""
         self._callbacks = threading.RLock()
+        self._threads = SharedThreads(buffer.lock)
         self._has_plain_records = not (
             config.key_serializer
             or config.value_serializer
@@ -92,11 +96,11 @@ class TopicPipelines:
     @property
     def owns_current_thread(self) -> bool:
         """Is this called by a callback?"""
-        return self._watch.is_current or any(pipeline.owns_current_thread for pipeline in self.all())
+        return self._watch.is_current or self._threads.owns_current_thread
 
     @property
     def has_open(self) -> bool:
-        """Is any topic open, with its threads?"""
+        """Is any topic open?"""
         return bool(self._pipelines)
 
     def get(self, topic: str) -> TopicPipeline:
@@ -110,6 +114,13 @@ class TopicPipelines:
         if pipeline is not None and not pipeline.topic.is_gone:
             return pipeline
         return uninterrupted(lambda: self._open(topic))
+
+    def open_all(self, topics: Iterable[str]) -> None:
+        """Open topics side by side, as far as they aren't open. Raises as :meth:`get`, once all are tried."""
+        results = uninterrupted(lambda: parallel_results(self.get, dict.fromkeys(topics), at_once=_OPENED_AT_ONCE))
+        for error in results:
+            if isinstance(error, Exception):
+                raise error
 
     def is_open(self, topic: str) -> bool:
         """Is the topic open, so that :meth:`get` doesn't wait?"""
@@ -132,7 +143,7 @@ class TopicPipelines:
         return is_first
 
     def deliver_and_end(self, error: SparklogError, aborted: KafkaTimeoutError, deadline: Deadline) -> bool:
-        """Deliver what was sent, then end every topic's threads.
+        """Deliver what was sent, then end every topic, and the threads.
 
         Args:
             error: raised by whoever still sends.
@@ -151,13 +162,14 @@ class TopicPipelines:
             if not self._join(pipeline, deadline):
                 all_joined = False
                 pipeline.abort(aborted)
+        all_joined = all_joined and self._threads.join(deadline.left_ms / 1000)
         if all_joined or not any(pipeline.queue.unfinished() for pipeline in pipelines):
             self._watch.end()
         self._watch.end_when_told()
         return all_joined
 
     def _join(self, pipeline: TopicPipeline, deadline: Deadline) -> bool:
-        """Wait until a topic's threads have ended; False: the deadline has passed. Where there is none, also: threads
+        """Wait until a topic is closed; False: the deadline has passed. Where there is none, also: threads
         wait for a store with what was given up."""
         if deadline.left_ms < math.inf:
             return pipeline.join(deadline)
@@ -187,7 +199,14 @@ class TopicPipelines:
             if former is not None:  # deleted; its records have failed, and a new topic may have the name
                 self._retire(topic, former)
             pipeline = TopicPipeline(
-                self._cluster, topic, self._config, self._buffer, self._metrics, self._callbacks, self.future_type
+                self._cluster,
+                topic,
+                self._config,
+                self._buffer,
+                self._metrics,
+                self._callbacks,
+                self._threads,
+                self.future_type,
             )
             self._prepare(pipeline)
             self._metrics.add_topic(topic)  # only one that is there

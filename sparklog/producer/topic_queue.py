@@ -9,7 +9,6 @@ the lock is free), and what can be computed from the batches is kept nowhere els
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,6 +21,7 @@ from sparklog.producer.batch import Batch, Details, RecordBatch, TableBatch, cou
 from sparklog.producer.buffer import Buffer
 from sparklog.producer.future import FutureRecordMetadata
 from sparklog.producer.record_memory import RECORD_OVERHEAD_BYTES
+from sparklog.producer.shared_threads import Turns
 
 __all__ = ["MAX_BATCH_BYTES", "TopicQueue"]
 
@@ -54,9 +54,9 @@ class TopicQueue:
             future_type: what :attr:`add_plain` returns; made without a call of ``__init__``.
         """
         self.topic = topic
-        self.changed = threading.Condition(buffer.lock)
-        """Notified when a thread of the topic may have something to do: one of them, as a thread that is woken for
-        nothing costs more than most of what is done for a small commit. No other thread waits for it."""
+        self.changed = Turns()
+        """Notified when a thread may have something to do for the topic: one of them, as a thread that is woken for
+        nothing costs more than most of what is done for a small commit."""
         self._finished = EventCount()
         """Notified when batches are finished: flushing waits for that."""
         self._buffer = buffer
@@ -306,6 +306,8 @@ class TopicQueue:
 
     def held_bytes(self) -> int:
         """Bytes of the buffer that the batches take, with the room that the open one has ahead. The lock is held."""
+        if not (self._waiting or self._taken):  # asked of all of many topics, whenever a batch begins
+            return 0
         spare = 0 if self._open is None else max(0, self._open.room_bytes - self._open.size_bytes)
         return spare + sum(batch.held_bytes for batch in self.unfinished())
 
@@ -317,7 +319,7 @@ class TopicQueue:
     def refuse_records(self, error: SparklogError) -> None:
         """Take no more records: adding raises ``error``. The lock is held."""
         self.close_open()
-        self.changed.notify_all()
+        self.changed.notify()
         self._ended = error
         self._buffer.notify_room()
 

@@ -1,15 +1,16 @@
-"""A topic's threads: each takes batches from the queue, encodes and uploads them, and then commits what is uploaded,
-unless another thread is at it."""
+"""The work of threads for a topic: each takes batches from the queue, encodes and uploads them, and then commits what
+is uploaded, unless another thread is at it."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from sparklog.clock import Clock, Deadline
 from sparklog.config import ProducerConfig
 from sparklog.errors import KafkaTimeoutError, SparklogError, StoreError, UnknownTopicOrPartitionError
+from sparklog.interrupts import SafeEvent
 from sparklog.log import StagedFile, StagedUpload
 from sparklog.producer.batch import Batch
 from sparklog.producer.few_records import prepare_few
@@ -18,15 +19,13 @@ from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.ordered_results import OrderedResults
 from sparklog.producer.partitioner import StickyPartition
 from sparklog.producer.prepared_batch import PreparedBatch, prepare
+from sparklog.producer.shared_threads import Look, SharedThreads
 from sparklog.producer.topic_committer import TopicCommitter
 from sparklog.producer.topic_queue import TopicQueue
 from sparklog.producer.typed_values import ValueEncoding
 from sparklog.producer.writable_topic import WritableTopic, unexpected_error
-from sparklog.workers import Worker
 
 __all__ = ["TopicSender"]
-
-_LOGGER = logging.getLogger("sparklog.producer")
 
 
 class _Upload(NamedTuple):
@@ -42,14 +41,15 @@ class _Upload(NamedTuple):
 
 
 class TopicSender:
-    """A topic's threads. What they have uploaded they hand over, in the order of sending.
+    """The work of a producer's threads for a topic. What they have uploaded they hand over, in the order of sending.
 
     A thread takes a batch all the way to the log: where nothing else is under way, no other one is woken for it. While
     it commits, another uploads the next batch and more records gather: batching adapts by itself. Where an upload takes
     long, others begin meanwhile, up to ``max_in_flight_requests_per_connection``, and on another machine's store as
     many more of batches that are worth an upload of their own: one thread after the other takes batches, encodes and
     numbers them, so they are staged in the order of sending, then sends them beside the others.
-    There are two threads, of which one at a time uploads, until the store turns out to be slow.
+    Two threads at once work for a topic, of which one at a time uploads, until the store turns out to be slow. Which
+    ones they are doesn't matter: all topics of a producer share its threads.
 
     One thread is notified of what there is to do. So each that leaves something undone notifies another one.
     """
@@ -60,14 +60,14 @@ class TopicSender:
         queue: TopicQueue,
         in_flight: InFlightBatches,
         committer: TopicCommitter,
+        threads: SharedThreads,
         *,
         hand_over: Callable[[UploadResult], None],
         config: ProducerConfig,
         clock: Clock,
         metrics: ProducerMetrics,
     ) -> None:
-        """Create the first two threads, which aren't started.
-
+        """
         Args:
             hand_over: called with what was uploaded, or couldn't be.
         """
@@ -80,11 +80,16 @@ class TopicSender:
         self._metrics = metrics
         self._results = OrderedResults(hand_over)
         self._sticky = StickyPartition(config.batch_size)
+        self._threads = threads
+        self._turns = queue.changed
+        self._turns.look, self._turns.fail = self._look, self._end_by
+        committer.others_wait = lambda: threads.is_exhausted
+        self._closed = SafeEvent()
+        """Set once no thread will work for the topic any more."""
         self._is_ending = False
-        self._workers = [Worker(f"sender-{topic.name}-{number}", self._run) for number in range(2)]
-        """The threads that were started, and the first. Guarded by the buffer's lock, as are the next values."""
-        self._ended_count = 0
-        self._is_closed = False
+        """Guarded by the buffer's lock, as are the next values."""
+        self._is_ended = False
+        """Is nothing left to do but to close the topic?"""
         self._is_staging = False
         """Does a thread stage the batches that it has taken?"""
         self._uploading_count = 0
@@ -96,68 +101,74 @@ class TopicSender:
         """When the newest upload began to be sent."""
 
     def start(self) -> None:
-        """Start the first threads, or one, which does the work of both. Raises ``RuntimeError`` where no thread can be
-        started."""
-        first, second = self._workers
-        first.start()
-        try:
-            second.start()
-        except RuntimeError as error:
-            _LOGGER.info("topic %s has one thread: %s", self._topic.name, error)
-            with self._queue.lock:
-                self._workers.remove(second)
+        """Let threads work for the topic: two, or one where no other can be started, which does the work of both.
+        Raises ``NoThreadError`` where there is none."""
+        self._threads.add(self._turns, 2)
 
     def join(self, deadline: Deadline) -> bool:
-        """Wait until all threads have ended. False: not in time."""
-        with self._queue.lock:
-            workers = [*self._workers]
-        have_ended = [worker.join(deadline.left_ms / 1000) for worker in workers]
-        return all(have_ended)
+        """Wait until no thread will work for the topic any more. False: not in time."""
+        return self._closed.wait(deadline.left_ms / 1000)
 
     @property
     def owns_current_thread(self) -> bool:
-        """Is this called by a callback, which runs in one of these threads?"""
-        return any(worker.is_current for worker in self._workers)
+        """Is this called by a callback, in a thread that works for the topic?"""
+        return self._threads.works_for(self._turns)
 
     def end_when_empty(self) -> None:
-        """Let the threads end once the queue, which takes no more, is empty. The lock is held."""
+        """Let the topic be closed once the queue, which takes no more, is empty. The lock is held."""
         self._is_ending = True
 
-    def _run(self) -> None:
+    def _close(self) -> None:
         try:
-            while self._do_next():
-                pass
-        except BaseException as error:  # a defect
-            self._end_by(error)
-            raise
+            self._committer.close()
         finally:
             with self._queue.lock:
-                closes = self._ended_count == len(self._workers) and not self._is_closed
-                self._is_closed = self._is_closed or closes
-            if closes:
-                self._committer.close()
+                self._threads.remove(self._turns)
+            self._closed.set()
 
     def _end_by(self, error: BaseException) -> None:
-        """Leave what is to be done to the other threads; where none is left, all of it fails, as nobody would do it."""
+        """Leave what is to be done to other threads, with one place less; where none is left, all of it fails, as
+        nobody would do it."""
         failure = self._failure(error)
         with self._queue.lock:
-            self._ended_count += 1
-            is_last = self._ended_count == len(self._workers)
+            self._threads.remove_place(self._turns)
+            is_last = self._turns.places <= 0 and not self._closed.is_set()
             if is_last:
+                self._is_ended = True
                 self._queue.refuse_records(failure)
-            self._queue.changed.notify_all()
         if is_last:
             self._committer.abort(failure, in_callback=False)
+            self._close()
 
-    def _do_next(self) -> bool:
-        """Commit what is uploaded, or take batches, stage, send and hand them over; False: at the end. A thread that
-        waits for more holds no bytes."""
-        batches = self._next_batches()
-        if batches is None:
-            return False
-        if not batches:
-            self._committer.work()
-            return True
+    def _look(self) -> Look:
+        """Decide what a thread is to do: commit what is uploaded, or send batches, which it has taken, or close the
+        topic. The lock is held. A thread that waits for more holds no bytes."""
+        queue, in_flight, committer = self._queue, self._in_flight, self._committer
+        if committer.may_begin:
+            committer.is_at_work = True
+            queue.notify_sender()
+            return Look(committer.work)
+        wait_ms: float | None = None
+        while self._may_begin():
+            is_idle = not committer.has_uploaded
+            wait_ms = queue.wait_ms(
+                now_ticks_ms=self._clock.ticks_ms(), idle=is_idle, not_before_ticks_ms=self._partial_ticks_ms()
+            )
+            if wait_ms != 0.0:
+                break
+            batches = queue.take_batches()
+            if batches:
+                in_flight.begin_upload(batches, taken_ticks_ms=self._clock.ticks_ms() if queue.gathers else 0.0)
+                self._is_staging = True
+                self._uploading_count += 1
+                return Look(partial(self._send_batches, batches))
+        if self._is_ending and not queue.has_records and self._may_end():
+            self._is_ended = True
+            return Look(self._close)
+        return Look(wait_ms=wait_ms)
+
+    def _send_batches(self, batches: Sequence[Batch]) -> None:
+        """Stage, send and hand over batches that were taken."""
         number = self._results.begin()
         try:
             upload = self._stage(batches)
@@ -169,42 +180,12 @@ class TopicSender:
         finally:
             with self._queue.lock:
                 self._uploading_count -= 1
-        return True
-
-    def _next_batches(self) -> Sequence[Batch] | None:
-        """Wait for batches to send, which this thread is to stage; empty: it is to commit now; None: at the end."""
-        queue, in_flight, committer = self._queue, self._in_flight, self._committer
-        with queue.lock:
-            while True:
-                if committer.may_begin:
-                    committer.is_at_work = True
-                    queue.notify_sender()
-                    return []
-                wait_ms: float | None = None
-                if self._may_begin():
-                    is_idle = not committer.has_uploaded
-                    wait_ms = queue.wait_ms(
-                        now_ticks_ms=self._clock.ticks_ms(), idle=is_idle, not_before_ticks_ms=self._partial_ticks_ms()
-                    )
-                if wait_ms == 0.0:
-                    batches = queue.take_batches()
-                    if not batches:
-                        continue
-                    in_flight.begin_upload(batches, taken_ticks_ms=self._clock.ticks_ms() if queue.gathers else 0.0)
-                    self._is_staging = True
-                    self._uploading_count += 1
-                    return batches
-                if self._is_ending and not queue.has_records and self._may_end():
-                    self._ended_count += 1
-                    queue.changed.notify_all()
-                    return None
-                queue.changed.wait(None if wait_ms is None else wait_ms / 1000)
 
     def _may_end(self) -> bool:
-        """May this thread end, where nothing waits to be sent? The last one stays until all is done. The lock is
-        held."""
-        is_last = self._ended_count + 1 == len(self._workers)
-        return not is_last or (self._committer.is_done and not self._in_flight.uploads)
+        """May the topic be closed, where nothing waits to be sent? The last thread that works for it looks once all is
+        done. The lock is held."""
+        is_done = self._committer.is_done and not self._in_flight.uploads
+        return is_done and self._turns.at_work_count == 1 and not self._is_ended
 
     def _may_begin(self) -> bool:
         """May one more upload begin? The lock is held.
@@ -313,19 +294,13 @@ class TopicSender:
         return files
 
     def _start_another_if_useful(self) -> None:
-        """Start a thread more where all are sending and that takes long: a thread costs less than to wait for each
-        upload. The lock is held."""
+        """Let a thread more work for the topic where all are sending and that takes long: a thread costs less than to
+        wait for each upload. The lock is held."""
         count = self._most_uploading
         if count >= self._most_uploads or self._putting_count < count or not self._in_flight.is_slow or self._is_ending:
             return
-        another = Worker(f"sender-{self._topic.name}-{len(self._workers)}", self._run)
-        try:
-            another.start()
-        except RuntimeError as error:
-            _LOGGER.info("uploads of topic %s go on one after the other: %s", self._topic.name, error)
-            return
-        self._workers.append(another)
-        self._most_uploading += 1
+        if self._threads.add_place(self._turns):
+            self._most_uploading += 1
 
     def _failure(self, error: BaseException) -> SparklogError:
         if isinstance(error, SparklogError):

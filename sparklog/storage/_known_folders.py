@@ -54,8 +54,9 @@ class KnownFolders:
             return
         self._root_is_known = True
         self._known[folder] = None
-        while len(self._known) > _MOST_KNOWN:
-            self._known.pop(next(iter(self._known)), None)
+        if len(self._known) > _MOST_KNOWN:  # many at once: other threads add meanwhile, so all are copied, in one step
+            for oldest in list(self._known)[: _MOST_KNOWN // 8]:
+                self._known.pop(oldest, None)
         self.note(folder.rpartition("/")[0])
 
     def check_there(self, folder: str) -> None:

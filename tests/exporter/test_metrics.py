@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from collections import Counter
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -125,7 +126,7 @@ def test_figures_are_under_their_names(here: Watched) -> None:
     names = {name for name, _ in found}
     assert found["sparklog_store_requests_total", ("list",)] >= 4
     of_a_folder = {f"sparklog_disk_{name}" for name in ("free_bytes", "size_bytes", "free_inodes", "inodes")}
-    assert metric_names() - names == of_a_folder
+    assert metric_names() - names == of_a_folder | {"sparklog_exporter_left_out_series"}
     assert found["sparklog_topic_maintenance_failed_runs_total", ("torn",)] == 1
     assert found["sparklog_maintenance_failed_runs_total", ()] == 1
     assert found["sparklog_consumergroup_uncommitted_records", ("stuck", "orders")] == 3
@@ -257,3 +258,25 @@ def test_a_look_that_meets_what_is_no_exception_ends_the_callers_but_not_the_thr
     assert watching.wait_for_look(60, beyond=1)
     assert "a panic" in str(watching.status().error)
     watching.stop()
+
+
+def test_series_of_a_metric_are_bounded_and_it_is_told_how_many_are_left_out(here: Watched) -> None:
+    for name in ("second", "third"):
+        create_topic(here.cluster.topic_log(name), name)
+    whole, watching = an_app(here)
+    watching.look()
+    figures = watching.status().figures
+    assert figures is not None
+    bounded = ExporterApp(most_series=2)
+    for app in (bounded, whole):
+        app.keep(figures)
+    own = {*[metric.name for metric in EXPORTER_METRICS], *[metric.name for metric in STORE_METRICS]}
+    shown, all_ = ({key: value for key, value in scraped(app).items() if key[0] not in own} for app in (bounded, whole))
+    counts = Counter(name for name, _ in all_)
+    assert max(counts.values()) > 2
+    for name, count in counts.items():
+        assert sum(one == name for one, _ in shown) == min(count, 2)
+        left_out = shown.get(("sparklog_exporter_left_out_series", (name,)))
+        assert left_out == (count - 2 if count > 2 else None)
+    assert set(shown) - set(all_) == {key for key in shown if key[0] == "sparklog_exporter_left_out_series"}
+    assert not any(name == "sparklog_exporter_left_out_series" for name, _ in all_)

@@ -9,10 +9,9 @@ from typing import TypeVar
 
 import pytest
 
-from sparklog.errors import CommitStateUnknownError, SparklogError
+from sparklog.errors import CommitStateUnknownError, NoThreadError, SparklogError
 from sparklog.producer import Producer
 from sparklog.producer.in_flight import UploadResult
-from sparklog.producer.topic_sender import TopicSender
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, WrappedStore
 from sparklog.workers import Worker
@@ -46,8 +45,14 @@ class ThreadsOfCalls(WrappedStore):
 
 
 def waiting_count(producer: Producer) -> int:
-    """How many threads of the topic wait for something to do."""
-    return len(producer._pipelines.get("t").queue.changed._waiters)  # type: ignore[attr-defined]
+    """How many of its threads wait for something to do."""
+    producer._pipelines.get("t")  # they are there once it is open
+    return producer._pipelines._threads._idle_count
+
+
+def thread_count(producer: Producer) -> int:
+    """How many threads it has for its topics."""
+    return sum(worker._thread.is_alive() for worker in list(producer._pipelines._threads._workers.values()))
 
 
 def test_the_thread_that_uploads_a_lone_record_commits_it_and_no_other_is_woken() -> None:
@@ -118,9 +123,9 @@ def test_a_record_of_a_transaction_wakes_no_thread_before_somebody_waits_for_it(
         woken: list[int] = []
         notify = queue.changed.notify
 
-        def notify_noted(n: int = 1) -> None:
-            woken.append(n)
-            notify(n)
+        def notify_noted() -> None:
+            woken.append(1)
+            notify()
 
         queue.changed.notify = notify_noted  # type: ignore[method-assign]
         future = producer.send("t", b"v")
@@ -180,7 +185,7 @@ def test_after_a_defect_flushing_ends_room_is_given_back_and_the_topic_is_closed
         producer.send("t", b"1")
         producer.flush(LONG_S)
     assert not producer._buffer._queues
-    assert not any(worker._thread.is_alive() for worker in pipeline._sender._workers)
+    assert thread_count(producer) == 0
     assert values(cluster) == [b"0", b"1"]
 
 
@@ -214,15 +219,15 @@ def test_within_a_transaction_the_thread_that_is_left_stays_for_its_end() -> Non
         sender = producer._pipelines.get("t")._sender
         with sender._queue.lock:
             sender._committer.call_soon(a_defect)
-        eventually(lambda: has_threads(sender, 1))
+        eventually(lambda: thread_count(producer) == 1)
         producer.send("t", b"0")
         producer.commit_transaction()
     assert not producer._buffer._queues
     assert values(cluster) == [b"0"]
 
 
-def has_threads(sender: TopicSender, count: int) -> bool:
-    return sum(worker._thread.is_alive() for worker in sender._workers) == count
+def has_threads(producer: Producer, count: int) -> bool:
+    return thread_count(producer) == count
 
 
 def a_defect() -> None:
@@ -239,7 +244,7 @@ def test_where_no_thread_is_left_what_is_sent_fails() -> None:
         for left in (1, 0):
             with pipeline.queue.lock:
                 pipeline._committer.call_soon(a_defect)
-            eventually(partial(has_threads, pipeline._sender, left))
+            eventually(partial(has_threads, producer, left))
         assert "a defect" in str(error_of(future))
         with pytest.raises(SparklogError, match="a defect"):
             producer.send("t", b"1")
@@ -253,17 +258,16 @@ def test_one_thread_does_where_a_second_cant_be_started(monkeypatch: pytest.Monk
     start = Worker.start
 
     def start_one(worker: Worker) -> None:
-        if worker._thread.name.endswith("-1"):
-            raise RuntimeError("can't start new thread")
+        if worker._thread.name.endswith("sender-2"):
+            raise NoThreadError("can't start new thread")
         start(worker)
 
     monkeypatch.setattr(Worker, "start", start_one)
     with a_producer(through(memory, cluster), batch_size=0) as producer:
         futures = [producer.send("t", b"%d" % number) for number in range(5)]
         assert [future.get(LONG_S).offset for future in futures] == [*range(5)]
-        pipeline = producer._pipelines.get("t")
+        assert thread_count(producer) == 1
     assert not producer._buffer._queues
-    assert len(pipeline._sender._workers) == 1
 
 
 @pytest.mark.parametrize("count", [0, 1, 20])
@@ -282,7 +286,7 @@ def test_all_threads_end_and_the_last_closes_the_topic_once(count: int, monkeypa
         for number in range(count):
             producer.send("t", b"%d" % number)
     assert len(closed) == 1
-    assert not any(worker._thread.is_alive() for worker in pipeline._sender._workers)
+    assert thread_count(producer) == 0
     assert len(values(cluster)) == count
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -19,9 +18,8 @@ from sparklog.groups.membership.member_state import decode_partitions, encode_pa
 from sparklog.log import Cluster
 from sparklog.model import TopicPartition
 from sparklog.paths import generation_path, group_generations
-from sparklog.storage.cleanup_marks import mark_of, superseded_marks
 from sparklog.storage.entry_log import NumberedLog
-from sparklog.storage.log_ground import check_still_there, delete_listed
+from sparklog.storage.numbered_cleanup import clean_numbered_log
 
 __all__ = [
     "Generation",
@@ -147,31 +145,8 @@ def generation_log(cluster: Cluster, group: str) -> GenerationLog:
 
 
 def clean_generations(log: GenerationLog) -> int:
-    """Delete generations that are no longer needed, in bulk; returns how many.
-
-    The newest two stay, and each whose successor is younger than a day by the store's own times (rule L3, cleanup): a
-    process that slept for less finds its own again, one that slept for longer verifies its position (rule L1, trust).
-    What lies below the mark of an earlier cleanup goes at once.
-    """
-    listed = list(log.store.list(log.folder))
-    marks = [entry for entry in listed if mark_of(entry)]
-    below = max(map(mark_of, marks), default=0)
-    by_number = {log.number_of(entry.path.removeprefix(log.folder)): entry for entry in listed}
-    generations = sorted((number, entry) for number, entry in by_number.items() if number is not None)
-    latest_ms = max((entry.modified_ms for _, entry in generations[-1:]), default=0) - _RETENTION_MS
-    gone: dict[int, str] = {}
-    for (number, generation), (_, successor) in pairwise(generations):
-        if number >= below and successor.modified_ms > latest_ms:
-            break
-        gone[number] = generation.path
-    newest = log.read_entry(generations[-1][0]) if gone else None
-    if newest is None:  # nothing is to be deleted, or the log was deleted meanwhile
-        return 0
-    check_still_there(log, newest.version, newest.token)
-    log.mark_cleaned(max(below, max(gone) + 1))
-    superseded = superseded_marks(marks, latest_ms=latest_ms)
-    delete_listed(log, newest.version, newest.token, [*gone.values(), *superseded])
-    return len(gone)
+    """Delete generations whose successor is older than a day; returns how many. See :func:`clean_numbered_log`."""
+    return clean_numbered_log(log, keep_ms=_RETENTION_MS)
 
 
 def encode_generation(plan: GenerationPlan, token: str) -> bytes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -18,9 +17,8 @@ from sparklog.groups.sharing.states import Lock, RecordState, SharePartition, St
 from sparklog.log import Cluster
 from sparklog.model import TopicPartition
 from sparklog.paths import share_entry, share_log
-from sparklog.storage.cleanup_marks import mark_of, superseded_marks
 from sparklog.storage.entry_log import NumberedLog
-from sparklog.storage.log_ground import check_still_there, delete_listed
+from sparklog.storage.numbered_cleanup import clean_numbered_log
 
 __all__ = ["KEEP_MS", "ShareEntry", "ShareLog", "clean_share_log", "encode_entry", "open_share_log"]
 
@@ -124,29 +122,5 @@ def _partition(body: Mapping[str, Any]) -> SharePartition:
 
 
 def clean_share_log(log: ShareLog) -> int:
-    """Delete entries that nobody needs any more, in bulk; returns how many.
-
-    The newest two stay, and each whose successor is younger than ten minutes by the store's own times (rule L3,
-    cleanup). What lies below the mark of an earlier cleanup goes at once. A LIST for each 1,000 entries.
-
-    Raises ``StoreError``.
-    """
-    listed = list(log.store.list(log.folder))
-    marks = [file for file in listed if mark_of(file)]
-    below = max(map(mark_of, marks), default=0)
-    by_number = {log.number_of(file.path.removeprefix(log.folder)): file for file in listed}
-    entries = sorted((number, file) for number, file in by_number.items() if number is not None)
-    latest_ms = max((file.modified_ms for _, file in entries[-1:]), default=0) - KEEP_MS
-    gone: dict[int, str] = {}
-    for (number, file), (_, successor) in pairwise(entries[:-1]):
-        if number >= below and successor.modified_ms > latest_ms:
-            break
-        gone[number] = file.path
-    newest = log.read_entry(entries[-1][0]) if gone else None
-    if newest is None:  # nothing is to be deleted, or the log was deleted meanwhile
-        return 0
-    check_still_there(log, newest.version, newest.token)
-    log.mark_cleaned(max(below, max(gone) + 1))
-    superseded = superseded_marks(marks, latest_ms=latest_ms)
-    delete_listed(log, newest.version, newest.token, [*gone.values(), *superseded])
-    return len(gone)
+    """Delete entries whose successor is older than ten minutes; returns how many. See :func:`clean_numbered_log`."""
+    return clean_numbered_log(log, keep_ms=KEEP_MS)

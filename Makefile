@@ -19,6 +19,7 @@ ROUNDS ?= 100
 SEED ?=
 STORE ?= folder
 GATEWAYS ?= 0
+MINUTES ?= 15
 SHARING ?= 0
 EXCHANGED ?=
 MIXED ?=
@@ -35,7 +36,7 @@ CODE = $(wildcard sparklog pyspark_sparklog java conftest.py hatch_build.py buil
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test check lint unit interpreters nightly proof simulate torture compat bench jar wheels docs format clean
+.PHONY: help demo ui test check lint unit interpreters nightly proof simulate torture soak compat bench jar wheels docs format clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -61,6 +62,7 @@ nightly: $(VENV)/.all ## Run every test, and walks and schedules as a whole: ove
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster 3000000000000..3000000000499
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster 4000000000000..4000000000499
 	@for store in s3 azurite; do $(BIN)/python -m proof.torture --rounds 5 $(if $(SEED),--seed $(SEED)) --faulty --store $$store --if-there || exit 1; done
+	@$(BIN)/python -m proof.soak --minutes $(MINUTES)
 	@for store in folder s3 azurite; do $(BIN)/python -m proof.torture --rounds 6 $(if $(SEED),--seed $(SEED)) --exchanged --store $$store --if-there || exit 1; done
 
 lint: $(VENV)/.dev ## Format, lint and types
@@ -107,6 +109,9 @@ simulate: $(VENV)/.dev ## Play whole clusters under crashes and lost answers; SE
 
 torture: $(VENV)/.dev ## Real processes under kill -9 and SIGSTOP; ROUNDS=100 SEED=17 STORE=folder, s3 or moto; GATEWAYS=2; SHARING=8; MIXED=a git ref; EXCHANGED=1 STORE=azurite; FAULTY=1 STORE=s3 or azurite
 	@$(BIN)/python -m proof.torture --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) --store $(STORE) --gateways $(GATEWAYS) --sharing $(SHARING) $(if $(MIXED),--mixed $(MIXED)) $(if $(EXCHANGED),--exchanged) $(if $(FAULTY),--faulty)
+
+soak: $(VENV)/.dev ## A gateway, exporter and console under load for MINUTES=15: what they hold has to stay level
+	@$(BIN)/python -m proof.soak --minutes $(MINUTES)
 
 compat: $(VENV)/.dev ## Run others' suites against a gateway: Kafka's tools, franz-go's and librdkafka's tests; SUITE=librdkafka ONLY=0030,0103
 	@$(BIN)/python -m proof.compat $(if $(SUITE),--suite $(SUITE)) $(if $(ONLY),--only $(ONLY))

@@ -118,6 +118,8 @@ def sample(process: Process, at_s: float) -> Sample:
     """
     folder = Path("/proc", str(process.pid))
     status = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
+    if "VmRSS" not in status:
+        raise ProcessLookupError(f"process {process.pid} has ended, and nobody has waited for it")
     return Sample(
         at_s=at_s,
         rss_kib=int(status["VmRSS"].split()[0]),

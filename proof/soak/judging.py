@@ -39,21 +39,31 @@ class Growth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """What is judged, and how much it may grow: both bounds have to be exceeded by a leak."""
+    """What is judged, and how much it may rise in the judged time: by the largest of these bounds."""
 
     name: str
     unit: str
     of: Callable[[Sample], float]
     noise: float
-    """What a floor may rise in the judged time, however long that is."""
+    """However long that is."""
+    noise_share: float
+    """However long it is, in relation to the level."""
     share_per_hour: float
-    """What it may rise in an hour, in relation to its level."""
+    """In an hour, in relation to the level."""
+
+    def allowed(self, line: Growth) -> float:
+        """How much the line may rise in its time."""
+        share = max(self.noise_share, self.share_per_hour * line.span_s / 3_600)
+        return max(self.noise, share * line.level)
 
 
+_MIB = 1_024
 FIGURES: Sequence[Figure] = (
-    Figure(name="memory", unit=" MiB", of=lambda one: one.rss_kib / 1_024, noise=6.0, share_per_hour=0.10),
-    Figure(name="threads", unit="", of=lambda one: one.threads, noise=3.0, share_per_hour=0.10),
-    Figure(name="descriptors", unit="", of=lambda one: one.descriptors, noise=4.0, share_per_hour=0.10),
+    Figure(
+        name="memory", unit=" MiB", of=lambda one: one.rss_kib / _MIB, noise=6, noise_share=0.05, share_per_hour=0.10
+    ),
+    Figure(name="threads", unit="", of=lambda one: one.threads, noise=3, noise_share=0, share_per_hour=0.10),
+    Figure(name="descriptors", unit="", of=lambda one: one.descriptors, noise=4, noise_share=0, share_per_hour=0.10),
 )
 
 
@@ -97,7 +107,7 @@ def judge(servers: Mapping[str, Sequence[Sample]]) -> list[str]:
             continue
         for figure in FIGURES:
             line = growth(judged, figure.of)
-            allowed = max(figure.noise, figure.share_per_hour * line.level * line.span_s / 3_600)
+            allowed = figure.allowed(line)
             if line.over_span > allowed:
                 faults.append(
                     f"{name}: {figure.name} rose by {line.over_span:.1f}{figure.unit} within {line.span_s / 60:.1f} "
@@ -121,8 +131,8 @@ def tell(name: str, samples: Sequence[Sample]) -> str:
         return f"{min(found)} to {max(found)}"
 
     return (
-        f"{name}: memory {', '.join(f'{one.rss_kib / 1_024:.0f}' for one in thirds)} MiB after "
+        f"{name}: memory {', '.join(f'{one.rss_kib / _MIB:.0f}' for one in thirds)} MiB after "
         f"{', '.join(f'{one.at_s / 60:.1f}' for one in thirds)} minutes ({slope}, at most "
-        f"{max(one.rss_kib for one in samples) / 1_024:.0f}); threads {spread(lambda one: one.threads)}; "
+        f"{max(one.rss_kib for one in samples) / _MIB:.0f}); threads {spread(lambda one: one.threads)}; "
         f"descriptors {spread(lambda one: one.descriptors)}"
     )

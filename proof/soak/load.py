@@ -22,8 +22,8 @@ _TRANSACTIONS = 40
 """Of each transactional id; then comes another one."""
 _ABORTED = 0.1
 _NEW_PRODUCER_S = 60.0
-_RECORDS_PER_S = 5_000
-"""Through the gateway."""
+_RECORDS_PER_S, _VALUE_BYTES = 5_000, 100
+"""Through the gateway, whose cache of 64 MiB is to be full within the first third of the time."""
 _BURST = 1_000
 _AFTER_ERROR_S = 1.0
 
@@ -220,7 +220,8 @@ def kafka(work: Work) -> None:
         while time.time() < until:
             for _ in range(min(_BURST, int((time.time() - due) * _RECORDS_PER_S))):
                 try:
-                    producer.produce("viagw", b"g%d" % sent, b"k%d" % (sent % 7), on_delivery=told)
+                    value = (b"g%d" % sent).ljust(_VALUE_BYTES, b".")
+                    producer.produce("viagw", value, b"k%d" % (sent % 7), on_delivery=told)
                 except BufferError:  # a hundred thousand records wait for their answers
                     break
                 sent += 1

@@ -19,7 +19,7 @@ _START_S = 60.0
 _END_S = 20.0
 _ANSWER_S = 30.0
 _VISIT_S = 2.0
-_CHEAP = 30
+_CHEAP = 50
 """Cheap requests of each visit: so many that one KiB of each would show."""
 _PAGES = ("/", "/topics/plain", "/topics/viagw/records", "/api/groups")
 """Of the console; each visit asks for one."""

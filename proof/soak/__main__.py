@@ -87,6 +87,8 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if not options.minutes > 0:
         parser.error(f"got --minutes {options.minutes}, expected more than 0")
+    if not Path("/proc/self/status").exists():
+        parser.error("there is no /proc here, from which memory, threads and descriptors are read: take Linux")
     folder = options.folder or Path(tempfile.mkdtemp(prefix="sparklog-soak-"))
     folder.mkdir(parents=True, exist_ok=True)
     faults = soak(folder, options.minutes * 60)
@@ -152,7 +154,7 @@ def _sampled(
         while time.time() < until and not faults:
             for name, server in servers.items():
                 try:
-                    samples[name].append(sample(server, time.time() - began))
+                    samples[name].append(sample(server.pid, time.time() - began))
                     file.write(f"{name} {samples[name][-1]}\n")
                 except OSError as error:
                     faults.append(f"{name}: ended before its time ({error}), see {server.output}")

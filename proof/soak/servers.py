@@ -110,16 +110,16 @@ def _get(url: str) -> None:
         answer.read()
 
 
-def sample(process: Process, at_s: float) -> Sample:
+def sample(pid: int, at_s: float) -> Sample:
     """What Linux says of a running process.
 
     Raises:
         OSError: it has ended.
     """
-    folder = Path("/proc", str(process.pid))
+    folder = Path("/proc", str(pid))
     status = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
     if "VmRSS" not in status:
-        raise ProcessLookupError(f"process {process.pid} has ended, and nobody has waited for it")
+        raise ProcessLookupError(f"process {pid} has ended, and nobody has waited for it")
     return Sample(
         at_s=at_s,
         rss_kib=int(status["VmRSS"].split()[0]),

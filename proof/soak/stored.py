@@ -15,7 +15,7 @@ from sparklog.model import TopicPartition
 __all__ = ["Kept", "Told", "check_deep", "compare", "compare_compacted", "compare_transactions", "listen", "read_topic"]
 
 _READ_S = 300.0
-_CHECK_S = 600.0
+_CHECK_S = 1_800.0
 _SHOWN = 3
 
 Place = tuple[int, int]

@@ -60,7 +60,7 @@ class Figure:
 _MIB = 1_024
 FIGURES: Sequence[Figure] = (
     Figure(
-        name="memory", unit=" MiB", of=lambda one: one.rss_kib / _MIB, noise=6, noise_share=0.05, share_per_hour=0.10
+        name="memory", unit=" MiB", of=lambda one: one.rss_kib / _MIB, noise=6, noise_share=0.09, share_per_hour=0.10
     ),
     Figure(name="threads", unit="", of=lambda one: one.threads, noise=3, noise_share=0, share_per_hour=0.10),
     Figure(name="descriptors", unit="", of=lambda one: one.descriptors, noise=4, noise_share=0, share_per_hour=0.10),

@@ -19,8 +19,8 @@ _START_S = 60.0
 _END_S = 20.0
 _ANSWER_S = 30.0
 _VISIT_S = 2.0
-_CHEAP = 50
-"""Cheap requests of each visit: so many that one KiB of each would show."""
+_CHEAP = 80
+"""Cheap requests of each visit, to the exporter and the console: so many that one KiB of each would show."""
 _PAGES = ("/", "/topics/plain", "/topics/viagw/records", "/api/groups")
 """Of the console; each visit asks for one."""
 
@@ -141,8 +141,8 @@ class Visits(threading.Thread):
     def run(self) -> None:
         number = 0
         while not self._is_over.is_set():
-            scrapes = [("exporter", "/metrics"), ("metrics", "/metrics"), ("console", "/healthz")]
-            for server, path in (*scrapes * _CHEAP, ("console", _PAGES[number % len(_PAGES)])):
+            cheap = [("exporter", "/metrics"), ("console", "/healthz")] * _CHEAP
+            for server, path in (*cheap, ("metrics", "/metrics"), ("console", _PAGES[number % len(_PAGES)])):
                 if not self._is_over.is_set():
                     self._visit(f"http://{self._addresses[server]}{path}")
             number += 1

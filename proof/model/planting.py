@@ -21,7 +21,7 @@ from sparklog.delta.listing import list_log
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import parse_name
 from sparklog.groups.offsets.pending import PendOffsets
-from sparklog.groups.offsets.rows import Decider, OffsetRow
+from sparklog.groups.offsets.rows import CommittedPartitions, Decider, OffsetRow
 from sparklog.log import Cluster, append, append_plan
 from sparklog.log.commit import commit
 from sparklog.storage.entry_log import Created, EntryLog, Look, NumberedLog, Taken
@@ -283,7 +283,7 @@ def the_next_free_number_is_aborted() -> Planted:
     """Rule T1: whoever aborts a transaction doesn't care which number decides it, nor what state the log is in, which
     would refuse it."""
 
-    def decide(cluster: Cluster, decider: Decider, *, reason: str, timeout_ms: float) -> bool:
+    def decide(cluster: Cluster, decider: Decider, *, reason: str, timeout_ms: float) -> CommittedPartitions:
         log = open_transaction_log(cluster, decider.transactional_id)
         newest, position = log.open_newest()
         if newest is None:
@@ -297,7 +297,7 @@ def the_next_free_number_is_aborted() -> Planted:
             reason=reason,
         )
         append_entry(log, position, abort, tokens=set(), deadline=log.clock.deadline_in(timeout_ms))
-        return False
+        return {}
 
     return mock.patch.object(deciding, "decide", decide)
 

@@ -14,6 +14,7 @@ from sparklog.cli.output import as_json, print_table
 
 if TYPE_CHECKING:
     from sparklog.observe.health import HealthCheck
+    from sparklog.observe.lag_check import LagLimits
 
 __all__ = ["health"]
 
@@ -33,15 +34,46 @@ FAILED, TRY_AGAIN = 1, 75
     metavar="SECONDS",
     help="A store that hasn't answered within this time counts as unavailable.",
 )
+@click.option(
+    "--max-lag",
+    type=click.IntRange(0),
+    metavar="RECORDS",
+    help="Also fail on each group with a higher lag, over all its partitions.",
+)
+@click.option(
+    "--max-lag-seconds",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="Also fail on each group whose oldest unread record has been waiting for longer.",
+)
+@click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="PATTERN",
+    help="Groups whose lag is checked, as in 'billing-*', one at least for each PATTERN; all groups by default.",
+)
 @click.option("--json", "json_", is_flag=True, help="Print a JSON object.")
 @connection_options()
 @click.pass_context
-def health(ctx: click.Context, read_only: bool, strict: bool, timeout_s: float, json_: bool) -> None:
+def health(
+    ctx: click.Context,
+    read_only: bool,
+    strict: bool,
+    timeout_s: float,
+    max_lag: int | None,
+    max_lag_seconds: float | None,
+    groups: tuple[str, ...],
+    json_: bool,
+) -> None:
     """Check that the cluster can be read and written from here.
 
     A topic, group or transactional id that can't be read is a warning that names it; of more than a hundred of a kind,
     a hundred are looked at, chosen by chance. Also checks whether this machine's clock agrees with the store's, and
     whether maintenance runs. Creates one small object under probes/, and deletes it.
+
+    With --max-lag or --max-lag-seconds also checks the lag of groups, one line for each that exceeds it, or whose lag
+    can't be read; this reads every topic and every group.
 
     Exit code 0: fit for use, perhaps with warnings. 1: not fit for use. 75: not fit for use now, but perhaps later, as
     the store is unavailable.
@@ -49,7 +81,8 @@ def health(ctx: click.Context, read_only: bool, strict: bool, timeout_s: float, 
     from sparklog.observe.health import Verdict
 
     uri, options = root_of(ctx)
-    checks = _checked(uri, options, writes=not read_only, timeout_s=timeout_s)
+    lag = _limits(ctx, max_lag, max_lag_seconds, groups)
+    checks = _checked(uri, options, writes=not read_only, lag=lag, timeout_s=timeout_s)
     bad = {Verdict.FAILED, Verdict.WARNING} if strict else {Verdict.FAILED}
     failed = [check for check in checks if check.verdict in bad]
     if json_:
@@ -62,6 +95,20 @@ def health(ctx: click.Context, read_only: bool, strict: bool, timeout_s: float, 
         ctx.exit(TRY_AGAIN if is_passing else FAILED)
 
 
+def _limits(
+    ctx: click.Context, max_lag: int | None, max_lag_seconds: float | None, groups: tuple[str, ...]
+) -> LagLimits | None:
+    """The limits that were given; None: lag isn't checked."""
+    if max_lag is None and max_lag_seconds is None:
+        if groups:
+            raise click.UsageError("--group checks nothing by itself: give --max-lag or --max-lag-seconds, too.", ctx)
+        return None
+    from sparklog.observe.lag_check import LagLimits
+
+    most_ms = None if max_lag_seconds is None else max_lag_seconds * 1_000
+    return LagLimits(most_records=max_lag, most_ms=most_ms, groups=groups)
+
+
 def _as_plain(check: HealthCheck) -> dict[str, object]:
     return {
         "check": check.name,
@@ -71,7 +118,9 @@ def _as_plain(check: HealthCheck) -> dict[str, object]:
     }
 
 
-def _checked(uri: str, options: dict[str, Any] | None, *, writes: bool, timeout_s: float) -> list[HealthCheck]:
+def _checked(
+    uri: str, options: dict[str, Any] | None, *, writes: bool, lag: LagLimits | None, timeout_s: float
+) -> list[HealthCheck]:
     """The checks, or that the cluster can't be opened, or didn't answer within the time."""
     from sparklog.clock import SystemClock
     from sparklog.errors import SparklogError, StoreError, StoreUnavailableError
@@ -88,7 +137,13 @@ def _checked(uri: str, options: dict[str, Any] | None, *, writes: bool, timeout_
             store.read(CLUSTER_FILE)  # without the repetitions of a cluster, so that there is a reason to report
         except StoreError as error:
             seen.append(error)
-        return check_health(open_cluster(store, create=False), writes=writes)
+        cluster = open_cluster(store, create=False)
+        checks = check_health(cluster, writes=writes)
+        if lag is not None:
+            from sparklog.observe.lag_check import check_lag
+
+            checks += check_lag(cluster, lag)
+        return checks
 
     clock = SystemClock()
     began = clock.ticks_ms()

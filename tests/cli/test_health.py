@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +21,7 @@ from sparklog.testing import WrappedStore
 from tests.cli.support import a_cluster, done, run
 
 T = TypeVar("T")
+PAGE = Path(__file__).parents[2] / "docs" / "monitoring.md"
 
 
 def test_a_table_or_json_says_what_was_seen() -> None:
@@ -82,3 +87,67 @@ def test_a_store_that_is_away_is_told_within_the_time(monkeypatch: pytest.Monkey
     assert (check["check"], check["result"]) == ("read", "failed")
     assert check["seen"] == f"not all was answered within {timeout} s{reason}"
     assert check["ms"] > 0
+
+
+def a_slow_group(cluster: str) -> None:
+    """Three records, of which the group ``billing`` has read one."""
+    done("topics", "create", "orders", cluster=cluster)
+    done("produce", "orders", cluster=cluster, input="a\nb\nc\n")
+    read = ("-X", "heartbeat_interval_ms=50", "-X", "session_timeout_ms=60000", "-n", "1")
+    done("consume", "orders", "--group", "billing", "--from-beginning", *read, cluster=cluster)
+
+
+def test_groups_that_fall_behind_have_a_line_each() -> None:
+    cluster = a_cluster()
+    a_slow_group(cluster)
+    assert done("health", "--max-lag", 2, cluster=cluster).splitlines()[-1].endswith("the most is 2 records of billing")
+    result = run("health", "--max-lag", 1, "--max-lag-seconds", 3600, "--group", "b*", cluster=cluster)
+    assert result.exit_code == 1
+    [line] = [line for line in result.stdout.splitlines() if line.startswith("lag")]
+    assert line.endswith("group billing: a lag of 2 records, expected 1 at most")
+    report = json.loads(run("health", "--json", "--max-lag-seconds", 0, cluster=cluster).stdout)
+    assert (report["healthy"], report["checks"][-1]["result"]) == (False, "failed")
+    assert run("health", "--max-lag", 9, "--group", "shipping", cluster=cluster).exit_code == 1
+    assert run("health", "--group", "billing", cluster=cluster).exit_code == 2
+    assert run("health", "--max-lag", "-1", cluster=cluster).exit_code == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("jq") is None, reason="the script makes JSON by jq")
+def test_the_script_for_cron_posts_what_fails(tmp_path: Path) -> None:
+    [script] = re.findall(r"^```sh\n(#!/bin/sh\n.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    cluster = str(tmp_path / "data")
+    commands = {
+        "sparklog-check": script.replace("--max-lag-seconds 60", "--max-lag-seconds 86400"),  # a busy machine is slow
+        "sparklog": f'#!/bin/sh\nexec {sys.executable} -m sparklog "$@"\n',
+        "curl": f"#!/bin/sh\ncat > {tmp_path}/posted\n",
+    }
+    for name, text in commands.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+
+    def checked() -> tuple[int, str]:
+        (tmp_path / "posted").write_text('{"text": ""}')
+        environment = {
+            "PATH": f"{tmp_path}:/usr/bin:/bin",
+            "SPARKLOG_CLUSTER": cluster,
+            "WEBHOOK": "https://example.org/hook",
+            "PYTHONPATH": str(PAGE.parents[1]),
+        }
+        found = subprocess.run(
+            [tmp_path / "sparklog-check"], env=environment, capture_output=True, text=True, check=False, timeout=120
+        )
+        text = json.loads((tmp_path / "posted").read_text())["text"]
+        assert found.stderr == text
+        return found.returncode, text
+
+    a_slow_group(cluster)
+    done("produce", "orders", cluster=cluster, input="x\n" * 1_000)
+    code, text = checked()
+    named = [line for line in text.splitlines() if "exit code" in line]
+    assert (code, named) == (1, ["topics: exit code 1", "lag: exit code 1"])
+    assert "topics/payments" in text
+    assert "group billing: a lag of 1,002 records, expected 1,000 at most" in text
+    done("topics", "create", "payments", cluster=cluster)
+    done("groups", "reset-offsets", "billing", "--to-latest", "--all-topics", "--execute", cluster=cluster)
+    assert checked() == (0, "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from sparklog.config import ConsumerConfig
 from sparklog.consumer import Consumer
@@ -90,6 +90,17 @@ class KafkaConsumer(Consumer):
         """Commit as :meth:`Consumer.commit <sparklog.consumer.Consumer.commit>`; metadata and leader epoch may be
         None."""
         super().commit(None if offsets is None else without_nulls(offsets), timeout_ms)
+
+    def commitSync(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:  # noqa: N802
+        """Commit as :meth:`commit`; the name is that of Kafka's Java consumer."""
+        self.commit(offsets)
+
+    def commitAsync(self, *args: Any, **kwargs: Any) -> NoReturn:  # noqa: N802
+        """Raises ``IncompatibleBrokerVersion``: Java's callback has other arguments than :meth:`commit_async`'s."""
+        raise IncompatibleBrokerVersion(
+            "commitAsync is not supported: call commit_async(offsets, callback), whose callback is given the offsets "
+            "and an OffsetCommitResponse or an exception"
+        )
 
     def commit_async(  # type: ignore[override] # kafka-python's future
         self,

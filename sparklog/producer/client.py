@@ -31,7 +31,7 @@ from sparklog.producer.batch import Unacknowledged
 from sparklog.producer.buffer import Buffer
 from sparklog.producer.delayed_records import deliver_at_ms, serialize_cancellation, serialize_delayed
 from sparklog.producer.forks import ForkedError, end_after_fork
-from sparklog.producer.future import FutureBatchMetadata, FutureRecordMetadata, future_of_only_record
+from sparklog.producer.future import FutureBatchMetadata, FutureRecordMetadata, future_of_only_record, refuse_callback
 from sparklog.producer.interceptors import Interceptors, ProducerRecord
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.outcome import Piece
@@ -106,6 +106,7 @@ class Producer:
         timestamp_ms: int | None = None,
         *,
         deliver_at: datetime | int | None = None,
+        callback: None = None,
     ) -> FutureRecordMetadata:
         """Send a record. The call returns before the record is stored.
 
@@ -123,14 +124,13 @@ class Producer:
             A future of :class:`~sparklog.model.RecordMetadata`.
         Raises:
             UnknownTopicOrPartitionError, InvalidTopicError.
-            InvalidTypeError: key or value aren't bytes and no serializer is set, or headers have another shape.
+            InvalidTypeError: key or value aren't bytes without a serializer, headers have another shape, or there is a
+                ``callback``: call ``add_callback`` and ``add_errback`` of the future.
             InvalidRecordError: the topic's schema doesn't allow the value; the message names field, type and value.
             InvalidArgumentError: the timestamp is negative, or ``deliver_at`` is set and the topic has no delay.
             MessageSizeTooLargeError: the record exceeds ``max_request_size`` or the topic's ``max.message.bytes``.
-            KafkaTimeoutError: the buffer was full for ``max_block_ms``.
-            IllegalStateError: the producer is closed, or this process is a forked child.
-        """
-        if headers is None and partition is None and timestamp_ms is None and deliver_at is None:
+            KafkaTimeoutError: the buffer was full for ``max_block_ms``. IllegalStateError: closed, or a fork."""
+        if headers is None and partition is None and timestamp_ms is None and deliver_at is None and callback is None:
             queue = self._pipelines.plain_queues.get(topic)
             if queue is not None:
                 future = queue.add_plain(key, value)
@@ -138,6 +138,7 @@ class Producer:
                     future = queue.add_plain(key, plain_fields(value) or value)
                 if future is not None or (future := add_first(queue, key, value)) is not None:
                     return future
+        refuse_callback(callback)
         record, observer = ProducerRecord(topic, value, key, headers, partition, timestamp_ms), self._metrics.observer
         if observer is None:
             return self._send_intercepted(record, deliver_at)
@@ -261,9 +262,8 @@ class Producer:
 
         Raises:
             InvalidTxnStateError: the outcome of a commit is unknown: only ``commit_transaction`` may follow.
-            KafkaTimeoutError, CommitStateUnknownError: call it again.
+            KafkaTimeoutError, CommitStateUnknownError: call it again. IllegalStateError: no transaction is open.
             ProducerFencedError: another producer uses the same transactional id, and has aborted the transaction.
-            IllegalStateError: no transaction is open.
         """
         transactions = self._require_transactions("abort_transaction")
         with self._metrics.transaction_call("abort"):

@@ -9,13 +9,13 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from sparklog.errors import KafkaTimeoutError, SparklogError
+from sparklog.errors import InvalidTypeError, KafkaTimeoutError, SparklogError
 from sparklog.model import RecordMetadata, TopicPartition
 from sparklog.producer.accumulator import FutureBase
 from sparklog.producer.batch import Batch
 from sparklog.producer.outcome import Outcome
 
-__all__ = ["BatchMetadata", "FutureBatchMetadata", "FutureRecordMetadata", "future_of_only_record"]
+__all__ = ["BatchMetadata", "FutureBatchMetadata", "FutureRecordMetadata", "future_of_only_record", "refuse_callback"]
 
 T = TypeVar("T")
 
@@ -191,4 +191,13 @@ class FutureBatchMetadata(_Future[BatchMetadata]):
             topic=self._batch.topic,
             partitions=pa.array(np.concatenate([part.partitions for part in written])),
             offsets=pa.array(np.concatenate([part.offsets for part in written])),
+        )
+
+
+def refuse_callback(callback: object) -> None:
+    """Raise ``InvalidTypeError`` where ``send`` was given a callback, as clients of other libraries take one."""
+    if callback is not None:
+        raise InvalidTypeError(
+            "send(callback=…) isn't supported, since clients differ in what they call it with: "
+            "send(…).add_callback(function) calls function(metadata), .add_errback(function) calls function(error)"
         )

@@ -28,6 +28,7 @@ from sparklog.kafka.errors import (
     IllegalStateError,
     KafkaError,
     NoError,
+    NonEmptyGroupError,
     OffsetMetadataTooLargeError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
@@ -87,6 +88,32 @@ def test_at_least_once_by_commits_after_each_record(server, admin):
     consumer.commit()
     consumer.close(autocommit=False)
     assert committed(admin)[P0] == 3
+
+
+def test_programs_for_kafka_python_2_ask_for_groups_by_their_names_of_then(server, admin):
+    consumer = KafkaConsumer("foobar", group_id="g", bootstrap_servers=server, enable_auto_commit=False, **QUICK)
+    while not consumer.poll(timeout_ms=100):
+        pass
+    consumer.commitSync()
+    assert admin.list_consumer_groups() == [("g", "consumer")]
+    offsets = admin.list_consumer_group_offsets("g")
+    assert offsets[P0] == OffsetAndMetadata(4, "", -1)
+    assert admin.list_consumer_group_offsets("g", partitions=[TopicPartition("other", 0)])[
+        TopicPartition("other", 0)
+    ] == OffsetAndMetadata(-1, "", -1)
+    found, missing = admin.describe_consumer_groups(["g", "nobody"])
+    assert (found.error_code, found.group, found.state, found.protocol_type) == (0, "g", "Stable", "consumer")
+    [member] = found.members
+    assert (member.member_metadata.subscription, sorted(member.member_assignment.partitions())) == (
+        ["foobar"],
+        [P0, P1],
+    )
+    assert (missing.error_code, missing.state, missing.members) == (0, "Dead", [])
+    assert admin.delete_consumer_groups(["g"]) == [("g", NonEmptyGroupError)]
+    consumer.commitSync({P0: OffsetAndMetadata(1)})
+    consumer.close()
+    assert committed(admin)[P0] == 1
+    assert admin.delete_consumer_groups(["g"]) == [("g", NoError)]
 
 
 def test_nothing_is_committed_where_autocommit_is_false_or_the_program_fails(server, admin):

@@ -11,7 +11,7 @@ from sparklog.admin import Admin, NewPartitions, NewTopic, TopicDescription
 from sparklog.admin.many import listed
 from sparklog.clock import Clock, SystemClock
 from sparklog.config import AdminConfig
-from sparklog.kafka.admin.groups import GroupCalls
+from sparklog.kafka.admin.older import OlderGroupCalls
 from sparklog.kafka.admin.refused import RefusedCalls
 from sparklog.kafka.admin.requests import ConfigResource, changes_of, each, new_topics_of, raise_first, topics_of
 from sparklog.kafka.admin.transactions import TransactionCalls
@@ -46,7 +46,7 @@ _POLL_MS = 100.0
 _ConfigAnswers = dict[str, dict[str, dict[str, Any]]]
 
 
-class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
+class KafkaAdminClient(OlderGroupCalls, TransactionCalls, RefusedCalls):
     """Creates, describes, changes and deletes topics; describes, sets and deletes consumer groups; describes and aborts
     transactions.
 

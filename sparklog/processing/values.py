@@ -91,6 +91,8 @@ def _check(kind: Any) -> None:
         for part in get_args(kind):
             if part is not ...:
                 _check(part)
+        if origin is dict:
+            _check_key(get_args(kind)[0])
         return
     if isinstance(kind, type):
         if dataclasses.is_dataclass(kind):
@@ -102,6 +104,21 @@ def _check(kind: Any) -> None:
         f"values of type {kind!r} can't be made of a record's bytes: expected bytes, str, a dataclass, a pydantic "
         "model, dict, list or Any; or give subscriber(…, decode=function)"
     )
+
+
+def _check_key(kind: Any) -> None:
+    """Raise ``InvalidTypeError`` unless the texts that JSON has as keys can be values of a type."""
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        for part in get_args(kind):
+            _check_key(part)
+        return
+    is_plain = kind is Any or kind is None or kind in _SCALARS or kind in _TEXTS or origin is Literal
+    if not (is_plain or (isinstance(kind, type) and issubclass(kind, enum.Enum))):
+        raise InvalidTypeError(
+            f"keys of type {kind!r} can't be made of a JSON object's: expected str, a number, bool, a date, an "
+            "enumeration or a Literal; or give subscriber(…, decode=function)"
+        )
 
 
 def _from_json(kind: Any, data: bytes) -> Any:
@@ -124,7 +141,7 @@ def _build(kind: Any, found: Any, path: str) -> Any:
     if origin in (Union, types.UnionType):
         return _first_that_fits(parts, found, path)
     if origin is dict and isinstance(found, Mapping):
-        return {key: _build(parts[1], value, f"{path}.{key}") for key, value in found.items()}
+        return _of_mapping(parts[0], parts[1], found, path)
     if origin is list and isinstance(found, list):
         return [_build(parts[0], value, f"{path}[{at}]") for at, value in enumerate(found)]
     if origin is tuple and isinstance(found, list):
@@ -133,6 +150,29 @@ def _build(kind: Any, found: Any, path: str) -> Any:
             both = enumerate(zip(kinds, found, strict=True))
             return tuple(_build(part, value, f"{path}[{at}]") for at, (part, value) in both)
     raise ValueError(f"{path}: got {type(found).__name__}, expected {kind}")
+
+
+def _of_mapping(key_kind: Any, kind: Any, found: Mapping[str, Any], path: str) -> dict[Any, Any]:
+    built = {_key(key_kind, key, path): _build(kind, value, f"{path}.{key}") for key, value in found.items()}
+    if len(built) != len(found):
+        raise ValueError(f"{path}: several of its keys are one as {key_kind}")
+    return built
+
+
+def _key(kind: Any, text: str, path: str) -> Any:
+    """A key as a value of a type: JSON has a text for each. Raises ``ValueError``, which names the place."""
+    if kind is str or kind is Any:
+        return text
+    if get_origin(kind) in (Union, types.UnionType):
+        return _first_that_fits(get_args(kind), text, path, _key)
+    try:
+        return _build(kind, text, path)
+    except ValueError:
+        pass  # no text, but perhaps the number that it is
+    try:
+        return _build(kind, json.loads(text), path)
+    except ValueError as error:
+        raise ValueError(f"{path}: the key {text!r}: expected {getattr(kind, '__name__', kind)}") from error
 
 
 def _of_class(kind: type, found: Any, path: str) -> Any:
@@ -163,11 +203,13 @@ def _of_dataclass(kind: type, found: Any, path: str) -> Any:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _first_that_fits(kinds: tuple[Any, ...], found: Any, path: str) -> Any:
+def _first_that_fits(
+    kinds: tuple[Any, ...], found: Any, path: str, build: Callable[[Any, Any, str], Any] | None = None
+) -> Any:
     reasons = []
     for kind in kinds:
         try:
-            return _build(kind, found, path)
+            return (build or _build)(kind, found, path)
         except ValueError as error:
             reasons.append(str(error))
     raise ValueError("; ".join(reasons))

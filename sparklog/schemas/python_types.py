@@ -105,8 +105,10 @@ def _type_of(hint: Any, path: str, reading: _Reading) -> pa.DataType:
         return pa.map_(_type_of(arguments[0], f"{path}.key", reading), _type_of(arguments[1], f"{path}.value", reading))
     if origin is typing.Literal and all(isinstance(each, str) for each in arguments):
         return pa.string()
-    if isinstance(hint, type) and issubclass(hint, enum.Enum) and all(isinstance(each.value, str) for each in hint):
-        return pa.string()
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        kinds = {type(each.value) for each in hint}
+        if kinds == {int} or all(issubclass(kind, str) for kind in kinds):
+            return pa.int64() if kinds == {int} else pa.string()
     if has_fields(hint):
         return _struct_of(hint, f"{path}.", reading)
     if hint is decimal.Decimal:

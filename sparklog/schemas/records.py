@@ -227,7 +227,7 @@ def _integer_check(kind: pa.DataType) -> _Check:
     low, high = -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
 
     def check(value: Any, path: str) -> None:
-        if type(value) is not int and not isinstance(value, np.integer):
+        if not (_is_integer(value) or isinstance(value, np.integer)):
             raise _wrong(value, path, kind)
         if not low <= value <= high:
             raise InvalidRecordError(f"field {path}: got {_shown(value)}, expected {low} to {high} ({type_name(kind)})")
@@ -237,7 +237,7 @@ def _integer_check(kind: pa.DataType) -> _Check:
 
 def _decimal_check(kind: pa.DataType) -> _Check:
     def check(value: Any, path: str) -> None:
-        if type(value) is int:
+        if _is_integer(value):
             value = decimal.Decimal(value)
         if not isinstance(value, decimal.Decimal):
             raise _wrong(value, path, kind)
@@ -282,15 +282,20 @@ def _is_text(value: Any) -> bool:
     return True
 
 
+def _is_integer(value: Any) -> bool:
+    """Whether it is an int, or of a subclass, as an ``IntEnum``'s members are; a bool isn't one."""
+    return type(value) is int or (isinstance(value, int) and not isinstance(value, bool))
+
+
 def _is_float(value: Any) -> bool:
-    if type(value) is int:
+    if _is_integer(value):
         return -_EXACT_INTEGERS <= value <= _EXACT_INTEGERS
     return isinstance(value, float | np.floating)
 
 
 def _is_float32(value: Any) -> bool:
     """Rounding is what a float of 32 bits does; becoming infinite isn't."""
-    if type(value) is int:
+    if _is_integer(value):
         return -_EXACT_FLOATS <= value <= _EXACT_FLOATS
     return isinstance(value, float | np.floating) and not _MOST_OF_FLOATS <= abs(float(value)) < math.inf
 

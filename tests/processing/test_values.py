@@ -3,7 +3,7 @@ from __future__ import annotations
 import enum
 import json
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -73,6 +73,15 @@ def test_a_dataclass_is_made_of_json_and_back():
         (list[int], b"[1, 2]", [1, 2]),
         (int | None, b"null", None),
         (tuple[int, ...], b"[1, 2]", (1, 2)),
+        (dict[str, int], b'{"1": 2}', {"1": 2}),
+        (dict[int, int], b'{"1": 2, "-3": 4}', {1: 2, -3: 4}),
+        (dict[int | str, int], b'{"1": 2, "x": 4}', {1: 2, "x": 4}),
+        (dict[float, int], b'{"1": 2, "2.5": 4}', {1.0: 2, 2.5: 4}),
+        (dict[bool, int], b'{"true": 2}', {True: 2}),
+        (dict[Kind, int], b'{"book": 2}', {Kind.BOOK: 2}),
+        (dict[Literal["a", 1], int], b'{"a": 2, "1": 3}', {"a": 2, 1: 3}),
+        (dict[date, int], b'{"2026-01-31": 2}', {date(2026, 1, 31): 2}),
+        (dict[int, dict[int, int]], b'{"1": {"2": 3}}', {1: {2: 3}}),
     ],
 )
 def test_values_of_json(kind, data, value):
@@ -125,3 +134,15 @@ def test_what_json_doesnt_know_is_refused():
     with pytest.raises(InvalidTypeError, match=r"type dict can't be sent: .* set is nothing that JSON knows"):
         encode({"a": {1}})
     assert json.loads(encode([FULL]) or b"")[0]["kind"] == "book"
+
+
+@pytest.mark.parametrize("data", [b'{"x": 1}', b'{"true": 1}', b'{"1.5": 1}', b'{"1": 1, " 1": 2}', b'{"": 1}'])
+def test_keys_that_are_no_numbers_are_refused(data):
+    with pytest.raises(ValueError, match=r"^value: (the key '.*': expected int|several of its keys are one)"):
+        decode(dict[int, int], data)
+
+
+@pytest.mark.parametrize("kind", [dict[Line, int], dict[tuple[int, int], int], list[dict[dict[str, int], int]]])
+def test_types_that_no_key_of_json_can_have_are_refused_at_once(kind):
+    with pytest.raises(InvalidTypeError, match=r"^keys of type"):
+        decoder_of(kind)

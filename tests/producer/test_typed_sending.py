@@ -3,7 +3,7 @@
 import json
 import uuid
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Any
 
 import numpy as np
@@ -401,6 +401,20 @@ def test_dataclasses_whose_fields_arent_plain_are_taken_all_the_same(options):
         {"id": "red", "total": 1.0, "tags": {"id": 4}},
         {"id": "00000000-0000-0000-0000-000000000001", "total": None, "tags": {"id": 5}},
     ]
+
+
+class Level(IntEnum):
+    HIGH = 3
+
+
+def test_members_of_an_int_enumeration_are_sent_as_integers():
+    cluster = a_topic(value_schema("id BIGINT, total DOUBLE"))
+    with a_producer(cluster) as producer:
+        producer.send("t", {"id": Level.HIGH, "total": Level.HIGH})
+        producer.send("t", {"id": Level.HIGH})
+        with pytest.raises(InvalidRecordError, match=r"field id: got True \(bool\), expected long"):
+            producer.send("t", {"id": True})
+    assert values(cluster) == [{"id": 3, "total": 3.0}, {"id": 3, "total": None}]
 
 
 @dataclass

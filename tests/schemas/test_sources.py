@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.config.topic import TOPIC_SETTINGS
-from sparklog.schemas import FORMATS, SchemaError, ValueSchema, schema_of_file, value_schema
+from sparklog.schemas import FORMATS, SchemaError, ValueSchema, check_record, schema_of_file, value_schema
 from sparklog.schemas.canonical import type_name
 from tests.schemas.messages import a_file, message_of
 
@@ -361,3 +361,30 @@ def laughing():
             else:
                 message.field.add(name=name, number=at, type=5, label=1)
     return message_of(files, "M29")
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class Size(enum.Enum):
+    SMALL = 1
+
+
+class Mixed(enum.Enum):
+    A = 1
+    B = "b"
+
+
+class Flag(enum.Enum):
+    ON = True
+
+
+def test_an_enumeration_of_integers_is_a_long():
+    for kind in (Level, Size):
+        made = dataclasses.make_dataclass("Made", [("level", kind)])
+        assert types(value_schema(made)) == {"level": "long"}
+        check_record(value_schema(made), made(next(iter(kind))))
+    for kind in (Mixed, Flag):
+        with pytest.raises(SchemaError, match=r"field level: .* can't be a column"):
+            value_schema(dataclasses.make_dataclass("Made", [("level", kind)]))

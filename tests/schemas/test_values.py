@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import decimal
+import enum
 import json
 import math
 import re
@@ -609,3 +610,31 @@ def test_modes_that_no_table_can_keep_are_refused():
         check(SCHEMA, [SCHEMA], "NONE")
     with pytest.raises(InvalidConfigurationError, match="expected one of BACKWARD"):
         check(SCHEMA, [SCHEMA], "SIDEWARD")
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+class Whole(int):
+    pass
+
+
+@pytest.mark.parametrize("value", [Level.HIGH, Whole(3)])
+def test_members_of_an_int_enumeration_are_integers(value):
+    schema = value_schema("a BIGINT, b TINYINT, c DOUBLE, d DECIMAL(5,2), e FLOAT, l ARRAY<INT>, m MAP<INT, INT>")
+    row = {"a": value, "b": value, "c": value, "d": value, "e": value, "l": [value], "m": {value: value}}
+    check_record(schema, row)
+    values, errors = python_rows_to_struct(schema, [row])
+    assert errors == {}
+    plain = {"a": 3, "b": 3, "c": 3.0, "d": decimal.Decimal(3), "e": 3.0, "l": [3], "m": {3: 3}}
+    assert struct_to_python(values) == [plain]
+
+
+@pytest.mark.parametrize("field", ["a BIGINT", "a TINYINT", "a DOUBLE", "a FLOAT", "a DECIMAL(5,2)"])
+def test_a_bool_is_no_integer_and_a_large_member_doesnt_fit(field):
+    schema = value_schema(field)
+    with pytest.raises(InvalidRecordError, match=r"field a: got True \(bool\)"):
+        check_record(schema, {"a": True})
+    with pytest.raises(InvalidRecordError, match=r"^field a: "):
+        check_record(schema, {"a": Whole(10**40)})

@@ -30,7 +30,12 @@ RUNNABLE = [
 FENCE = re.compile(r"^```(?P<language>[^\n`]*)\n(?P<code>.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?P<target>[^()\s]+)\)")
 HEADING = re.compile(r"^#{1,6} (?P<text>.*)$", re.MULTILINE)
-CODE_PAGES = {"docs/architecture.md": "sparklog", "docs/protocol.md": "sparklog", "CONTRIBUTING.md": ""}
+CODE_PAGES = {
+    "docs/architecture.md": "sparklog",
+    "docs/protocol.md": "sparklog",
+    "docs/from_kafka.md": "sparklog",
+    "CONTRIBUTING.md": "",
+}
 """Pages that name files of the code, and the folder that the names begin in."""
 
 
@@ -108,6 +113,17 @@ def test_files_of_the_code_that_a_page_names_exist(page):
     roots = [REPOSITORY, REPOSITORY / CODE_PAGES[page]]
     assert len(named) > 5
     assert sorted({path for path in named if not any((root / path).exists() for root in roots)}) == []
+
+
+def test_each_mechanism_of_kafka_names_its_code_and_a_test_that_shows_it():
+    text = (REPOSITORY / "docs" / "from_kafka.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ") and "`" in line]
+    assert len(rows) > 30
+    for mechanism, _, code, tests, *_ in rows:
+        files = [REPOSITORY / "sparklog" / path for path in re.findall(r"`([\w/]+\.py)`", code)]
+        assert files, mechanism
+        assert [path for path in files if not path.exists()] == [], mechanism
+        assert re.search(r"`(tests|proof)/", tests), mechanism
 
 
 @pytest.mark.slow

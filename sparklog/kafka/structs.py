@@ -51,7 +51,7 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class MemberMetadata(NamedTuple):
-    """What a member of a group subscribes to, as kafka-python 2 gives it."""
+    """The subscription of a member of a group, as kafka-python 2 gives it."""
 
     version: int
     subscription: list[str]
@@ -60,7 +60,7 @@ class MemberMetadata(NamedTuple):
 
 
 class MemberAssignment(NamedTuple):
-    """What a member of a group owns, as kafka-python 2 gives it."""
+    """The partitions that a member of a group owns, as kafka-python 2 gives them."""
 
     version: int
     assignment: list[tuple[str, list[int]]]

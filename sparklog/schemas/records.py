@@ -9,7 +9,7 @@ import enum
 import math
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -282,7 +282,7 @@ def _is_text(value: Any) -> bool:
     return True
 
 
-def _is_integer(value: Any) -> bool:
+def _is_integer(value: Any) -> TypeGuard[int]:
     """Whether it is an int, or of a subclass, as an ``IntEnum``'s members are; a bool isn't one."""
     return type(value) is int or (isinstance(value, int) and not isinstance(value, bool))
 

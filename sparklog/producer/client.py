@@ -104,9 +104,9 @@ class Producer:
         headers: Sequence[tuple[str, bytes | None]] | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        callback: None = None,
         *,
         deliver_at: datetime | int | None = None,
-        callback: None = None,
     ) -> FutureRecordMetadata:
         """Send a record. The call returns before the record is stored.
 

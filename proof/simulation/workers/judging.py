@@ -28,7 +28,7 @@ _TOPICS = ("in", "seq", "in-out", "seq-out", "dlq.in", "dlq.seq", DELAYED)
 
 def judge(play: Play, cluster: Cluster) -> list[str]:
     """What is wrong now. Waiting helps where something is only missing."""
-    found = {topic: _records(cluster, topic) for topic in _TOPICS}
+    found = _records(cluster)
     problems: list[str] = []
     for topic in ("in", "seq"):
         problems += _sent(play.inputs, topic, found[topic])
@@ -64,18 +64,18 @@ def judge_history(play: Play, cluster: Cluster) -> list[str]:
     return []
 
 
-def _records(cluster: Cluster, topic: str) -> list[ConsumerRecord]:
-    """All of a topic, partition by partition."""
-    found: list[ConsumerRecord] = []
-    with Consumer(cluster=cluster, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
-        partitions = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
-        consumer.assign(partitions)
-        for at, end in consumer.end_offsets(partitions).items():
-            consumer.assign([at])
-            consumer.seek_to_beginning(at)
-            while consumer.position(at) < end:
-                found += consumer.poll(timeout_ms=1_000).get(at, [])
-    return found
+def _records(cluster: Cluster) -> dict[str, list[ConsumerRecord]]:
+    """All of each topic, each partition's in its order."""
+    found: dict[TopicPartition, list[ConsumerRecord]] = defaultdict(list)
+    with Consumer(cluster=cluster, isolation_level="read_committed") as consumer:
+        numbers = {topic: sorted(consumer.partitions_for_topic(topic) or ()) for topic in _TOPICS}
+        ends = consumer.end_offsets([TopicPartition(topic, each) for topic in _TOPICS for each in numbers[topic]])
+        consumer.assign([at for at, end in ends.items() if end])
+        consumer.seek_to_beginning()
+        while any(consumer.position(at) < ends[at] for at in consumer.assignment()):
+            for at, records in consumer.poll(timeout_ms=1_000).items():
+                found[at] += records
+    return {topic: [each for at in sorted(found) if at.topic == topic for each in found[at]] for topic in _TOPICS}
 
 
 def _sent(inputs: Inputs, topic: str, found: Iterable[ConsumerRecord]) -> Iterator[str]:

@@ -25,6 +25,7 @@ from sparklog.errors import (
 from sparklog.processing import App, Fixed, Record, Retry, Send, inbox
 from sparklog.processing.dead_letters import REPLAYED, Found, replay
 from sparklog.processing.delayed import DelayedError, DelayMover, MoverTakenOverError
+from sparklog.processing.message_ids import message_id
 from sparklog.processing.moves import origin_of
 from sparklog.processing.work import Limits
 from sparklog.testing import SimulatedCrash
@@ -146,7 +147,7 @@ def _handled(life: Life, record: Record[bytes]) -> list[Send]:
         life.may_die()
         if inbox.check_and_record(connection, record):
             life.may_die()
-            connection.execute(sa.insert(EFFECTS).values(message=inbox.message_id(record)))
+            connection.execute(sa.insert(EFFECTS).values(message=message_id(record)))
             life.may_die()
         is_mended = is_replayed or (kind == "flaky" and record.attempt > 1)
         if kind == "hopeless" or (kind in ("bad", "flaky") and not is_mended):

@@ -8,9 +8,10 @@ from __future__ import annotations
 import gc
 import traceback
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from types import ModuleType
+from typing import Any
 from unittest import mock
 
 import sqlalchemy as sa
@@ -22,7 +23,7 @@ from proof.simulation.workers.inputs import DELAYED, Delayed, Inputs
 from proof.simulation.workers.judging import judge, judge_history
 from proof.simulation.workers.lives import EFFECTS, ROLES, Life, replay_some
 from sparklog.admin import Admin, NewTopic
-from sparklog.consumer import poll_schedule, runtime
+from sparklog.consumer import Consumer, poll_schedule, runtime
 from sparklog.log import Cluster
 from sparklog.log.topic import delete_topic
 from sparklog.processing import Send, dead_letters, delayed, inbox, worker
@@ -36,17 +37,18 @@ __all__ = ["Play", "Played", "play"]
 _PATCHES: tuple[tuple[ModuleType, str, object], ...] = (
     (runtime, "_LONGEST_WAIT_MS", 2_000.0),
     (poll_schedule, "_RECENT_WAIT_MS", (200.0, 1_000.0)),
-    (poll_schedule, "_SHORTEST_WAIT_MS", 20.0),
-    (worker, "_IDLE_POLL_MS", 500.0),
+    (poll_schedule, "_SHORTEST_WAIT_MS", 100.0),
+    (worker, "_IDLE_POLL_MS", 1_000.0),
+    (worker, "_BUSY_POLL_MS", 20.0),
     (delayed, "_TRIM_MS", 5_000.0),
 )
 """Who waits looks less often: simulated time passes as fast as there is nothing to do."""
 _LOOK_MS = 1_000.0
-_MOST_MS = 600_000.0
-"""Of calm, until all is as it must be."""
-_QUIET_MS = 15_000.0
+_PAUSES_MS = (5_000.0, 5_000.0, 10_000.0, 20_000.0, 40_000.0, 80_000.0)
+"""Of calm, until all is as it must be: letters are replayed after each, and sessions and transactions time out."""
+_QUIET_MS = 6_000.0
 """Afterwards nothing more comes."""
-_NAPS_MS = (3_000.0, 10_000.0, 40_000.0)
+_NAPS_MS = (3_000.0, 8_000.0, 15_000.0)
 _RETRIES = "in-retry-2s"
 
 
@@ -84,6 +86,7 @@ class Play:
         self.weather.spared.add(self._director)
         self._lives: dict[str, Life] = {}
         self._number = 0
+        self._clients: list[Any] = []
 
     def cluster(self, process: Process) -> Cluster:
         """The cluster as a process sees it."""
@@ -113,15 +116,30 @@ class Play:
             stack.enter_context(
                 mock.patch.object(dead_letters, "_RECORDS_A_TRANSACTION", self.world.random.choice([1, 2, 5, 20]))
             )
+            for client in (Consumer, Producer):
+                stack.enter_context(self._kept(client))
             stack.enter_context(simulated(self.world))
             try:
-                self.world.run(self._director, self._direct)
+                try:
+                    self.world.run(self._director, self._direct)
+                finally:
+                    self._clients.clear()
             except Stuck as stuck:
                 self.violate(f"{stuck}")
             except Exception as error:
                 self.violate(f"the end: {error!r}\n{traceback.format_exc()}")
         self.problems += [f"thread {name} ended with {error!r}" for name, error in self.world.broken]
         self.engine.dispose()
+
+    def _kept(self, client: type[Consumer] | type[Producer]) -> AbstractContextManager[object]:
+        """Within: nothing of a process is collected before the world has ended."""
+        begin = client.__init__
+
+        def kept(made: Any, *given: Any, **settings: Any) -> None:
+            begin(made, *given, **settings)
+            self._clients.append(made)
+
+        return mock.patch.object(client, "__init__", kept)
 
     # The director.
 
@@ -130,7 +148,7 @@ class Play:
         cluster = self.cluster(self._director)
         self._make_topics(cluster)
         self.weather.is_calm = False
-        until = world.now + draw.choice([20_000.0, 60_000.0])
+        until = world.now + draw.choice([10_000.0, 25_000.0])
         makes_anew_at = until * draw.random() if draw.random() < 0.6 else None
         for role in ROLES:
             if role not in ("work1", "move1") or draw.random() < 0.4:
@@ -169,7 +187,7 @@ class Play:
                 headers = [("id", made.message_id.encode())]
                 producer.send(made.topic, made.value, key=made.key, headers=headers, partition=partition)
             for _ in range(draw.choice([0, 0, 1, 3])):
-                at_ms = cluster.clock.now_ms() + draw.choice([0, 1_000, 8_000, 30_000])
+                at_ms = cluster.clock.now_ms() + draw.choice([0, 1_000, 4_000, 12_000])
                 value = f"{self.topic_life}:{len(self.inputs.delayed)}"
                 producer.send(DELAYED, value.encode(), key=draw.choice([b"a", b"b", None]), deliver_at=at_ms)
                 self.inputs.delayed.append(Delayed(value, at_ms, self.topic_life))
@@ -218,17 +236,19 @@ class Play:
         for role in ("replay", "move1", "maintain"):
             if role in self._lives:
                 self._lives[role].is_asked_to_stop = True
-        until = world.now + _MOST_MS
         operator = Life(self, "operator", 0)
+        self.weather.spared.add(operator.process)
         problems = ["nothing was judged"]
-        while problems and world.now < until:
-            world.pause(3_000)
+        for pause_ms in _PAUSES_MS:
+            world.pause(pause_ms)
             for role in ("work0", "move0"):
                 if self._lives[role].process.is_dead:
                     self._begin(role)
             if self._lives["replay"].process.is_dead:
                 replay_some(operator, all_but="hopeless")
             problems = judge(self, cluster)
+            if not problems:
+                break
         if not problems:
             world.pause(_QUIET_MS)
             problems = judge(self, cluster)

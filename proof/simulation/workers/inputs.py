@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 __all__ = ["DELAYED", "Delayed", "Input", "Inputs"]
 
-_KINDS = {"ok": 8, "flaky": 4, "bad": 3, "hopeless": 1, "refused": 3}
+_KINDS = {"ok": 8, "flaky": 4, "bad": 4, "hopeless": 2, "refused": 3}
 """How a handler fares, and how often: it succeeds; fails at first; fails until its dead letter is replayed; always
 fails; makes an output that its topic refuses, until its dead letter is replayed."""
 DELAYED = "later"

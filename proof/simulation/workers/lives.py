@@ -188,7 +188,7 @@ def _move_once(life: Life, mover: DelayMover) -> None:
 def replay_letters(life: Life) -> None:
     """An operator who replays any letters, again and again."""
     while life.goes_on:
-        life.rest(life.draw.expovariate(1 / 4_000))
+        life.rest(life.draw.expovariate(1 / 2_500))
         replay_some(life)
 
 
@@ -199,7 +199,7 @@ def replay_some(life: Life, *, all_but: str = "") -> int:
         all_but: all of them but those of this kind, in place of any.
     """
     draw = life.draw
-    chance = draw.choice([0.2, 0.5, 1.0])
+    chance = draw.choice([0.3, 0.5, 0.9])
 
     def wanted(found: list[Found]) -> list[Found]:
         if all_but:

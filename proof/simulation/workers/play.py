@@ -114,7 +114,7 @@ class Play:
             for module, name, value in _PATCHES:
                 stack.enter_context(mock.patch.object(module, name, value))
             stack.enter_context(
-                mock.patch.object(dead_letters, "_RECORDS_A_TRANSACTION", self.world.random.choice([1, 2, 5, 20]))
+                mock.patch.object(dead_letters, "_RECORDS_A_TRANSACTION", self.world.random.choice([1, 2, 3, 20]))
             )
             for client in (Consumer, Producer):
                 stack.enter_context(self._kept(client))
@@ -181,7 +181,7 @@ class Play:
         """Inputs, and records to be delivered later; nothing befalls their producer."""
         draw = self.world.random
         with Producer(cluster) as producer:
-            for _ in range(draw.randint(1, 3)):
+            for _ in range(draw.randint(1, 5)):
                 made = self.inputs.draw(draw, draw.choice(["in", "in", "seq"]))
                 partition = None if made.key else 0
                 headers = [("id", made.message_id.encode())]

@@ -236,6 +236,7 @@ class Play:
         for role in ("replay", "move1", "maintain"):
             if role in self._lives:
                 self._lives[role].is_asked_to_stop = True
+        self._wake()
         operator = Life(self, "operator", 0)
         self.weather.spared.add(operator.process)
         problems = ["nothing was judged"]
@@ -261,6 +262,17 @@ class Play:
             if not life.process.is_dead:
                 self.violate(f"{life.process.name} doesn't stop")
         self.problems += problems or judge_history(self, cluster)
+
+    def _wake(self) -> None:
+        """Whoever is frozen wakes up, perhaps long after others have taken over, or never."""
+        world = self.world
+        asleep = [life for life in self._lives.values() if life.process.asleep_until > world.now]
+        for life in asleep:
+            if world.random.random() < 0.5:
+                life.process.die()
+        latest = max((life.process.asleep_until for life in asleep if not life.process.is_dead), default=world.now)
+        world.counts["woken in the calm"] += latest > world.now
+        world.pause(latest - world.now)
 
 
 def play(seed: int) -> Played:

@@ -215,7 +215,7 @@ def replay_some(life: Life, *, all_but: str = "") -> int:
 def tend(life: Life) -> None:
     """Maintenance, whole or in part, again and again."""
     while life.goes_on:
-        life.rest(life.draw.expovariate(1 / 6_000))
+        life.rest(life.draw.expovariate(1 / 4_000))
         steps = life.draw.sample(sorted(Step), life.draw.randint(1, len(Step)))
         report = maintain(life.cluster, steps=steps, policy=_SMALL, full=life.draw.random() < 0.5)
         life.world.counts["maintenances"] += 1

@@ -56,6 +56,7 @@ nightly: $(VENV)/.all ## Run every test, and walks and schedules as a whole: ove
 	@$(MAKE) --no-print-directory interpreters
 	@$(BIN)/python -m proof.model --deep
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster --count $(SEEDS)
+	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.workers --count 200..700
 	@$(BIN)/python -m proof.torture --rounds 20 $(if $(SEED),--seed $(SEED)) --store $(STORE)
 	@$(BIN)/python -m proof.torture --rounds 10 $(if $(SEED),--seed $(SEED)) --store $(STORE) --gateways 2
 	@$(BIN)/python -m proof.torture --rounds 10 $(if $(SEED),--seed $(SEED)) --store $(STORE) --sharing 8
@@ -88,6 +89,7 @@ proof: $(VENV)/.all ## What a sceptic asks for, in a quarter of an hour: model, 
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster --count $(SEEDS)
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.share_groups --count 0..100
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.numbered_producers --count 0..300
+	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.workers --count 0..20
 	@$(BIN)/python -m proof.torture --rounds 5 $(if $(SEED),--seed $(SEED)) --store $(STORE)
 	@$(BIN)/python -m proof.torture --rounds 1 $(if $(SEED),--seed $(SEED)) --store moto
 	@$(BIN)/python -m proof.torture --rounds 1 $(if $(SEED),--seed $(SEED)) --store $(STORE) --sharing 8

@@ -205,6 +205,12 @@ class SimpleQueue:
         self._items.append(item)
         self._condition.notify()
 
+    def empty(self) -> bool:
+        return not self._items
+
+    def get_nowait(self) -> Any:
+        return self.get(block=False)
+
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         with self._condition:
             if block:

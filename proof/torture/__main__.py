@@ -46,6 +46,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--gateways", type=int, default=0, help="so many, and Kafka's clients that go through them")
     parser.add_argument("--exchanged", action="store_true", help="what lies under the cluster is exchanged meanwhile")
     parser.add_argument("--faulty", action="store_true", help="the store loses, delays, refuses and repeats requests")
+    parser.add_argument("--apps", action="store_true", help="a worker, a relay, a mover and a share group, too")
     parser.add_argument("--if-there", action="store_true", help="nothing is wrong if there is no server of the store")
     parser.add_argument("--folder", type=Path, default=None, help="where failing rounds are kept")
     parser.add_argument("--check", type=Path, default=None, metavar="FOLDER", help="check a round's history again")
@@ -70,6 +71,8 @@ def main(arguments: list[str]) -> int:
         parser.error(f"--store {options.store} is {'not ' if options.exchanged else ''}for rounds with --exchanged")
     if options.faulty and (options.exchanged or options.store == "folder"):
         parser.error("--faulty is for a server's store, and rounds with --exchanged have such faults anyway")
+    if options.apps and (options.exchanged or options.mixed is not None):
+        parser.error("--apps is for rounds with neither --exchanged nor --mixed")
     folder = options.folder or Path(tempfile.mkdtemp(prefix="sparklog-torture-"))
     first = secrets.randbelow(1_000_000) if options.seed is None else options.seed
     began, outcomes = time.monotonic(), []
@@ -117,6 +120,7 @@ def _play(options: argparse.Namespace, seed: int, place: Path, mixed: Path | Non
             gateways=options.gateways,
             mixed=mixed,
             is_faulty=options.faulty,
+            has_apps=options.apps,
         )
     except Exception as error:  # whatever it is, it's the round's
         took_s = time.monotonic() - began
@@ -135,7 +139,7 @@ def _tell_faults(outcome: Outcome, place: Path, options: argparse.Namespace) -> 
     (place / "outcome.txt").write_text("\n".join([str(outcome), *outcome.faults, ""]))
     print(f"  kept in {place}; check it again: python -m proof.torture --check {place}")
     given = {"STORE": options.store, "SHARING": options.sharing, "GATEWAYS": options.gateways, "MIXED": options.mixed}
-    given |= {"EXCHANGED": int(options.exchanged), "FAULTY": int(options.faulty)}
+    given |= {"EXCHANGED": int(options.exchanged), "FAULTY": int(options.faulty), "APPS": int(options.apps)}
     said = " ".join(f"{name}={value}" for name, value in given.items() if value)
     print(f"  a round like it: make torture ROUNDS=1 SEED={outcome.seed} {said}", flush=True)
 

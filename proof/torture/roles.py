@@ -380,7 +380,7 @@ def keep_in_shape(life: Life) -> None:
             life.note(f"recovered: {recovered.action.value}")
     for error in report.errors.values():
         life.check_error("maintain", error)
-    for name in _PARTITIONS:
+    for name in dict.fromkeys([*_PARTITIONS, *(topic.topic for topic in report.topics if not topic.deleted)]):
         _clean(life, name)
 
 

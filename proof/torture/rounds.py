@@ -38,6 +38,7 @@ __all__ = ["STORES", "Outcome", "concluded", "create_topics", "folder_place", "p
 STORES = ("folder", "s3", "moto", "azurite")
 _LONGER_S = 45.0
 """How long a slow machine may take longer than planned until there is enough to check."""
+_LONGER_WITH_APPS_S = 90.0
 _CONCLUDE_S = 240.0
 
 
@@ -140,7 +141,7 @@ def play(
         crew = Crew(plan, place, server, other=other)
         try:
             enough = partial(_has_enough, place, is_by_wire=gateways > 0, has_apps=has_apps)
-            crew.work(enough, at_most_s=span_s + _LONGER_S)
+            crew.work(enough, at_most_s=span_s + (_LONGER_WITH_APPS_S if has_apps else _LONGER_S))
             worked_s = time.monotonic() - began
             crew.end()
             ended_s = time.monotonic() - began

@@ -23,7 +23,10 @@ real = pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_meth
 
 
 def test_a_seed_gives_the_same_plan_each_time_and_seeds_differ():
-    plans = [draw_plan(seed, span_ms=60_000, is_small=False, has_server=True, gateways=2) for seed in (1, 1, 2)]
+    plans = [
+        draw_plan(seed, span_ms=60_000, is_small=False, has_server=True, gateways=2, has_apps=True)
+        for seed in (1, 1, 2)
+    ]
     assert plans[0] == plans[1] != plans[2]
     assert {torment.act for torment in plans[0].torments} == set(Act)
     assert {job.role for job in plans[0].jobs} == set(Role)

@@ -31,6 +31,8 @@ _NOTED: Mapping[str, int] = dict.fromkeys(("log cleaning", "fenced", "compaction
 """What processes note."""
 _MIXED = {OTHER_VERSION: 1, THIS_VERSION: 1}
 """Where two versions take part."""
+_APPS = {"taken over": 5}
+"""Where there are applications."""
 
 
 def main(arguments: list[str]) -> int:
@@ -95,7 +97,13 @@ def main(arguments: list[str]) -> int:
     if options.folder is None and not any(one.faults for one in outcomes):
         folder.rmdir()
     kills_server = options.store == "s3" and not options.exchanged
-    return sum_up(outcomes, time.monotonic() - began, kills_server=kills_server, is_mixed=options.mixed is not None)
+    return sum_up(
+        outcomes,
+        time.monotonic() - began,
+        kills_server=kills_server,
+        is_mixed=options.mixed is not None,
+        has_apps=options.apps,
+    )
 
 
 def _missing_server(store: str) -> str:
@@ -144,7 +152,14 @@ def _tell_faults(outcome: Outcome, place: Path, options: argparse.Namespace) -> 
     print(f"  a round like it: make torture ROUNDS=1 SEED={outcome.seed} {said}", flush=True)
 
 
-def sum_up(outcomes: Sequence[Outcome], took_s: float, *, kills_server: bool = False, is_mixed: bool = False) -> int:
+def sum_up(
+    outcomes: Sequence[Outcome],
+    took_s: float,
+    *,
+    kills_server: bool = False,
+    is_mixed: bool = False,
+    has_apps: bool = False,
+) -> int:
     """Print what came of the rounds; 1 if anything is wrong, or what is to happen in so many didn't."""
     torments = sum((one.torments for one in outcomes), Counter[str]())
     checked = [one.judged.verdict.counts for one in outcomes if one.judged is not None]
@@ -158,6 +173,7 @@ def sum_up(outcomes: Sequence[Outcome], took_s: float, *, kills_server: bool = F
         f"certainly committed, {sum(one.inputs for one in checked):,} inputs"
     )
     expected = {**_TORMENTS, **_NOTED, **(_SERVER_TORMENTS if kills_server else {}), **(_MIXED if is_mixed else {})}
+    expected |= _APPS if has_apps else {}
     noted = sum((one.judged.counts for one in outcomes if one.judged is not None), Counter[str]())
     lacking = [
         name for name, rounds in expected.items() if len(outcomes) >= rounds and not (torments[name] or noted[name])

@@ -12,8 +12,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from proof.torture.life import Life, identify
-from proof.torture.outbox_rows import Undone, opened, url_of, write_rows
-from proof.torture.plan import SESSION_MS, TRANSACTION_TIMEOUT_MS, Role
+from proof.torture.outbox_rows import ROWS_TOPIC, Undone, opened, relay_loosely, url_of, write_rows
+from proof.torture.plan import SESSION_MS, TRANSACTION_TIMEOUT_MS, Planted, Role
+from proof.torture.roles import between_steps
 from sparklog.admin import Admin
 from sparklog.consumer.sharing.client import ShareConsumer
 from sparklog.errors import CommitStateUnknownError, InvalidRecordStateError, SparklogError
@@ -179,12 +180,28 @@ def a_relay(life: Life) -> Relay:
 
 def relay(life: Life) -> None:
     """Send rows of the outbox."""
+    if Planted.LOOSE_ROWS in life.told.planted:
+        _relay_loosely(life)
+        return
     with a_relay(life) as made:
         _end_by(life, made.stop)
         try:
             life.attempt("relay", lambda: _but(life, RelayTakenOverError, made.run))
         except sa.exc.OperationalError as error:
             life.note("error OperationalError", str(error.orig))
+
+
+def _relay_loosely(life: Life) -> None:
+    """Planted."""
+    with Producer(life.cluster) as producer, opened(life.told.place) as engine:
+
+        def between() -> None:
+            producer.flush()
+            between_steps(life)
+
+        while life.goes_on():
+            relay_loosely(engine, lambda value, key: producer.send(ROWS_TOPIC, value, key), between)
+            life.rest(100)
 
 
 def a_mover(life: Life) -> DelayMover:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import sqlalchemy as sa
@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from proof.torture.life import Place
 from sparklog import outbox
 
-__all__ = ["ROWS_TOPIC", "Undone", "create_database", "opened", "url_of", "write_rows", "written"]
+__all__ = ["ROWS_TOPIC", "Undone", "create_database", "opened", "relay_loosely", "url_of", "write_rows", "written"]
 
 ROWS_TOPIC = "orders"
 _AGGREGATES = tuple(f"a{number}" for number in range(5))
@@ -63,6 +63,19 @@ def write_rows(engine: sa.Engine, draw: random.Random) -> int:
         if draw.random() < _UNDONE:
             raise Undone
     return count
+
+
+def relay_loosely(engine: sa.Engine, send: Callable[[bytes, bytes], object], between: Callable[[], object]) -> None:
+    """Send the first rows, and then delete them: whoever dies ``between`` has sent them for nobody to know."""
+    with engine.connect() as connection:
+        query = sa.text("SELECT position, aggregateid, payload FROM outbox ORDER BY position LIMIT 5")
+        rows = connection.execute(query).all()
+    for _, key, value in rows:
+        send(value, key.encode())
+    between()
+    with engine.begin() as connection:
+        for position, _, _ in rows:
+            connection.execute(sa.text("DELETE FROM outbox WHERE position = :at"), {"at": position})
 
 
 def written(engine: sa.Engine) -> Mapping[str, list[str]]:

@@ -102,7 +102,7 @@ APP_ROLES = {Role.FEED: 1, Role.WORK: 2, Role.WRITE: 1, Role.RELAY: 1, Role.MOVE
 
 
 _LOTS = {Role.LOOP: 3, Role.TRANSACT: 3, Role.GATEWAY: 3, Role.WIRE_TRANSACT: 2}
-_LOTS |= {Role.WORK: 3, Role.RELAY: 4, Role.MOVE: 4, Role.SHARE: 2}
+_LOTS |= {Role.WORK: 3, Role.RELAY: 8, Role.MOVE: 8, Role.SHARE: 2}
 """How often a role's process is drawn, where others are once."""
 
 
@@ -115,6 +115,8 @@ class Planted(str, Enum):
     """The offsets of a loop are committed beside the transaction, before it."""
     RESET = "reset"
     """A reader begins at the end whatever its group has committed."""
+    LOOSE_ROWS = "loose-rows"
+    """A relay sends rows outside of a transaction, and deletes them afterwards."""
     SELF_KILL = "self-kill"
     """No fault by itself: a worker with another one kills itself at times at the moment at which that one shows. So a
     short round needs no luck."""

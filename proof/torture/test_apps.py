@@ -9,7 +9,7 @@ import pytest
 
 from proof.torture.app_conclusion import judge_apps
 from proof.torture.life import Place
-from proof.torture.plan import APP_ROLES, draw_plan
+from proof.torture.plan import APP_ROLES, Planted, draw_plan
 from proof.torture.rounds import play
 from sparklog.testing.history import Recorder
 from tests.histories import note_promised
@@ -102,6 +102,15 @@ def test_plans_without_applications_are_what_they_were():
     assert not {job.role for job in without.jobs} & set(APP_ROLES)
     assert {job.role for job in plan.jobs} >= set(APP_ROLES)
     assert {torment.job for torment in plan.torments} & {job.name for job in plan.jobs if job.role in APP_ROLES}
+
+
+@real
+@pytest.mark.deep  # in each run what is judged above
+@pytest.mark.timeout(600)
+def test_a_relay_that_settles_rows_outside_of_its_transaction_is_found(tmp_path: Path):
+    planted = [Planted.LOOSE_ROWS, Planted.SELF_KILL]
+    outcome = play(1, tmp_path / "round", "folder", span_s=4, planted=planted, has_apps=True)
+    assert any("duplicate" in fault and "orders" in fault for fault in outcome.faults), str(outcome.faults)
 
 
 @real

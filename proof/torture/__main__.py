@@ -31,7 +31,7 @@ _NOTED: Mapping[str, int] = dict.fromkeys(("log cleaning", "fenced", "compaction
 """What processes note."""
 _MIXED = {OTHER_VERSION: 1, THIS_VERSION: 1}
 """Where two versions take part."""
-_APPS = {"taken over": 5}
+_APPS = {"taken over": 10}
 """Where there are applications."""
 
 

@@ -24,6 +24,7 @@ SHARING ?= 0
 EXCHANGED ?=
 MIXED ?=
 FAULTY ?=
+APPS ?=
 CLUSTER ?= demo-data
 LISTEN ?= 127.0.0.1:8080
 NO_KAFKA ?=
@@ -60,6 +61,7 @@ nightly: $(VENV)/.all ## Run every test, and walks and schedules as a whole: ove
 	@$(BIN)/python -m proof.torture --rounds 20 $(if $(SEED),--seed $(SEED)) --store $(STORE)
 	@$(BIN)/python -m proof.torture --rounds 10 $(if $(SEED),--seed $(SEED)) --store $(STORE) --gateways 2
 	@$(BIN)/python -m proof.torture --rounds 10 $(if $(SEED),--seed $(SEED)) --store $(STORE) --sharing 8
+	@for store in folder s3; do $(BIN)/python -m proof.torture --rounds 5 $(if $(SEED),--seed $(SEED)) --apps --store $$store --if-there || exit 1; done
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster 3000000000000..3000000000499
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster 4000000000000..4000000000499
 	@for store in s3 azurite; do $(BIN)/python -m proof.torture --rounds 5 $(if $(SEED),--seed $(SEED)) --faulty --store $$store --if-there || exit 1; done
@@ -94,6 +96,7 @@ proof: $(VENV)/.all ## What a sceptic asks for, in a quarter of an hour: model, 
 	@$(BIN)/python -m proof.torture --rounds 1 $(if $(SEED),--seed $(SEED)) --store moto
 	@$(BIN)/python -m proof.torture --rounds 1 $(if $(SEED),--seed $(SEED)) --store $(STORE) --sharing 8
 	@$(BIN)/python -m proof.torture --rounds 3 $(if $(SEED),--seed $(SEED)) --gateways 2
+	@$(BIN)/python -m proof.torture --rounds 2 $(if $(SEED),--seed $(SEED)) --apps
 	@if git rev-parse --git-dir >/dev/null 2>&1; then \
 	  $(BIN)/python -m proof.torture --rounds 3 $(if $(SEED),--seed $(SEED)) --store $(STORE) --gateways 1 --mixed $(MIXED); \
 	else \
@@ -109,8 +112,8 @@ proof: $(VENV)/.all ## What a sceptic asks for, in a quarter of an hour: model, 
 simulate: $(VENV)/.dev ## Play whole clusters under crashes and lost answers; SEEDS=20000 of them, or SEEDS=17..40
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster --count $(SEEDS)
 
-torture: $(VENV)/.dev ## Real processes under kill -9 and SIGSTOP; ROUNDS=100 SEED=17 STORE=folder, s3 or moto; GATEWAYS=2; SHARING=8; MIXED=a git ref; EXCHANGED=1 STORE=azurite; FAULTY=1 STORE=s3 or azurite
-	@$(BIN)/python -m proof.torture --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) --store $(STORE) --gateways $(GATEWAYS) --sharing $(SHARING) $(if $(MIXED),--mixed $(MIXED)) $(if $(EXCHANGED),--exchanged) $(if $(FAULTY),--faulty)
+torture: $(VENV)/.dev ## Real processes under kill -9 and SIGSTOP; ROUNDS=100 SEED=17 STORE=folder, s3 or moto; GATEWAYS=2; SHARING=8; MIXED=a git ref; EXCHANGED=1 STORE=azurite; FAULTY=1 STORE=s3 or azurite; APPS=1
+	@$(BIN)/python -m proof.torture --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) --store $(STORE) --gateways $(GATEWAYS) --sharing $(SHARING) $(if $(MIXED),--mixed $(MIXED)) $(if $(EXCHANGED),--exchanged) $(if $(FAULTY),--faulty) $(if $(APPS),--apps)
 
 soak: $(VENV)/.dev ## A gateway, exporter and console under load for MINUTES=15: what they hold has to stay level
 	@$(BIN)/python -m proof.soak --minutes $(MINUTES)

@@ -31,6 +31,8 @@ _NOTED: Mapping[str, int] = dict.fromkeys(("log cleaning", "fenced", "compaction
 """What processes note."""
 _MIXED = {OTHER_VERSION: 1, THIS_VERSION: 1}
 """Where two versions take part."""
+_APPS = {"taken over": 10}
+"""Where there are applications."""
 
 
 def main(arguments: list[str]) -> int:
@@ -46,6 +48,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--gateways", type=int, default=0, help="so many, and Kafka's clients that go through them")
     parser.add_argument("--exchanged", action="store_true", help="what lies under the cluster is exchanged meanwhile")
     parser.add_argument("--faulty", action="store_true", help="the store loses, delays, refuses and repeats requests")
+    parser.add_argument("--apps", action="store_true", help="a worker, a relay, a mover and a share group, too")
     parser.add_argument("--if-there", action="store_true", help="nothing is wrong if there is no server of the store")
     parser.add_argument("--folder", type=Path, default=None, help="where failing rounds are kept")
     parser.add_argument("--check", type=Path, default=None, metavar="FOLDER", help="check a round's history again")
@@ -70,6 +73,8 @@ def main(arguments: list[str]) -> int:
         parser.error(f"--store {options.store} is {'not ' if options.exchanged else ''}for rounds with --exchanged")
     if options.faulty and (options.exchanged or options.store == "folder"):
         parser.error("--faulty is for a server's store, and rounds with --exchanged have such faults anyway")
+    if options.apps and (options.exchanged or options.mixed is not None):
+        parser.error("--apps is for rounds with neither --exchanged nor --mixed")
     folder = options.folder or Path(tempfile.mkdtemp(prefix="sparklog-torture-"))
     first = secrets.randbelow(1_000_000) if options.seed is None else options.seed
     began, outcomes = time.monotonic(), []
@@ -92,7 +97,13 @@ def main(arguments: list[str]) -> int:
     if options.folder is None and not any(one.faults for one in outcomes):
         folder.rmdir()
     kills_server = options.store == "s3" and not options.exchanged
-    return sum_up(outcomes, time.monotonic() - began, kills_server=kills_server, is_mixed=options.mixed is not None)
+    return sum_up(
+        outcomes,
+        time.monotonic() - began,
+        kills_server=kills_server,
+        is_mixed=options.mixed is not None,
+        has_apps=options.apps,
+    )
 
 
 def _missing_server(store: str) -> str:
@@ -117,6 +128,7 @@ def _play(options: argparse.Namespace, seed: int, place: Path, mixed: Path | Non
             gateways=options.gateways,
             mixed=mixed,
             is_faulty=options.faulty,
+            has_apps=options.apps,
         )
     except Exception as error:  # whatever it is, it's the round's
         took_s = time.monotonic() - began
@@ -135,12 +147,19 @@ def _tell_faults(outcome: Outcome, place: Path, options: argparse.Namespace) -> 
     (place / "outcome.txt").write_text("\n".join([str(outcome), *outcome.faults, ""]))
     print(f"  kept in {place}; check it again: python -m proof.torture --check {place}")
     given = {"STORE": options.store, "SHARING": options.sharing, "GATEWAYS": options.gateways, "MIXED": options.mixed}
-    given |= {"EXCHANGED": int(options.exchanged), "FAULTY": int(options.faulty)}
+    given |= {"EXCHANGED": int(options.exchanged), "FAULTY": int(options.faulty), "APPS": int(options.apps)}
     said = " ".join(f"{name}={value}" for name, value in given.items() if value)
     print(f"  a round like it: make torture ROUNDS=1 SEED={outcome.seed} {said}", flush=True)
 
 
-def sum_up(outcomes: Sequence[Outcome], took_s: float, *, kills_server: bool = False, is_mixed: bool = False) -> int:
+def sum_up(
+    outcomes: Sequence[Outcome],
+    took_s: float,
+    *,
+    kills_server: bool = False,
+    is_mixed: bool = False,
+    has_apps: bool = False,
+) -> int:
     """Print what came of the rounds; 1 if anything is wrong, or what is to happen in so many didn't."""
     torments = sum((one.torments for one in outcomes), Counter[str]())
     checked = [one.judged.verdict.counts for one in outcomes if one.judged is not None]
@@ -154,6 +173,7 @@ def sum_up(outcomes: Sequence[Outcome], took_s: float, *, kills_server: bool = F
         f"certainly committed, {sum(one.inputs for one in checked):,} inputs"
     )
     expected = {**_TORMENTS, **_NOTED, **(_SERVER_TORMENTS if kills_server else {}), **(_MIXED if is_mixed else {})}
+    expected |= _APPS if has_apps else {}
     noted = sum((one.judged.counts for one in outcomes if one.judged is not None), Counter[str]())
     lacking = [
         name for name, rounds in expected.items() if len(outcomes) >= rounds and not (torments[name] or noted[name])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import sparklog.gateway
 from proof.torture.life import Life, Place, Told, identify, read_notes
-from proof.torture.plan import COMPACTED, LOOP_INPUT, TOPICS, TRANSACTION_TIMEOUT_MS, Plan, Role
+from proof.torture.plan import APP_TOPICS, COMPACTED, LOOP_INPUT, TOPICS, TRANSACTION_TIMEOUT_MS, Plan, Role
 from proof.torture.roles import keep_in_shape, loop, read
 from sparklog.integrity import Code, check_cluster
 from sparklog.testing.history import CaughtUp, FinalRead, History, Recorder, Verdict, check, load, record_final
@@ -47,6 +47,10 @@ def conclude(plan: Plan, place: Place) -> None:
         TimeoutError: the end isn't reached within a minute and a half.
     """
     place.redirect_errors()
+    if plan.has_apps:
+        from proof.torture.app_conclusion import conclude_apps  # needs SQLAlchemy
+
+        conclude_apps(plan, place)
     lives = {role: _life(plan, place, role) for role in (Role.LOOP, Role.READ, Role.MAINTAIN)}
     _recover(lives[Role.MAINTAIN])
     _to_the_end(lives[Role.LOOP], loop)
@@ -116,8 +120,15 @@ def judge(
     counts, faults = read_notes(place)
     is_by_wire = any(place.histories.glob("wire*"))
     faults += _not_read_to_the_end(history, is_by_wire=is_by_wire)
+    has_apps = place.app_histories.exists()
+    if has_apps:
+        from proof.torture.app_conclusion import judge_apps
+
+        judged, app_faults = judge_apps(place)
+        counts.update(judged)
+        faults += app_faults
     faults += [f"history: {anomaly}" for anomaly in verdict.anomalies]
-    faults += [f"integrity: {line}" for line in _findings(_integrity(place))]
+    faults += [f"integrity: {line}" for line in _findings(_integrity(place), has_apps=has_apps)]
     few = [
         f"{name}={getattr(verdict.counts, name)} of {least}"
         for name, least in enough.items()
@@ -155,11 +166,12 @@ def _integrity(place: Place) -> Path:
     return place.folder / "integrity.json"
 
 
-def _findings(path: Path) -> list[str]:
+def _findings(path: Path, *, has_apps: bool) -> list[str]:
     if not path.exists():
         return [f"there is no {path}"]
     report = json.loads(path.read_text())
-    if not (report["counts"]["topics"] == len(TOPICS) and report["counts"]["records"]):
+    count, known = report["counts"]["topics"], len(TOPICS) + (len(APP_TOPICS) if has_apps else 0)
+    if not ((count > known if has_apps else count == known) and report["counts"]["records"]):  # apps make some
         return [f"it looked at {report['counts']}"]
     unfinished = {code.value for code in _UNFINISHED}
     return [

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
 
 from proof.torture.life import Place, Told, live
-from proof.torture.plan import Act, Job, Plan, Role, Torment
+from proof.torture.plan import APP_ROLES, Act, Job, Plan, Role, Torment
 from proof.torture.roles import ROLES
 from proof.torture.servers import Server
 from proof.torture.versions import OtherProcess, OtherVersion
@@ -37,6 +37,10 @@ def begin(told: Told) -> None:
     """What a process of a round runs."""
     if told.role in ROLES:
         live(told, ROLES[told.role])
+    elif told.role in APP_ROLES:
+        from proof.torture.app_roles import ROLES_OF_APPS  # needs SQLAlchemy
+
+        live(told, ROLES_OF_APPS[told.role])
     else:
         from proof.torture.wire_roles import WIRE_ROLES  # needs confluent-kafka
 
@@ -70,7 +74,8 @@ class Crew:
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._ties = itertools.count()
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["proof.torture.crew"])
+        apps = ["proof.torture.app_roles"] if plan.has_apps else []
+        self._context.set_forkserver_preload(["proof.torture.crew", *apps])
         self.counts: Counter[str] = Counter()
         """Acts that had a victim; and processes of another version."""
         self.defects: list[str] = []

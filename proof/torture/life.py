@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from proof.torture.plan import Planted, Role
+from proof.torture.plan import APP_ROLES, Planted, Role
 from sparklog.errors import (
     CommitFailedError,
     ConcurrentTransactionsError,
@@ -118,6 +118,16 @@ class Place:
         return self.folder / "history"
 
     @property
+    def app_histories(self) -> Path:
+        """Those of applications, which are judged by themselves; only a round with applications has the folder."""
+        return self.histories / "apps"
+
+    @property
+    def database(self) -> Path:
+        """SQLite's, of the applications."""
+        return self.folder / "outbox.db"
+
+    @property
     def notes(self) -> Path:
         return self.folder / "notes.txt"
 
@@ -184,7 +194,8 @@ class Life:
         if place.is_exchanged:
             place = place.of(self.cluster)
             place.histories.mkdir(parents=True, exist_ok=True)
-        return Recorder(self.name, path=place.histories / f"{self.name}.jsonl")
+        folder = place.app_histories if self.told.role in APP_ROLES else place.histories
+        return Recorder(self.name, path=folder / f"{self.name}.jsonl")
 
     def _whatever_is_there(self) -> Cluster:
         """The cluster that is in the place, as soon as there is one. Raises what opening it raised if it is over."""

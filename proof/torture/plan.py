@@ -9,6 +9,8 @@ from enum import Enum
 from typing import Any
 
 __all__ = [
+    "APP_ROLES",
+    "APP_TOPICS",
     "COMPACTED",
     "GROUPS",
     "LOOP_GROUP",
@@ -57,6 +59,19 @@ TOPICS = (
     Topic(name="brief", partitions=1, configs={"retention.ms": 3_000}),
 )
 COMPACTED = ("latest",)
+APP_TOPICS = tuple(
+    Topic(name=name, partitions=partitions, configs={"retention.ms": -1, **configs})
+    for name, partitions, configs in (
+        ("jobs", 3, {}),
+        ("done", 2, {}),
+        ("dlq.jobs", 2, {}),
+        ("orders", 2, {}),
+        ("later", 2, {"delay": True}),
+        ("tasks", 2, {}),
+    )
+)
+"""The applications', where there are any: a worker's inputs, outputs and dead letters, what a relay sends, what a mover
+delivers, and what a share group shares with that. Delay topics are made by those who need them."""
 
 
 class Role(str, Enum):
@@ -72,9 +87,22 @@ class Role(str, Enum):
     """By Kafka's client, through gateways, as the next two."""
     WIRE_TRANSACT = "wire-transact"
     WIRE_READ = "wire-read"
+    FEED = "feed"
+    """The applications' producer, as the next six are theirs."""
+    WORK = "work"
+    WRITE = "write"
+    """Rows of an outbox."""
+    RELAY = "relay"
+    MOVE = "move"
+    SHARE = "share"
+
+
+APP_ROLES = {Role.FEED: 1, Role.WORK: 2, Role.WRITE: 1, Role.RELAY: 1, Role.MOVE: 1, Role.SHARE: 2}
+"""How many processes of applications there are, where there are any."""
 
 
 _LOTS = {Role.LOOP: 3, Role.TRANSACT: 3, Role.GATEWAY: 3, Role.WIRE_TRANSACT: 2}
+_LOTS |= {Role.WORK: 3, Role.RELAY: 8, Role.MOVE: 8, Role.SHARE: 2}
 """How often a role's process is drawn, where others are once."""
 
 
@@ -87,6 +115,8 @@ class Planted(str, Enum):
     """The offsets of a loop are committed beside the transaction, before it."""
     RESET = "reset"
     """A reader begins at the end whatever its group has committed."""
+    LOOSE_ROWS = "loose-rows"
+    """A relay sends rows outside of a transaction, and deletes them afterwards."""
     SELF_KILL = "self-kill"
     """No fault by itself: a worker with another one kills itself at times at the moment at which that one shows. So a
     short round needs no luck."""
@@ -146,6 +176,8 @@ class Plan:
     """Do the producers share one topic, with group commit on from the beginning?"""
     gateways: int = 0
     """So many gateways, and Kafka's clients of them."""
+    has_apps: bool = False
+    """Are there applications: a worker, a relay, a mover, a share group, and who feeds them?"""
 
     @property
     def groups(self) -> Sequence[str]:
@@ -161,6 +193,7 @@ def draw_plan(
     planted: Collection[Planted] = (),
     sharing: int = 0,
     gateways: int = 0,
+    has_apps: bool = False,
 ) -> Plan:
     """The round of a seed.
 
@@ -170,6 +203,7 @@ def draw_plan(
         has_server: there is a server that can be killed.
         sharing: so many producers share one topic; 0: a few write to several.
         gateways: so many, with clients that go through them, beside fewer that don't.
+        has_apps: there are applications, beside one client of each kind.
     """
     draw = random.Random(f"torture {seed}")
     numbers = {
@@ -181,6 +215,8 @@ def draw_plan(
     if gateways:
         numbers |= {Role.PRODUCE: sharing or 1, Role.LOOP: 1, Role.READ: 1, Role.GATEWAY: gateways}
         numbers |= {Role.WIRE_PRODUCE: 1 if is_small else 2, Role.WIRE_TRANSACT: 1, Role.WIRE_READ: 2}
+    if has_apps:
+        numbers |= {Role.PRODUCE: sharing or 1, Role.LOOP: 1, Role.READ: 1, **APP_ROLES}
     jobs = [Job(name=f"{role.value}{n}", role=role) for role, count in numbers.items() for n in range(count)]
     jobs.append(Job(name="maintain0", role=Role.MAINTAIN))
     names = [job.name for job in jobs for _ in range(_LOTS.get(job.role, 1))]
@@ -207,4 +243,5 @@ def draw_plan(
         planted=planted,
         is_sharing=sharing > 0,
         gateways=gateways,
+        has_apps=has_apps,
     )

@@ -43,7 +43,7 @@ from sparklog.producer import Producer
 from sparklog.producer.future import FutureRecordMetadata
 from sparklog.testing.history import Outcome, ProducerRecorder, RecordingConsumer, RecordingProducer, Source
 
-__all__ = ["ROLES", "keep_in_shape"]
+__all__ = ["ROLES", "between_steps", "keep_in_shape"]
 
 Found = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 
@@ -89,11 +89,11 @@ class _EarlyProducer(RecordingProducer):
     def commit_transaction(self) -> None:
         self.recorder.ending(is_commit=True)
         self.recorder.ended(Outcome.COMMITTED)
-        _between_steps(self._life)
+        between_steps(self._life)
         self.producer.commit_transaction()
 
 
-def _between_steps(life: Life) -> None:
+def between_steps(life: Life) -> None:
     """Spend the moment at which a planted fault shows, if the process is killed in it."""
     if Planted.SELF_KILL not in life.told.planted:
         time.sleep(0.5)
@@ -320,7 +320,7 @@ def _transform(life: Life, consumer: RecordingConsumer, producer: RecordingProdu
             life.rest(1.5 * TRANSACTION_TIMEOUT_MS)
         if Planted.LOOSE_OFFSETS in life.told.planted:
             consumer.commit(offsets)
-            _between_steps(life)
+            between_steps(life)
         else:
             producer.send_offsets_to_transaction(offsets, consumer.consumer.group_metadata())
 
@@ -380,7 +380,7 @@ def keep_in_shape(life: Life) -> None:
             life.note(f"recovered: {recovered.action.value}")
     for error in report.errors.values():
         life.check_error("maintain", error)
-    for name in _PARTITIONS:
+    for name in dict.fromkeys([*_PARTITIONS, *(topic.topic for topic in report.topics if not topic.deleted)]):
         _clean(life, name)
 
 

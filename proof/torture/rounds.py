@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from proof.torture.conclusion import Judged, conclude, judge
 from proof.torture.crew import OTHER_VERSION, THIS_VERSION, Crew
-from proof.torture.life import Place
-from proof.torture.plan import Plan, Planted, draw_plan
+from proof.torture.life import Place, read_notes
+from proof.torture.plan import APP_TOPICS, Plan, Planted, draw_plan
 from proof.torture.proxy import FaultyProxy
 from proof.torture.servers import (
     BUCKET,
@@ -37,6 +38,7 @@ __all__ = ["STORES", "Outcome", "concluded", "create_topics", "folder_place", "p
 STORES = ("folder", "s3", "moto", "azurite")
 _LONGER_S = 45.0
 """How long a slow machine may take longer than planned until there is enough to check."""
+_LONGER_WITH_APPS_S = 90.0
 _CONCLUDE_S = 240.0
 
 
@@ -80,6 +82,10 @@ class Outcome:
             if noted["wire acknowledged"]:
                 said += f"; by the wire {noted['wire acknowledged']} acknowledged, {noted['wire polled']} polled, "
                 said += f"{noted['wire committed']} transactions, {noted['wire fenced']} fenced"
+            if noted["app inputs"]:
+                said += f"; of apps {noted['app inputs']} inputs, {noted['app letters']} letters, "
+                said += f"{noted['app rows']} rows, {noted['app delayed']} delayed, {noted['app shared']} shared, "
+                said += f"{noted['taken over']} taken over"
             if noted["included"]:
                 said += f", {noted['included']} decisions to include others"
         return said
@@ -97,6 +103,7 @@ def play(
     gateways: int = 0,
     mixed: Path | None = None,
     is_faulty: bool = False,
+    has_apps: bool = False,
 ) -> Outcome:
     """Play a round in a folder that isn't there yet, and which it leaves.
 
@@ -108,6 +115,7 @@ def play(
         gateways: so many, with Kafka's clients of them.
         mixed: the tree of another version that takes part; of every second seed it makes the cluster.
         is_faulty: a proxy before the server loses, delays, refuses and repeats requests of all processes.
+        has_apps: there are applications, too: a worker, a relay, a mover, a share group, and who feeds them.
     """
     began = time.monotonic()
     with (
@@ -123,6 +131,7 @@ def play(
             planted=planted,
             sharing=sharing,
             gateways=gateways,
+            has_apps=has_apps,
         )
         place = replace(place, gateways=_free_addresses(gateways))
         if other is not None and seed % 2:
@@ -131,7 +140,8 @@ def play(
             create_topics(plan, place)
         crew = Crew(plan, place, server, other=other)
         try:
-            crew.work(lambda: _has_enough(place, is_by_wire=gateways > 0), at_most_s=span_s + _LONGER_S)
+            enough = partial(_has_enough, place, is_by_wire=gateways > 0, has_apps=has_apps)
+            crew.work(enough, at_most_s=span_s + (_LONGER_WITH_APPS_S if has_apps else _LONGER_S))
             worked_s = time.monotonic() - began
             crew.end()
             ended_s = time.monotonic() - began
@@ -227,14 +237,18 @@ def _free_addresses(count: int) -> tuple[str, ...]:
 def create_topics(plan: Plan, place: Place) -> str:
     """Make the cluster and its topics. Returns the cluster's id."""
     cluster = place.cluster()
+    topics = (*plan.topics, *(APP_TOPICS if plan.has_apps else ()))
     with Admin(cluster) as admin:
-        admin.create_topics(
-            [NewTopic(topic.name, topic.partitions, configs=dict(topic.configs)) for topic in plan.topics]
-        )
+        admin.create_topics([NewTopic(topic.name, topic.partitions, configs=dict(topic.configs)) for topic in topics])
+    if plan.has_apps:
+        from proof.torture.outbox_rows import create_database  # needs SQLAlchemy
+
+        place.app_histories.mkdir()
+        create_database(place)
     return cluster.cluster_id
 
 
-def _has_enough(place: Place, *, is_by_wire: bool) -> bool:
+def _has_enough(place: Place, *, is_by_wire: bool, has_apps: bool) -> bool:
     """A guess, which costs little: is there about as much as has to be checked?"""
     lines: Counter[str] = Counter()
     for path in place.histories.glob("*.jsonl"):
@@ -244,9 +258,18 @@ def _has_enough(place: Place, *, is_by_wire: bool) -> bool:
                 lines["by wire" if is_wire else "acknowledged"] += 1
             elif line.startswith(b'["TransactionEnded"') and b'"committed"' in line:
                 lines["loop" if path.name.startswith("loop") else "transactions by wire" if is_wire else "other"] += 1
+    if has_apps and not _have_enough_to_do(place):
+        return False
     if is_by_wire and not (lines["by wire"] >= 100 and lines["transactions by wire"] >= 2):
         return False
     return lines["acknowledged"] >= 150 and lines["loop"] >= 3 and lines["loop"] + lines["other"] >= 6
+
+
+def _have_enough_to_do(place: Place) -> bool:
+    """Likewise of the applications."""
+    counts, _ = read_notes(place)
+    enough = {"rows written": 20, "fed": 60, "delayed": 15, "worked": 1, "accepted": 10}
+    return all(counts[name] >= least for name, least in enough.items())
 
 
 def concluded(plan: Plan, place: Place) -> list[str]:

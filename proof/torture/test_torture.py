@@ -23,7 +23,10 @@ real = pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_meth
 
 
 def test_a_seed_gives_the_same_plan_each_time_and_seeds_differ():
-    plans = [draw_plan(seed, span_ms=60_000, is_small=False, has_server=True, gateways=2) for seed in (1, 1, 2)]
+    plans = [
+        draw_plan(seed, span_ms=60_000, is_small=False, has_server=True, gateways=2, has_apps=True)
+        for seed in (1, 1, 2)
+    ]
     assert plans[0] == plans[1] != plans[2]
     assert {torment.act for torment in plans[0].torments} == set(Act)
     assert {job.role for job in plans[0].jobs} == set(Role)
@@ -41,6 +44,9 @@ def test_rounds_in_which_nobody_is_tormented_are_not_enough(capsys: pytest.Captu
     assert "never met: log cleaning, fenced" in capsys.readouterr().err
     assert sum_up([busy, *[quiet] * 8], 9.0, is_mixed=True) == 1
     assert "never met: processes of the other version, processes of this version" in capsys.readouterr().err
+    assert sum_up([busy, *[quiet] * 8], 9.0, has_apps=True) == 0
+    assert sum_up([busy, *[quiet] * 9], 10.0, has_apps=True) == 1
+    assert "taken over" in capsys.readouterr().err
 
 
 def test_a_version_that_is_not_here_is_told_with_what_to_do(tmp_path: Path):

@@ -176,10 +176,11 @@ def move(life: Life) -> None:
 
 
 def _move_once(life: Life, mover: DelayMover) -> None:
+    before = life.play.topic_life
     try:
         mover.run_once()
     except (DelayedError, UnknownTopicOrPartitionError):
-        if not life.play.is_between_topics:
+        if not life.play.was_without_topic(before):
             raise
     if mover.stopped:
         life.play.violate(f"{life.process.name}: a partition stands still: {mover.stopped}")
@@ -217,12 +218,13 @@ def tend(life: Life) -> None:
     while life.goes_on:
         life.rest(life.draw.expovariate(1 / 4_000))
         steps = life.draw.sample(sorted(Step), life.draw.randint(1, len(Step)))
+        before = life.play.topic_life
         report = maintain(life.cluster, steps=steps, policy=_SMALL, full=life.draw.random() < 0.5)
         life.world.counts["maintenances"] += 1
         for topic in report.topics:
             life.world.counts["retentions"] += topic.retention is not None and topic.retention.removed_files > 0
             for error in topic.errors.values():
-                if not (life.play.is_between_topics and isinstance(error, UnknownTopicOrPartitionError)):
+                if not (life.play.was_without_topic(before) and isinstance(error, UnknownTopicOrPartitionError)):
                     life.check(error)
 
 

@@ -6,6 +6,7 @@ The clients are sparklog's own, with all of their threads, in the simulated worl
 from __future__ import annotations
 
 import gc
+import sys
 import traceback
 from collections import Counter
 from contextlib import AbstractContextManager, ExitStack
@@ -31,6 +32,7 @@ from sparklog.producer import Producer
 from sparklog.producer.delayed_records import delay_topic
 from sparklog.storage import MemoryStore
 from sparklog.storage.retrying import RetryingStore
+from sparklog.testing import SimulatedCrash
 from tests.support import T0_MS
 
 __all__ = ["Play", "Played", "play"]
@@ -100,6 +102,10 @@ class Play:
         """Note what must not be."""
         self.problems.append(text)
 
+    def was_without_topic(self, topic_life: int) -> bool:
+        """Was there no topic of delayed records for a moment since it had had so many lives?"""
+        return self.is_between_topics or self.topic_life != topic_life
+
     def refused(self, number: int, key: bytes | None) -> Send:
         """An output that its topic refuses."""
         return [
@@ -119,6 +125,7 @@ class Play:
             stack.enter_context(
                 mock.patch.object(dead_letters, "_RECORDS_A_TRANSACTION", self.world.random.choice([1, 2, 3, 20]))
             )
+            stack.enter_context(mock.patch.object(sys, "unraisablehook", _tell))
             for client in (Consumer, Producer):
                 stack.enter_context(self._kept(client))
             stack.enter_context(simulated(self.world))
@@ -278,6 +285,12 @@ class Play:
         latest = max((life.process.asleep_until for life in asleep if not life.process.is_dead), default=world.now)
         world.counts["woken in the calm"] += latest > world.now
         world.pause(latest - world.now)
+
+
+def _tell(what: Any) -> None:
+    """Generators of a process that is dead close nothing any more; all else is told as ever."""
+    if not isinstance(what.exc_value, SimulatedCrash):
+        sys.__unraisablehook__(what)
 
 
 def play(seed: int) -> Played:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -25,11 +27,17 @@ Plant = Callable[[], AbstractContextManager[object]]
 _SEEDS = 40
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+"""Processes that are killed close nothing."""
+
+
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Workers tell of what befalls them."""
+    """Workers tell of what befalls them; and what those that were killed held is gone before another test begins."""
     logging.disable(logging.CRITICAL)
     yield
+    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+        gc.collect()
     logging.disable(logging.NOTSET)
 
 

@@ -96,7 +96,7 @@ proof: $(VENV)/.all ## What a sceptic asks for, in a quarter of an hour: model, 
 	@$(BIN)/python -m proof.torture --rounds 1 $(if $(SEED),--seed $(SEED)) --store moto
 	@$(BIN)/python -m proof.torture --rounds 1 $(if $(SEED),--seed $(SEED)) --store $(STORE) --sharing 8
 	@$(BIN)/python -m proof.torture --rounds 3 $(if $(SEED),--seed $(SEED)) --gateways 2
-	@$(BIN)/python -m proof.torture --rounds 2 $(if $(SEED),--seed $(SEED)) --apps
+	@for store in folder s3; do $(BIN)/python -m proof.torture --rounds 5 $(if $(SEED),--seed $(SEED)) --apps --span 8 --store $$store --if-there || exit 1; done
 	@if git rev-parse --git-dir >/dev/null 2>&1; then \
 	  $(BIN)/python -m proof.torture --rounds 3 $(if $(SEED),--seed $(SEED)) --store $(STORE) --gateways 1 --mixed $(MIXED); \
 	else \

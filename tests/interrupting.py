@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -59,6 +60,8 @@ def interrupt(call: Callable[[], object], *, at: int, point: str, act: Callable[
         act: what the signal's handler does, in the thread that is interrupted.
     """
     points = _Points(at, act)
+    collects = gc.isenabled()
+    gc.disable()  # what another test has left is finalized in any thread, and isn't what is interrupted here
     before = sys.gettrace(), sys.getprofile()  # of a debugger, or of whatever measures coverage
     try:
         if point == "instruction":
@@ -73,6 +76,8 @@ def interrupt(call: Callable[[], object], *, at: int, point: str, act: Callable[
     finally:
         sys.settrace(before[0])
         sys.setprofile(before[1])
+        if collects:
+            gc.enable()
     return points.was_reached
 
 

@@ -79,13 +79,14 @@ def one_batch_is_known() -> AbstractContextManager[object]:
 FIRST_FOUND: dict[Plant, int] = {
     nothing_is_judged: 0,
     nothing_is_loaded: 16,
-    refusals_need_no_look: 17,
+    refusals_need_no_look: 2,
     the_first_is_not_noted: 0,
     one_batch_is_known: 6,
 }
 """The first seed that finds each, as the worlds are today."""
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("plant", FIRST_FOUND, ids=lambda plant: plant.__name__)
 def test_planted_faults_are_found(plant: Plant) -> None:
     first = FIRST_FOUND[plant]

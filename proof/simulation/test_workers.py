@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import logging
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -33,11 +31,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Workers tell of what befalls them; and what those that were killed held is gone before another test begins."""
+    """Workers tell of what befalls them."""
     logging.disable(logging.CRITICAL)
     yield
-    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-        gc.collect()
     logging.disable(logging.NOTSET)
 
 

@@ -51,7 +51,7 @@ ui: $(VENV)/.demo ## Open the console on the demo's data, or on another cluster:
 test: $(VENV)/.all ## Run the tests of every part; those of Spark skip, saying so, where Java is missing
 	@$(BIN)/python -m pytest -m "not deep" -n auto --dist loadgroup $(PYTEST_ARGS)
 
-nightly: $(VENV)/.all ## Run every test, and walks and schedules as a whole: over an hour
+nightly: $(VENV)/.all ## Run every test, and walks and schedules as a whole: over two hours
 	@SPARKLOG_DEPTH=nightly $(BIN)/python -m pytest -m "" -n auto --dist loadgroup $(PYTEST_ARGS)
 	@SPARKLOG_PURE=1 $(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory interpreters
@@ -86,7 +86,7 @@ interpreters: ## Run the quick tests on each Python from 3.11 on that is here; O
 	  "$$venv/bin/python" -m pytest -n auto --dist loadgroup $(PYTEST_ARGS); rm -rf "$$venv"; \
 	done
 
-proof: $(VENV)/.all ## What a sceptic asks for, in a quarter of an hour: model, simulation, torture, and the same on a real Kafka
+proof: $(VENV)/.all ## What a sceptic asks for, in some twenty minutes: model, simulation, torture, and the same on a real Kafka
 	@$(BIN)/python -m proof.model
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster --count $(SEEDS)
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.share_groups --count 0..100

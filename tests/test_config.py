@@ -79,7 +79,7 @@ def test_only_what_the_object_store_provides_is_marked_so():
         ("min.cleanable.dirty.ratio", 1, 1.0),
         ("min.cleanable.dirty.ratio", "0", 0.0),
         ("cleanup.policy", "compact", "compact"),
-        ("cleanup.policy", "delete, compact", "compact,delete"),
+        ("cleanup.policy", "delete, compact", "delete,compact"),
         ("cleanup.policy", "", ""),
         ("compression.type", "zstd", "zstd"),
         ("message.timestamp.type", "LogAppendTime", "LogAppendTime"),

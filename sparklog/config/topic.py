@@ -39,7 +39,7 @@ def _cleanup_policy(text: str) -> str:
     parts = [part.strip() for part in text.split(",")] if text else []
     if len(set(parts)) != len(parts) or not set(parts) <= {"compact", "delete"}:
         raise ValueError("expected delete, compact, both joined by a comma, or nothing (keep for ever)")
-    return ",".join(sorted(parts))
+    return ",".join(parts)
 
 
 def _setting(name: str, parse: Callable[[str], Value], default: Value, *, provided_by_store: bool = False) -> Setting:

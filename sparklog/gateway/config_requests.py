@@ -149,6 +149,8 @@ def _changes(configs: list[dict[str, Any]], known: TopicConfig) -> Mapping[str, 
     changes: dict[str, str | None] = {}
     for change in configs:
         name, value, operation = change["name"], change["value"], change["config_operation"]
+        if operation == _DELETE and not _is_there(name, known):
+            continue  # of any name, as at a broker: mirrors take away each setting that is at its default at their source
         if operation in (_APPEND, _SUBTRACT):
             parts = [part for part in to_text(known[name]).split(",") if part]
             items = [part.strip() for part in value.split(",")]
@@ -159,6 +161,11 @@ def _changes(configs: list[dict[str, Any]], known: TopicConfig) -> Mapping[str, 
             value = ",".join(parts)
         changes[name] = None if operation == _DELETE else value
     return changes
+
+
+def _is_there(name: str, known: TopicConfig) -> bool:
+    (bare,) = setting_names({name: None})
+    return bare in TOPIC_SETTINGS or bare in known.explicit
 
 
 async def _altered(

@@ -158,7 +158,7 @@ class Coordinated:
 
     async def commit(
         self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | None],
         topic_ids: Mapping[TopicPartition, str],
         *,
         timeout_ms: float,

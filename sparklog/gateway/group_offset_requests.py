@@ -27,11 +27,7 @@ async def offset_commit(backend: Backend, request: Request) -> dict[str, Any]:
     members."""
     body, served = request.body, coordinators(backend)
     offsets = {
-        TopicPartition(topic["name"], partition["partition_index"]): OffsetAndMetadata(
-            partition["committed_offset"],
-            partition["committed_metadata"] or "",
-            partition.get("committed_leader_epoch", -1),
-        )
+        TopicPartition(topic["name"], partition["partition_index"]): _to_commit(partition)
         for topic in body["topics"]
         for partition in topic["partitions"]
     }
@@ -60,8 +56,20 @@ async def offset_commit(backend: Backend, request: Request) -> dict[str, Any]:
     }
 
 
+def _to_commit(partition: Mapping[str, Any]) -> OffsetAndMetadata | None:
+    """None for an offset below 0: a broker stores it, and its clients read it as none. kafkajs sends it to begin at
+    the newest, or the oldest, record."""
+    offset: int = partition["committed_offset"]
+    if offset < 0:
+        return None
+    return OffsetAndMetadata(offset, partition["committed_metadata"] or "", partition.get("committed_leader_epoch", -1))
+
+
 async def _commit(
-    backend: Backend, served: Coordinators, body: dict[str, Any], offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    backend: Backend,
+    served: Coordinators,
+    body: dict[str, Any],
+    offsets: Mapping[TopicPartition, OffsetAndMetadata | None],
 ) -> Codes:
     """The codes of those that have one of their own. Raises for the others together."""
     group, member_id, generation = body["group_id"], body["member_id"], body["generation_id_or_member_epoch"]
@@ -104,7 +112,7 @@ async def _commit(
 
 
 async def _refused(
-    backend: Backend, served: Coordinators, offsets: Mapping[TopicPartition, OffsetAndMetadata], code: ErrorCode
+    backend: Backend, served: Coordinators, offsets: Mapping[TopicPartition, OffsetAndMetadata | None], code: ErrorCode
 ) -> Codes:
     """A code for all, but for partitions that there aren't: a client learns first of these, as from Kafka's brokers
     (source: ``KafkaApis.handleOffsetCommitRequest``)."""
@@ -120,7 +128,9 @@ def _is_there(partition: TopicPartition, facts: Mapping[str, tuple[str, int]]) -
     return 0 <= partition.partition < facts.get(partition.topic, ("", 0))[1]
 
 
-def _refusal(partition: TopicPartition, offset: OffsetAndMetadata, facts: Mapping[str, tuple[str, int]]) -> ErrorCode:
+def _refusal(
+    partition: TopicPartition, offset: OffsetAndMetadata | None, facts: Mapping[str, tuple[str, int]]
+) -> ErrorCode:
     if not _is_there(partition, facts):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:

@@ -86,7 +86,7 @@ class GroupOffsets:
         return await asyncio.wrap_future(self.thread.fetch(partitions, timeout_ms=self._timeout_ms, waits=is_stable))
 
     async def commit_unowned(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], topic_ids: Mapping[TopicPartition, str]
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | None], topic_ids: Mapping[TopicPartition, str]
     ) -> None:
         """Commit for a client that assigns partitions itself.
 

@@ -220,7 +220,7 @@ class GroupStay:
 
     async def commit(
         self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | None],
         topic_ids: Mapping[TopicPartition, str],
         *,
         timeout_ms: float,

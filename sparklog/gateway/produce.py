@@ -19,6 +19,7 @@ from sparklog.errors import (
     DuplicateSequenceError,
     InvalidProducerEpochError,
     InvalidRecordError,
+    MessageSizeTooLargeError,
     OutOfOrderSequenceError,
     SparklogError,
 )
@@ -41,6 +42,7 @@ _NO_TIMESTAMP = -1
 """Source: Kafka ``RecordBatch.NO_TIMESTAMP``."""
 _MOST_RECORD_ERRORS = 1_000
 """The bound for one batch: more are answered with the batch's error alone."""
+_TOO_LARGE = "a record's key and value have more bytes than the topic's max.message.bytes, or than the gateway takes"
 _OF_WHOLE_BATCHES = (
     RefusedWithOthersError,
     CommitStateUnknownError,
@@ -207,7 +209,8 @@ class _Part:
 
 def failed(error: BaseException, code: ErrorCode | None = None) -> Answer:
     """The answer to records that aren't stored."""
-    return {"error_code": code or code_of(error), "base_offset": -1, "error_message": str(error)}
+    message = _TOO_LARGE if isinstance(error, MessageSizeTooLargeError) else str(error)
+    return {"error_code": code or code_of(error), "base_offset": -1, "error_message": message}
 
 
 def refused_records(refused: Mapping[int, SparklogError]) -> Answer:

@@ -211,10 +211,8 @@ class Sessions:
         self, transactional_id: str, timeout_ms: int, asked: tuple[int, int] | None
     ) -> tuple[Producer | None, tuple[int, int]]:
         settings = self._backend.settings
-        if asked is not None and asked[0] >= 0:
-            (known,) = self._backend.admin.describe_transactions([transactional_id])
-            if asked != (known.producer_id, known.producer_epoch):
-                return None, (-1, -1)
+        if asked is not None and asked[0] >= 0 and not self._may_go_on(transactional_id, asked):
+            return None, (-1, -1)
         producer = Producer(
             self._backend.cluster,
             transactional_id=transactional_id,
@@ -232,6 +230,15 @@ class Sessions:
         except BaseException:
             producer.close(0)
             raise
+
+    def _may_go_on(self, transactional_id: str, asked: tuple[int, int]) -> bool:
+        """Does a client that says which number it had have the id's newest one? Of an id without entries nothing is
+        known to compare it with. Source: Kafka ``TransactionCoordinator.handleInitProducerId``."""
+        try:
+            (known,) = self._backend.admin.describe_transactions([transactional_id])
+        except TransactionalIdNotFoundError:
+            return True
+        return asked == (known.producer_id, known.producer_epoch)
 
     def _make_room(self) -> bool:
         """False: all sessions that may be held have an open transaction."""

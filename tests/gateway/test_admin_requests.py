@@ -46,6 +46,16 @@ def test_settings_are_set_deleted_appended_to_and_subtracted_from(cluster, wire,
     assert settings(cluster)["cleanup.policy"] == "compact"
 
 
+def test_taking_away_a_setting_that_is_not_there_changes_nothing(cluster, wire):
+    before = settings(cluster)
+    names = ("retention.ms", "flush.messages", "preallocate", "remote.log.copy.disable", "no.such.setting")
+    assert alter(wire, resource(*((name, "", DELETE) for name in names))) == ["NONE"]
+    assert alter(wire, resource(("preallocate", None, DELETE)), validate_only=True) == ["NONE"]
+    assert settings(cluster) == before
+    assert alter(wire, resource(("preallocate", None, DELETE), ("retention.ms", "9000", SET))) == ["NONE"]
+    assert settings(cluster)["retention.ms"] == 9000
+
+
 def test_settings_that_cannot_be_are_refused_one_by_one(cluster, wire):
     Admin(cluster).create_topics([NewTopic("other", 1)])
     before = settings(cluster)

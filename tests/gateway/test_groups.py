@@ -162,6 +162,21 @@ def test_offsets_are_committed_without_members(wire, cluster, version):
     assert Admin(cluster).list_group_offsets("g") == {JOBS[0]: OffsetAndMetadata(5, "m")}
 
 
+@pytest.mark.parametrize("is_member", [False, True])
+def test_an_offset_below_zero_takes_the_committed_one_back(wire, cluster, is_member):
+    settings = {}
+    if is_member:
+        mine = member(wire)
+        settings = {"generation": mine["generation_id"], "member_id": mine["member_id"]}
+    assert commit(wire, -2, partition=1, **settings) == 0
+    assert commit(wire, 5, **settings) == commit(wire, 7, partition=1, **settings) == 0
+    assert commit(wire, -1, **settings) == 0
+    assert fetch(wire, partitions=[0, 1]) == [(-1, ""), (7, "")]
+    assert Admin(cluster).list_group_offsets("g") == {JOBS[1]: OffsetAndMetadata(7)}
+    assert commit(wire, 3, **settings) == 0
+    assert fetch(wire) == [(3, "")]
+
+
 def test_a_group_that_has_committed_nothing_has_no_offsets(wire):
     assert fetch(wire, version=1) == [(-1, "")]
     (found,) = wire.call("OffsetFetch", 9, {"groups": [{"group_id": "g", "topics": None}]})["groups"]
@@ -190,7 +205,6 @@ def test_what_sparklogs_consumer_commits_clients_read(wire, cluster):
         ({"partition": 2}, 3),
         ({"partition": -1}, 3),
         ({"metadata": "m" * 5_000}, 12),
-        ({"offset": -5}, 42),
         ({"group": ""}, 24),
         ({"member_id": "nobody", "generation": 1}, 25),
         ({"generation": 1}, 25),

@@ -122,6 +122,16 @@ def test_all_versions_of_the_requests(cluster, servers, connect, version):
     assert ends(cluster)[0] == 1
 
 
+@pytest.mark.parametrize("number", [(0, 0), (4711, 3)])
+def test_an_id_without_entries_is_begun_whatever_number_its_client_had(cluster, servers, connect, number):
+    client = connect(servers)
+    client.number = number
+    assert client.init() == 0
+    assert client.number[0] >= 0
+    assert client.add() == client.send(b"a") == client.end() == 0
+    assert ends(cluster)[0] == 1
+
+
 def test_the_end_of_a_transaction_may_be_asked_for_again(cluster, servers, connect):
     client, again = connect(servers), connect(servers)
     client.init()

@@ -62,7 +62,7 @@ class UnownedCommit:
     def __init__(
         self,
         group: EmptyGroup,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | None],
         topic_ids: Mapping[TopicPartition, str],
     ) -> None:
         self._group = group

@@ -75,7 +75,8 @@ class CommitOffsets:
         OffsetMetadataTooLargeError, InvalidArgumentError.
     """
 
-    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    offsets: Mapping[TopicPartition, OffsetAndMetadata | None]
+    """None: nothing is committed any more."""
     stamps: Mapping[TopicPartition, Stamp]
     """With which the member took the partitions; keeping one over several generations keeps its stamp."""
     topic_ids: Mapping[TopicPartition, str]
@@ -89,7 +90,7 @@ class CommitOffsets:
             row, expected = rows.get(partition), self.stamps.get(partition)
             if row is None or row.stamp != expected:
                 raise CommitFailedError(
-                    f"offset {committed.offset} of {_name(partition)} wasn't committed: the partition is owned by "
+                    f"offset {committed.offset if committed else 'none'} of {_name(partition)} wasn't committed: the partition is owned by "
                     f"{_owner(row.stamp if row else None)}, expected {_owner(expected)}"
                 )
             topic_id = self.topic_ids.get(partition, row.topic_id)
@@ -154,7 +155,8 @@ class CommitUnowned:
         OffsetMetadataTooLargeError, InvalidArgumentError.
     """
 
-    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    offsets: Mapping[TopicPartition, OffsetAndMetadata | None]
+    """None: nothing is committed any more."""
     topic_ids: Mapping[TopicPartition, str]
     """The topic ids, as in :class:`CommitOffsets`; empty for a new row that isn't there."""
     generation: int
@@ -175,6 +177,8 @@ class CommitUnowned:
             row = rows.get(partition)
             check_nothing_pending(partition, row)
             topic_id = self.topic_ids.get(partition, row.topic_id if row else "")
+            if row is None and committed is None:
+                continue
             if row is None or row.stamp != stamp or _is_news(row, topic_id, committed, now_ms):
                 after[partition] = OffsetRow(
                     topic_id=topic_id, stamp=stamp, committed=committed, commit_timestamp_ms=now_ms
@@ -238,7 +242,7 @@ class ExpireOffsets:
         return _without(rows, gone, now_ms)
 
 
-def check_offset(partition: TopicPartition, committed: OffsetAndMetadata) -> None:
+def check_offset(partition: TopicPartition, committed: OffsetAndMetadata | None) -> None:
     """May this be committed?
 
     Raises:
@@ -246,6 +250,8 @@ def check_offset(partition: TopicPartition, committed: OffsetAndMetadata) -> Non
             the metadata no text.
         OffsetMetadataTooLargeError: the metadata is longer than 4,096 bytes as UTF-8.
     """
+    if committed is None:
+        return
     _check_number(f"offset to commit for {_name(partition)}", committed.offset, 0, _MAX_OFFSET)
     _check_number(f"leader_epoch to commit for {_name(partition)}", committed.leader_epoch, -1, _MAX_LEADER_EPOCH)
     try:
@@ -276,7 +282,7 @@ def _check_number(what: str, number: object, least: int, most: int) -> None:
         raise InvalidArgumentError(f"{what}: got {number!r}, expected an int from {least} to {most}")
 
 
-def _is_news(row: OffsetRow, topic_id: str, committed: OffsetAndMetadata, now_ms: int) -> bool:
+def _is_news(row: OffsetRow, topic_id: str, committed: OffsetAndMetadata | None, now_ms: int) -> bool:
     is_same = row.committed == committed and row.topic_id == topic_id and row.pending is None
     return not is_same or now_ms - row.commit_timestamp_ms >= SAME_COMMIT_MS
 

@@ -14,7 +14,7 @@ from sparklog.log import Cluster
 from sparklog.storage.base import ObjectStore
 from sparklog.testing import WrappedStore
 from sparklog.txn.cleaning import KEEP_MS, clean_transaction_log
-from sparklog.txn.deciding import deciding_for
+from sparklog.txn.deciding_for_groups import deciding_for
 from sparklog.txn.recovery import recover_transactions
 from sparklog.txn.states import TransactionState
 from tests.support import contents

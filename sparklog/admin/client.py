@@ -40,7 +40,7 @@ from sparklog.log.topic import TopicDescription
 from sparklog.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from sparklog.storage import ObjectStore
 from sparklog.txn import description as transactions
-from sparklog.txn.deciding import deciding_for
+from sparklog.txn.deciding_for_groups import deciding_for
 from sparklog.txn.description import TransactionDescription, TransactionListing
 from sparklog.txn.recovery import Recovered, abort_transaction, recover_transactions
 from sparklog.txn.states import TransactionState

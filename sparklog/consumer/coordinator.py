@@ -26,7 +26,7 @@ from sparklog.log import Cluster
 from sparklog.log.key_lengths import check_group_lengths
 from sparklog.logs import about
 from sparklog.model import ConsumerGroupMetadata
-from sparklog.txn.deciding import deciding_for
+from sparklog.txn.deciding_for_groups import deciding_for
 
 __all__ = ["Coordinator"]
 

@@ -150,7 +150,7 @@ def _changes(configs: list[dict[str, Any]], known: TopicConfig) -> Mapping[str, 
     for change in configs:
         name, value, operation = change["name"], change["value"], change["config_operation"]
         if operation == _DELETE and not _is_there(name, known):
-            continue  # of any name, as at a broker: mirrors take away each setting that is at its default at their source
+            continue  # of any name, as at a broker: mirrors take away all that is at its default at their source
         if operation in (_APPEND, _SUBTRACT):
             parts = [part for part in to_text(known[name]).split(",") if part]
             items = [part.strip() for part in value.split(",")]

@@ -14,7 +14,7 @@ from sparklog.groups.offsets.rows import Rows
 from sparklog.log import Cluster
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.paths import TOPICS_FOLDER
-from sparklog.txn.deciding import deciding_for
+from sparklog.txn.deciding_for_groups import deciding_for
 
 __all__ = ["GroupOffsets", "KnownTopics"]
 

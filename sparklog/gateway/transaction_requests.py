@@ -88,6 +88,7 @@ async def add_partitions_to_txn(backend: Backend, request: Request) -> dict[str,
     else:
         async with session.lock:
             code = await _done(backend, session, session.begin, request, "AddPartitionsToTxn")
+            sessions_of(backend).watch(session)
             if code is ErrorCode.NONE:
                 session.partitions |= {(topic["name"], number) for topic in topics for number in topic["partitions"]}
     return added_partitions(topics, code)
@@ -99,7 +100,9 @@ async def add_offsets_to_txn(backend: Backend, request: Request) -> dict[str, An
     if isinstance(session, ErrorCode):
         return {"error_code": session}
     async with session.lock:
-        return {"error_code": await _done(backend, session, session.begin, request, "AddOffsetsToTxn")}
+        code = await _done(backend, session, session.begin, request, "AddOffsetsToTxn")
+        sessions_of(backend).watch(session)
+    return {"error_code": code}
 
 
 async def txn_offset_commit(backend: Backend, request: Request) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import weakref
 from collections import deque
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from sparklog.gateway.backend import Backend
 from sparklog.gateway.error_codes import ErrorCode
 from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.log.data.producer_stamp import SEQUENCE_MODULUS, next_sequence
+from sparklog.logs import short
 from sparklog.producer import Producer
 from sparklog.txn.deciding import entry_in_place
 from sparklog.txn.entries import TransactionEntry, open_transaction_log
@@ -19,6 +21,7 @@ from sparklog.txn.states import TransactionState
 
 __all__ = ["Session", "Sessions", "sessions_of"]
 
+_LOGGER = logging.getLogger("sparklog.gateway")
 _KEPT = 5
 """Batches of a partition that are known again. Source: Kafka ``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``."""
 
@@ -46,11 +49,13 @@ class Session:
         *,
         number: tuple[int, int],
         asked: tuple[int, int],
+        timeout_ms: int,
         now_s: float,
     ) -> None:
         """
         Args:
             number: producer id and epoch.
+            timeout_ms: from a transaction's begin until the gateway aborts it.
             asked: those with which the client asked for them; -1 for none.
             now_s: the loop's time.
         """
@@ -68,6 +73,9 @@ class Session:
         self.was_committed: bool | None = None
         """How the newest transaction ended; None: none did, or one is open."""
         self.used_s = now_s
+        self.timeout_ms = timeout_ms
+        self.aborting: asyncio.TimerHandle | None = None
+        """The timer of the open transaction's time-out."""
         self.inherited: ErrorCode | None = None
         """The answer to a client that asked, by the number that :attr:`asked` is, to commit a transaction of another
         gateway's; None: no such client is known."""
@@ -84,8 +92,15 @@ class Session:
         """Note how the transaction ended."""
         self.is_open, self.was_committed = False, is_committed
         self.partitions.clear()
+        self.never_abort()
         for numbers in self._numbers.values():
             numbers.may_jump = not is_committed
+
+    def never_abort(self) -> None:
+        """Take back what :attr:`aborting` is to do."""
+        if self.aborting is not None:
+            self.aborting.cancel()
+            self.aborting = None
 
     def take(
         self, topic: str, batch: ProducerBatch, partition: int
@@ -129,8 +144,24 @@ class Sessions:
         session.used_s = asyncio.get_running_loop().time()
         return session
 
+    def watch(self, session: Session) -> None:
+        """Have the open transaction aborted at its time-out, as a coordinator does: its client may be dead, and members
+        and readers of groups wait for the offsets that it left pending."""
+        if session.is_open and session.aborting is None:
+            loop = asyncio.get_running_loop()
+            session.aborting = loop.call_later(session.timeout_ms / 1_000, self._abort_overdue, session)
+
+    def _abort_overdue(self, session: Session) -> None:
+        session.aborting = None
+        _LOGGER.info(
+            "transactional id %r: its transaction is aborted, as it wasn't ended within transaction.timeout.ms=%d",
+            short(session.transactional_id),
+            session.timeout_ms,
+        )
+        self.drop(session)
+
     def drop(self, session: Session) -> None:
-        """Hold it no more: it was fenced off."""
+        """Hold it no more: it was fenced off, or took too long. What it has open is aborted."""
         if self._held.get(session.transactional_id) is session:
             del self._held[session.transactional_id]
             ending = asyncio.ensure_future(self._end(session))
@@ -161,7 +192,9 @@ class Sessions:
             if producer is None:
                 return ErrorCode.PRODUCER_FENCED
             now_s = asyncio.get_running_loop().time()
-            session = Session(transactional_id, producer, number=number, asked=asked, now_s=now_s)
+            session = Session(
+                transactional_id, producer, number=number, asked=asked, timeout_ms=timeout_ms, now_s=now_s
+            )
             self._held[transactional_id] = session
             return session
 
@@ -253,6 +286,7 @@ class Sessions:
     async def _end(self, session: Session) -> None:
         """Abort what is open, and end the producer. Errors are logged by it: whoever comes next finds what is left."""
         async with session.lock:
+            session.never_abort()
             timeout_s = self._backend.settings.delivery_timeout_ms / 1_000
             await self._backend.run(lambda: session.producer.close(timeout_s))
             session.is_open = False

@@ -137,7 +137,7 @@ class GroupWatch:
     def _settled(self, rows: Rows) -> Rows:
         if not _pending(rows):
             return rows
-        from sparklog.txn.deciding import deciding_for  # few groups are committed to by transactions
+        from sparklog.txn.deciding_for_groups import deciding_for  # few groups are committed to by transactions
 
         deciding = deciding_for(self._cluster, reason="", timeout_ms=_DECISION_MS)
         return stable_rows(self.name, rows, [*rows], deciding.look, now_ms=self._cluster.clock.now_ms(), waits=False)

@@ -14,7 +14,7 @@ from sparklog.groups.offsets.rows import Rows
 from sparklog.log.cluster import Cluster
 from sparklog.sql.view_schemas import VIEW_SCHEMAS
 from sparklog.storage.each_alone import one_alone
-from sparklog.txn.deciding import deciding_for
+from sparklog.txn.deciding_for_groups import deciding_for
 
 __all__ = ["read_view"]
 

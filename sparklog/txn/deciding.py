@@ -17,7 +17,6 @@ from sparklog.errors import (
     SparklogError,
     UnstableOffsetCommitError,
 )
-from sparklog.groups.offsets.pending import Deciding
 from sparklog.groups.offsets.rows import CommittedPartitions, Decider
 from sparklog.log.cluster import Cluster
 from sparklog.logs import about
@@ -32,12 +31,10 @@ from sparklog.txn.entries import (
 from sparklog.txn.forward import publish_topics
 from sparklog.txn.states import TransactionState
 
-__all__ = ["Decision", "abort_if_open", "decide", "deciding_for", "entry_in_place", "read_decision", "was_lost"]
+__all__ = ["Decision", "abort_if_open", "carry_out", "decide", "entry_in_place", "read_decision", "was_lost"]
 
 _LOGGER = logging.getLogger("sparklog.txn")
 _ATTEMPTS = 5
-_MOST_REMEMBERED = 1_000
-"""Transactions that a :class:`Deciding` knows to be aborted, or their records to be in their topics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +184,7 @@ def decide(cluster: Cluster, decider: Decider, *, reason: str, timeout_ms: float
     log = open_transaction_log(cluster, decider.transactional_id)
     decision = _have_decided(log, decider, reason=reason, timeout_ms=timeout_ms)
     log.make_durable(decider.number, decision.entry)  # its writer may have died before its fsync
-    _carry_out(cluster, log, decision, timeout_ms=timeout_ms)
+    carry_out(cluster, log, decision, timeout_ms=timeout_ms)
     return decision.committed
 
 
@@ -211,7 +208,7 @@ def _have_decided(log: TransactionLog, decider: Decider, *, reason: str, timeout
     raise _busy(log, decider.number)
 
 
-def _carry_out(cluster: Cluster, log: TransactionLog, decision: Decision, *, timeout_ms: float) -> None:
+def carry_out(cluster: Cluster, log: TransactionLog, decision: Decision, *, timeout_ms: float) -> None:
     """Have the records of a committed transaction in their topics, unless they are known to be.
 
     Raises ``UnstableOffsetCommitError``: not in all of them yet."""
@@ -235,37 +232,6 @@ def _carry_out(cluster: Cluster, log: TransactionLog, decision: Decision, *, tim
             refusal,
             extra=about(transactional_id=log.transactional_id, topic=topic),
         )
-
-
-def deciding_for(cluster: Cluster, *, reason: str, timeout_ms: float) -> Deciding:
-    """The functions by which groups learn of a cluster's transactions. Used by one thread at a time.
-
-    Args:
-        reason: for the producer of a transaction that is aborted.
-        timeout_ms: for aborting one, and for each topic that has to get its records.
-    """
-    finished: dict[Decider, CommittedPartitions] = {}
-
-    def look(decider: Decider) -> CommittedPartitions | None:
-        decision = read_decision(open_transaction_log(cluster, decider.transactional_id), decider)
-        return None if decision is None else decision.committed
-
-    def finish(decider: Decider) -> CommittedPartitions | None:
-        if decider in finished:
-            return finished[decider]
-        log = open_transaction_log(cluster, decider.transactional_id)
-        decision = read_decision(log, decider)
-        if decision is None:
-            return None
-        log.make_durable(decider.number, decision.entry)
-        _carry_out(cluster, log, decision, timeout_ms=timeout_ms)
-        if len(finished) < _MOST_REMEMBERED:
-            finished[decider] = decision.committed
-        return decision.committed
-
-    return Deciding(
-        decide=lambda decider: decide(cluster, decider, reason=reason, timeout_ms=timeout_ms), look=look, finish=finish
-    )
 
 
 def abort_if_open(

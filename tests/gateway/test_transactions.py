@@ -132,6 +132,26 @@ def test_an_id_without_entries_is_begun_whatever_number_its_client_had(cluster, 
     assert ends(cluster)[0] == 1
 
 
+def test_a_transaction_whose_client_died_is_aborted_at_its_time_out(cluster, servers, connect):
+    client, reader = connect(servers), connect(servers)
+    assert client.init(timeout_ms=1_000) == client.add() == client.send(b"a") == client.send_offset(5) == 0
+    wanted = {"group_id": "readers", "topics": [{"name": "jobs", "partition_indexes": [0]}]}
+    codes = set()
+    for _ in range(100):
+        (found,) = reader.wire.call("OffsetFetch", 9, {"groups": [wanted], "require_stable": True})["groups"]
+        (at,) = found["topics"][0]["partitions"]
+        codes.add(at["error_code"])
+        if not at["error_code"]:
+            break
+        time.sleep(0.1)
+    assert (codes, at["committed_offset"]) == ({88, 0}, -1)
+    assert client.end() == 49
+    assert client.init(timeout_ms=1_000) == client.add() == client.send(b"b") == client.end() == 0
+    time.sleep(1.2)
+    assert client.add() == client.send(b"c") == client.end() == 0
+    assert ends(cluster)[0] == 2
+
+
 def test_the_end_of_a_transaction_may_be_asked_for_again(cluster, servers, connect):
     client, again = connect(servers), connect(servers)
     client.init()

@@ -44,7 +44,8 @@ from sparklog.testing import (
     WrappedStore,
 )
 from sparklog.txn import recovery
-from sparklog.txn.deciding import deciding_for, was_lost
+from sparklog.txn.deciding import was_lost
+from sparklog.txn.deciding_for_groups import deciding_for
 from sparklog.txn.recovery import EXPIRATION_MS, RecoveryAction, recover_transactions
 from tests.support import (
     DAY_MS,

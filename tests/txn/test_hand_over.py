@@ -31,7 +31,7 @@ from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash
 from sparklog.testing.interrupted_store import InterruptedStore
 from sparklog.testing.scheduler import Scheduler
-from sparklog.txn.deciding import deciding_for
+from sparklog.txn.deciding_for_groups import deciding_for
 from sparklog.txn.entries import TopicFiles
 from sparklog.txn.recovery import recover_transactions
 from tests.depth import by_depth

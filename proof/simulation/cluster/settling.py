@@ -36,7 +36,7 @@ from sparklog.testing.history import (
     check,
     record_final,
 )
-from sparklog.txn.deciding import deciding_for
+from sparklog.txn.deciding_for_groups import deciding_for
 from sparklog.txn.recovery import RecoveryAction, recover_transactions
 
 if TYPE_CHECKING:

@@ -89,8 +89,9 @@ class CommitOffsets:
             check_offset(partition, committed)
             row, expected = rows.get(partition), self.stamps.get(partition)
             if row is None or row.stamp != expected:
+                wanted = committed.offset if committed else "none"
                 raise CommitFailedError(
-                    f"offset {committed.offset if committed else 'none'} of {_name(partition)} wasn't committed: the partition is owned by "
+                    f"offset {wanted} of {_name(partition)} wasn't committed: the partition is owned by "
                     f"{_owner(row.stamp if row else None)}, expected {_owner(expected)}"
                 )
             topic_id = self.topic_ids.get(partition, row.topic_id)

@@ -21,7 +21,7 @@ from sparklog.errors import (
 from sparklog.groups.offsets.changes import Change, CommitUnowned, TakePartitions
 from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.groups.offsets.pending import Deciding, pending_deciders, settle_pending, stable_rows
-from sparklog.groups.offsets.rows import Rows
+from sparklog.groups.offsets.rows import CommittedPartitions, Decider, Rows
 from sparklog.interrupts import uninterrupted
 from sparklog.log import Cluster
 from sparklog.model import TopicPartition
@@ -223,19 +223,21 @@ class OffsetCommitThread:
                 rows = self._change(made, deadline)
             for job in readers:
                 try:
-                    known_rows = self._table.fetch() if rows is None else rows
-                    now_ms = self._clock.now_ms()
-                    stable = stable_rows(
-                        self._table.group,
-                        known_rows,
-                        job.partitions,
-                        self._deciding.finish,
-                        now_ms=now_ms,
-                        waits=job.waits,
-                    )
-                    job.future.set_result(stable)
+                    job.future.set_result(self._read(job, self._table.fetch() if rows is None else rows))
                 except Exception as error:
                     job.future.set_exception(error)
+
+    def _read(self, job: _Job, rows: Rows) -> Rows:
+        """The rows for a reader, which ends a transaction whose producer died: it would wait for it for ever."""
+
+        def look(decider: Decider) -> CommittedPartitions | None:
+            committed = self._deciding.finish(decider)
+            if committed is None and job.waits and self._deciding.end_overdue(decider):
+                committed = self._deciding.finish(decider)
+            return committed
+
+        now_ms = self._clock.now_ms()
+        return stable_rows(self._table.group, rows, job.partitions, look, now_ms=now_ms, waits=job.waits)
 
     def _change(self, made: Sequence[tuple[_Job, Change]], deadline: Deadline) -> Rows | None:
         """Carry out changes, each of those refused once more as its ``again`` says, until none is left.

@@ -38,8 +38,8 @@ _ROUNDS = 5
 class Deciding:
     """The functions by which groups learn of transactions: they don't know transactions themselves.
 
-    Each raises ``StoreError``, …; the two that write also ``UnstableOffsetCommitError``: it is committed, and its
-    records couldn't be published everywhere yet."""
+    The first three raise ``StoreError``, …; the two of them that write also ``UnstableOffsetCommitError``: it is
+    committed, and its records couldn't be published everywhere yet."""
 
     decide: Callable[[Decider], CommittedPartitions]
     """The offsets that it committed. One that isn't decided yet is aborted; the records of one that is committed are in
@@ -48,6 +48,9 @@ class Deciding:
     """The offsets that it committed; None: it isn't decided yet. Writes nothing."""
     finish: Callable[[Decider], CommittedPartitions | None]
     """Looks, as ``look``, and publishes: the records of a committed transaction are in their topics afterwards."""
+    end_overdue: Callable[[Decider], bool] = lambda _: False
+    """Aborts a transaction that isn't decided and whose session is past its time-out by a half (rule T4, open
+    sessions); True: it is decided now. Looks at each only every two seconds. Raises nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

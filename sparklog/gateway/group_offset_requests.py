@@ -57,8 +57,8 @@ async def offset_commit(backend: Backend, request: Request) -> dict[str, Any]:
 
 
 def _to_commit(partition: Mapping[str, Any]) -> OffsetAndMetadata | None:
-    """Return None for an offset below 0: a broker stores it, and its clients read it as none. kafkajs sends it to begin at
-    the newest, or the oldest, record."""
+    """Return None for an offset below 0: a broker stores it, and its clients read it as none. kafkajs sends it to begin
+    at the newest, or the oldest, record."""
     offset: int = partition["committed_offset"]
     if offset < 0:
         return None

@@ -24,6 +24,7 @@ from sparklog.lazy_imports import load_uncollected
 from sparklog.log.cluster import Cluster, open_cluster, topic_names
 from sparklog.parallel import parallel_map, parallel_results
 from sparklog.paths import TOPICS_FOLDER
+from sparklog.sql.named_topics import names_of_all
 from sparklog.sql.names import check_names, may_be_system_names, system_names
 from sparklog.sql.unread import log_unread
 from sparklog.storage import ObjectStore
@@ -82,7 +83,7 @@ def connect(
     Raises:
         KafkaTimeoutError: no consistent cut was found within half a minute.
         InvalidConfigurationError: DuckDB isn't installed.
-        InvalidArgumentError: there is no cluster; two names differ only in case, which SQL doesn't distinguish; a
+        InvalidArgumentError: there is no cluster; two of the names in ``topics`` differ only in case; a
             version that a topic's log doesn't contain (any more), of another topic of the name, or of a topic that
             isn't loaded.
         UnknownTopicOrPartitionError, and the errors of reading a log.
@@ -90,7 +91,7 @@ def connect(
     opened = _open(cluster, storage_options, clock)
     if topics is None:
         names = topic_names(opened)
-        named, system = check_names(names), system_names(names)
+        named, system = names_of_all(opened, names), system_names(names)
     else:
         wanted = list(topics)
         system = {}
@@ -362,11 +363,13 @@ def _named_in(cluster: Cluster, text: str) -> tuple[Iterable[str], Mapping[str, 
     names = cluster.store.list_names(TOPICS_FOLDER)
     system = system_names(names)
     if _shows(text):
-        return check_names(names), system
+        return names_of_all(cluster, names), system
     occurring = [name for name in names if _stands_in(name, text, re.IGNORECASE)]
     exact = {name.lower() for name in occurring if _stands_in(name, text)}
     # Of names that differ in case alone, the one that is spelled out is meant.
-    topics = check_names(name for name in occurring if name.lower() not in exact or _stands_in(name, text))
+    meant = [name for name in occurring if name.lower() not in exact or _stands_in(name, text)]
+    spelled_out = [name for name in meant if name.lower() in exact]
+    topics = [*check_names(spelled_out), *names_of_all(cluster, [name for name in meant if name not in spelled_out])]
     return topics, {view: name for view, name in system.items() if _stands_in(name, text, re.IGNORECASE)}
 
 

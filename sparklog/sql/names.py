@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from sparklog.errors import InvalidArgumentError
 
-__all__ = ["SYSTEM_VIEWS", "check_names", "may_be_system_names", "parse_versions", "system_names"]
+__all__ = [
+    "SYSTEM_VIEWS",
+    "check_names",
+    "may_be_system_names",
+    "oldest_of_each",
+    "parse_versions",
+    "system_names",
+]
 
 SYSTEM_VIEWS = ("consumer_offsets", "consumer_lag", "transactions")
 _BESIDE_TOPIC = "sparklog_"
@@ -46,3 +53,25 @@ def check_names(topics: Iterable[str]) -> list[str]:
         if other != topic:
             raise InvalidArgumentError(f"topics {other} and {topic} differ in case alone, which SQL doesn't tell apart")
     return list(taken.values())
+
+
+def oldest_of_each(topics: Iterable[str], created_ms: Callable[[str], int]) -> tuple[list[str], dict[str, str]]:
+    """The topics, but of names that differ only in case the oldest alone, by ``created_ms`` and then by name.
+
+    Returns:
+        The topics that are left, in their order; and those that aren't, each with the topic that has its name.
+    """
+    names = list(dict.fromkeys(topics))
+    by_name: dict[str, list[str]] = {}
+    for name in names:
+        by_name.setdefault(name.lower(), []).append(name)
+    left_out: dict[str, str] = {}
+    for twins in by_name.values():
+        if len(twins) > 1:
+            oldest, *others = _by_age(twins, created_ms)
+            left_out |= dict.fromkeys(others, oldest)
+    return [name for name in names if name not in left_out], left_out
+
+
+def _by_age(names: Sequence[str], created_ms: Callable[[str], int]) -> list[str]:
+    return sorted(names, key=lambda name: (created_ms(name), name))

@@ -1,7 +1,9 @@
 """SQL over topics: the views' columns, which records and files are read, and what goes wrong."""
 
+import logging
 import random
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -193,13 +195,28 @@ def test_topics_that_differ_in_case_alone(cluster):
     fill(cluster, "t", "small")
     assert values(cluster, topic="t") == [(0, "small")]
     assert values(cluster, topic="T") == []
-    for attempt in (
-        lambda: query(cluster, "select * from t, T"),
-        lambda: connect(cluster),
-        lambda: connect(cluster, ["T", "u", "t"]),
-    ):
+    for attempt in (lambda: query(cluster, "select * from t, T"), lambda: connect(cluster, ["T", "u", "t"])):
         with pytest.raises(InvalidArgumentError, match="T and t differ in case alone"):
             attempt()
+
+
+def test_the_oldest_of_topics_that_differ_in_case_alone_keeps_its_name(tmp_path, caplog):
+    cluster = open_cluster(tmp_path)
+    for topic in ("orders", "Orders", "u"):
+        Admin(cluster).create_topics([topic])
+        time.sleep(0.002)  # their ages are in milliseconds
+    fill(cluster, "orders", "first")
+    with caplog.at_level(logging.WARNING), connect(cluster) as connection:
+        assert connection.execute("select decode(value) from ORDERS").fetchall() == [("first",)]
+        assert {"orders", "u"} <= {name for (name,) in connection.execute("show tables").fetchall()}
+    assert "topic Orders is left out of SQL over all topics" in caplog.text
+    assert values(cluster, topic="oRDERS") == [(0, "first")]
+    assert {"orders", "u"} <= {row["name"] for row in rows(cluster, "show tables")}
+    Admin(cluster).delete_topics(["orders"])
+    with connect(cluster) as connection:
+        assert connection.execute("select count(*) from orders").fetchall() == [(0,)]
+        assert "Orders" in {name for (name,) in connection.execute("show tables").fetchall()}
+    assert "Orders" in {row["name"] for row in rows(cluster, "show tables")}
 
 
 def test_a_connection_serves_python(tmp_path):

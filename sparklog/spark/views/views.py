@@ -21,6 +21,7 @@ from sparklog.paths import topic_table
 from sparklog.spark.session.session import cluster_ref_for, register_source, run_sql
 from sparklog.spark.session.storage_access import configure_storage_access
 from sparklog.spark.views import sqltext
+from sparklog.sql.named_topics import names_of_all
 from sparklog.sql.names import check_names, system_names
 from sparklog.streaming.cluster_cache import open_shared_cluster
 from sparklog.txn.consistent_read import DEFAULT_CUT_TIMEOUT_MS, load_consistent
@@ -51,17 +52,17 @@ def register(
     Where a topic has the name of another view, that one is called ``sparklog_…``.
 
     Args:
-        topics: those to make views of; all for None.
+        topics: those to make views of. None: all, of names that differ in case alone the oldest topic.
     Returns:
         The names of the views. One with ``.`` or ``-`` in it is quoted in SQL: ```my-topic```.
     Raises:
-        InvalidArgumentError: no cluster is there, or two topics differ in case alone.
+        InvalidArgumentError: no cluster is there, or two of ``topics`` differ in case alone.
         UnknownTopicOrPartitionError, UnsafeStoreError, and what reading a log raises.
     """
     cluster_ref = cluster_ref_for(spark, cluster, storage_options)
     shared_cluster = open_shared_cluster(cluster_ref)
     configure_storage_access(spark, cluster_ref)
-    names = check_names(topic_names(shared_cluster) if topics is None else topics)
+    names = check_names(topics) if topics is not None else names_of_all(shared_cluster, topic_names(shared_cluster))
     heads = dict(zip(names, parallel_map(lambda topic: _living_head(shared_cluster, topic), names), strict=True))
 
     def frame_of(topic: str) -> DataFrame:

@@ -223,7 +223,9 @@ def test_what_cant_be_registered_is_told(spark, tmp_path):
     cluster = a_cluster(tmp_path)
     Admin(cluster).create_topics([NewTopic("T")])
     with pytest.raises(InvalidArgumentError, match="differ in case alone"):
-        ss.register(spark, tmp_path)
+        ss.register(spark, tmp_path, ["T", "t"])
+    assert "t" in ss.register(spark, tmp_path)
+    assert "T" not in ss.register(spark, tmp_path)
     assert ss.register(spark, tmp_path, ["T"])[0] == "T"
 
 

@@ -18,7 +18,7 @@ from sparklog.errors import (
 )
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.error_codes import ErrorCode, code_of
-from sparklog.gateway.transactions import Session, sessions_of
+from sparklog.gateway.transactions import Done, Ends, Sent, Session, sessions_of
 from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.producer import Producer
 from sparklog.producer.batch import Batch
@@ -29,14 +29,18 @@ __all__ = ["send_in_transaction", "send_to_partition"]
 _ABORTABLE_SINCE = 11
 """The version of Produce that knows ``TRANSACTION_ABORTABLE``. Source: KIP-890."""
 
-Done = asyncio.Future["SparklogError | None"]
-
 
 async def send_in_transaction(
     backend: Backend, request: Request, topic: str, partition: int, table: pa.Table, numbered: ProducerBatch
 ) -> asyncio.Future[dict[str, Any]] | ErrorCode:
-    """Send a batch. The answer follows once it is uploaded: without an offset, which records have only when the
-    transaction is committed. An error isn't to be tried again: the transaction must be aborted.
+    """Send a batch. The answer follows once it is uploaded. An error isn't to be tried again: the transaction must be
+    aborted.
+
+    Records have offsets only when the transaction is committed, so the answer has a lower bound of the first one's:
+    where the partition's log ends by now, plus what the transaction had sent there before. All records of a transaction
+    in a partition are published by one commit, in their order, at the log's end, which never moves back: so the bound
+    is never above the offset, it is exact where nobody else writes to the partition meanwhile, and it never decreases
+    but after an abort.
 
     Raises ``OutOfOrderSequenceError``."""
     number = numbered.producer_id, numbered.producer_epoch
@@ -45,10 +49,10 @@ async def send_in_transaction(
         return ErrorCode.INVALID_PRODUCER_EPOCH if session is ErrorCode.PRODUCER_FENCED else session
     if not session.is_open or (topic, partition) not in session.partitions:
         return ErrorCode.INVALID_TXN_STATE
-    done, is_new = session.take(topic, numbered, partition)
+    sent, is_new = session.take(topic, numbered, partition)
     if is_new:
-        await _send(backend, session, topic, partition, table, done)
-    return asyncio.ensure_future(_answer(request, done))
+        await _send(backend, session, topic, partition, table, sent)
+    return asyncio.ensure_future(_answer(request, sent.done))
 
 
 def send_to_partition(
@@ -66,16 +70,21 @@ def send_to_partition(
         return send()
 
 
-async def _send(backend: Backend, session: Session, topic: str, partition: int, table: pa.Table, done: Done) -> None:
-    loop = asyncio.get_running_loop()
+async def _send(backend: Backend, session: Session, topic: str, partition: int, table: pa.Table, new: Sent) -> None:
+    loop, done, ends = asyncio.get_running_loop(), new.done, session.ends
+    base_offset = -1
 
     def settle(error: SparklogError | None) -> None:
         session.has_failed = session.has_failed or error is not None
         if not done.done():
-            done.set_result(error)
+            done.set_result(base_offset if error is None else error)
 
     def send() -> None:
+        nonlocal base_offset
         producer = session.producer
+        least_end = _least_end(session, ends, topic, partition)
+        if session.ends is ends:  # else the client has ended the transaction meanwhile
+            base_offset = least_end + new.place
         sent = send_to_partition(producer, topic, partition, lambda: producer._send_batch(topic, table))
         batches = sent._batches
 
@@ -94,6 +103,24 @@ async def _send(backend: Backend, session: Session, topic: str, partition: int, 
         raise
 
 
+def _least_end(session: Session, ends: Ends, topic: str, partition: int) -> int:
+    """Where the log of a partition ends at least; may block, for the first records of a transaction there.
+
+    Args:
+        ends: of the transaction.
+    Raises:
+        As :meth:`WritableTopic.refresh`, and what opening the topic raises.
+    """
+    at = (topic, partition)
+    if at not in ends:
+        writable = session.producer._pipelines.get(topic).topic
+        writable.refresh_each_second()
+        topic_id, known = writable.topic_id, writable.head.log_end_offsets
+        end = max(known[partition] if partition < len(known) else 0, session.least_end(topic, partition, topic_id))
+        ends.setdefault(at, (topic_id, end))
+    return ends[at][1]
+
+
 def _error_of(batch: Batch) -> SparklogError | None:
     outcome = batch.outcome or batch.uploaded_outcome
     if outcome is None:
@@ -103,8 +130,8 @@ def _error_of(batch: Batch) -> SparklogError | None:
 
 async def _answer(request: Request, done: Done) -> dict[str, Any]:
     error = await asyncio.shield(done)
-    if error is None:
-        return {"base_offset": -1}
+    if isinstance(error, int):
+        return {"base_offset": error}
     code = code_of(error)
     if isinstance(error, (RetriableError, StoreError, TransactionAbortableError)):
         is_known = request.api_version >= _ABORTABLE_SINCE

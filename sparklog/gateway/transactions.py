@@ -25,7 +25,21 @@ _LOGGER = logging.getLogger("sparklog.gateway")
 _KEPT = 5
 """Batches of a partition that are known again. Source: Kafka ``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``."""
 
-Sent = tuple[ProducerBatch, "asyncio.Future[SparklogError | None]"]
+Done = asyncio.Future[SparklogError | int]
+"""Why a batch isn't stored, or once it is uploaded a lower bound of its first record's offset."""
+
+
+Ends = dict[tuple[str, int], tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A batch that was sent in a transaction."""
+
+    batch: ProducerBatch
+    place: int
+    """How many records the transaction had for its partition before."""
+    done: Done
 
 
 @dataclass(slots=True)
@@ -34,6 +48,10 @@ class _Numbers:
 
     next: int
     recent: deque[Sent] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    count: int = 0
+    """The records that the open transaction has."""
+    least_end: tuple[str, int] = ("", 0)
+    """A topic's id, and how far its log reaches at least, by the transactions that were committed."""
     may_jump: bool = False
     """Was the transaction aborted since? What the client had numbered and not sent is left out then."""
 
@@ -68,6 +86,9 @@ class Session:
         self.is_open = False
         self.has_failed = False
         """A batch of the open transaction couldn't be stored: it can only be aborted."""
+        self.ends: Ends = {}
+        """Where the log of each partition ended at least as the open transaction sent its first records there, with the
+        topic's id. Threads add to it; another transaction has another one."""
         self.partitions: set[tuple[str, int]] = set()
         """The partitions that AddPartitionsToTxn has added to the open transaction."""
         self.was_committed: bool | None = None
@@ -87,14 +108,19 @@ class Session:
             self.producer.begin_transaction()
             self.is_open, self.has_failed, self.was_committed = True, False, None
             self.partitions.clear()
+            self.ends = {}
 
     def end(self, *, is_committed: bool) -> None:
         """Note how the transaction ended."""
         self.is_open, self.was_committed = False, is_committed
         self.partitions.clear()
         self.never_abort()
-        for numbers in self._numbers.values():
+        for at, numbers in self._numbers.items():
             numbers.may_jump = not is_committed
+            if is_committed and at in self.ends:
+                topic_id, end = self.ends[at]
+                numbers.least_end = topic_id, end + numbers.count
+            numbers.count = 0
 
     def never_abort(self) -> None:
         """Take back what :attr:`aborting` is to do."""
@@ -102,16 +128,14 @@ class Session:
             self.aborting.cancel()
             self.aborting = None
 
-    def take(
-        self, topic: str, batch: ProducerBatch, partition: int
-    ) -> tuple[asyncio.Future[SparklogError | None], bool]:
-        """A batch that came: the future of its upload, and whether it is to be sent, or came before.
+    def take(self, topic: str, batch: ProducerBatch, partition: int) -> tuple[Sent, bool]:
+        """A batch that came, and whether it is to be sent, or came before.
 
         Raises ``OutOfOrderSequenceError``."""
         numbers = self._numbers.setdefault((topic, partition), _Numbers(batch.base_sequence))
-        for known, done in numbers.recent:
-            if known == batch:
-                return done, False
+        for known in numbers.recent:
+            if known.batch == batch:
+                return known, False
         ahead = (batch.base_sequence - numbers.next) % SEQUENCE_MODULUS
         if ahead and not (numbers.may_jump and ahead < SEQUENCE_MODULUS // 2):
             raise OutOfOrderSequenceError(
@@ -119,9 +143,15 @@ class Session:
                 f"sequence {batch.base_sequence}, expected {numbers.next}"
             )
         numbers.next, numbers.may_jump = next_sequence(batch.base_sequence, batch.count), False
-        done = asyncio.get_running_loop().create_future()
-        numbers.recent.append((batch, done))
-        return done, True
+        sent = Sent(batch, numbers.count, asyncio.get_running_loop().create_future())
+        numbers.count += batch.count
+        numbers.recent.append(sent)
+        return sent, True
+
+    def least_end(self, topic: str, partition: int, topic_id: str) -> int:
+        """Where the log of a partition ends at least, by what the session has committed."""
+        known_id, end = self._numbers[topic, partition].least_end
+        return end if known_id == topic_id else 0
 
 
 class Sessions:

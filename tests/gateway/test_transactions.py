@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 import uuid
 from dataclasses import replace
@@ -9,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 import sparklog.gateway
-from sparklog import Admin, NewTopic, Producer, TopicPartition
+from sparklog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from sparklog.gateway.records import batch_headers
 from sparklog.gateway.records.batches import batch_with_header
 from sparklog.log.cluster import open_cluster
@@ -41,6 +42,7 @@ class Client:
         self.name = name
         self.number = (-1, -1)
         self.sequences = {}
+        self.offsets = []
 
     def init(self, version=4, timeout_ms=60_000):
         number = {"producer_id": self.number[0], "producer_epoch": self.number[1]}
@@ -65,7 +67,8 @@ class Client:
         header = replace(header, producer_id=self.number[0], producer_epoch=self.number[1])
         body = {**produce(batch_with_header(header), topic, partition), "transactional_id": self.name}
         answer = produced(self.wire.call("Produce", version, body))
-        assert answer["base_offset"] == -1
+        assert (answer["base_offset"] < 0) == (answer["error_code"] != 0)
+        self.offsets.append(answer["base_offset"])
         return answer["error_code"]
 
     def body(self):
@@ -130,6 +133,61 @@ def test_an_id_without_entries_is_begun_whatever_number_its_client_had(cluster, 
     assert client.number[0] >= 0
     assert client.add() == client.send(b"a") == client.end() == 0
     assert ends(cluster)[0] == 1
+
+
+def test_answered_offsets_are_the_records_own_where_nobody_else_writes(cluster, servers, connect):
+    client = connect(servers)
+    client.init()
+    for _ in range(3):
+        assert client.add() == client.send(b"a", b"b") == client.send(b"c") == client.end() == 0
+    assert client.offsets == [0, 2, 3, 5, 6, 8]
+    assert client.add() == client.send(b"d") == client.send(b"d", sequence=9) == client.end(commit=False) == 0
+    assert client.add() == client.send(b"e") == client.end() == 0
+    assert client.offsets[6:] == [9, 9, 9]
+    Admin(cluster).delete_topics(["jobs"])
+    Admin(cluster).create_topics([NewTopic("jobs", 2)])
+    again = connect(servers)
+    again.init()
+    assert again.add() == again.send(b"f") == again.end() == 0
+    assert again.offsets == [0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_answered_offsets_are_never_above_the_records_own(cluster, servers, connect, seed):
+    rng, clients = random.Random(seed), [connect(servers, name) for name in ("a", "b")]
+    answered: dict[bytes, int] = {}
+    lasting: dict[bytes, int] = {}
+    for client in clients:
+        client.init()
+    with Producer(cluster, linger_ms=0) as other:
+        for turn in range(12):
+            for client in clients:
+                assert client.add() == 0
+            for step in range(rng.randint(1, 6)):
+                client = rng.choice(clients)
+                value = f"{client.name} {turn} {step}".encode()
+                if rng.random() < 0.3:
+                    other.send("jobs", b"other", partition=0).get(10)
+                assert client.send(value) == 0
+                answered[value] = client.offsets[-1]
+            for client in rng.sample(clients, 2):
+                is_committed = rng.random() < 0.8
+                assert client.end(commit=is_committed) == 0
+                mine = {value: offset for value, offset in answered.items() if value.startswith(client.name.encode())}
+                assert [*mine.values()] == sorted(mine.values()) or not is_committed
+                if is_committed:
+                    lasting |= mine
+                answered = {value: offset for value, offset in answered.items() if value not in mine}
+    with Consumer(cluster=cluster, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition("jobs", 0)])
+        found = {}
+        while consumer.position(TopicPartition("jobs", 0)) < ends(cluster)[0]:
+            for records in consumer.poll(1_000).values():
+                found |= {record.value: record.offset for record in records}
+    assert lasting
+    assert all(offset <= found[value] for value, offset in lasting.items())
+    of_each = [[o for v, o in lasting.items() if v.startswith(client.name.encode())] for client in clients]
+    assert all(len({*offsets}) == len(offsets) for offsets in of_each)
 
 
 def test_a_transaction_whose_client_died_is_aborted_at_its_time_out(cluster, servers, connect):

@@ -180,7 +180,7 @@ def test_answered_offsets_are_never_above_the_records_own(cluster, servers, conn
                 answered = {value: offset for value, offset in answered.items() if value not in mine}
     with Consumer(cluster=cluster, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition("jobs", 0)])
-        found = {}
+        found: dict[bytes, int] = {}
         while consumer.position(TopicPartition("jobs", 0)) < ends(cluster)[0]:
             for records in consumer.poll(1_000).values():
                 found |= {record.value: record.offset for record in records}

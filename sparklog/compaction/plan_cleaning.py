@@ -2,7 +2,8 @@
 
 Kafka's words: below the *first dirty offset* every key is there once at most, but for those that came again since;
 *cleanable* is what lies between it and the newest file, which plays the active segment, or the first file that is
-younger than ``min.compaction.lag.ms``.
+younger than ``min.compaction.lag.ms``. A newest file with a record that is older than ``max.compaction.lag.ms`` is
+cleanable, too, which goes beyond Kafka: the setting erases in a partition to which nobody writes any more.
 
 A tombstone, a key with a null value, must stay until whoever began to read before it was first met had the time of
 ``delete.retention.ms`` to come to it. The table remembers up to where tombstones were first met by when (the
@@ -196,7 +197,10 @@ def plan_cleaning(
         leaves: those of a typed topic's values that rewritten files have statistics of.
     """
     first_dirty = max(state.first_dirty_offset, log_start_offset)
-    units = [unit for unit in file_units(segments)[:-1] if unit.last_offset >= log_start_offset or not unit.is_known]
+    every = file_units(segments)
+    held_back = [unit for unit in every[-1:] if not _may_clean_newest(unit, rules, first_dirty, now_ms=now_ms)]
+    closed = every[: len(every) - len(held_back)]
+    units = [unit for unit in closed if unit.last_offset >= log_start_offset or not unit.is_known]
     clean = [unit for unit in units if unit.last_offset < first_dirty]
     # else it isn't known which keys the clean part holds, and which records they supersede
     is_understood = all(unit.is_known for unit in clean)
@@ -217,17 +221,26 @@ def plan_cleaning(
         due_tombstones_end=due_end,
         leaves=leaves,
     )
-    later_ms = _due_later_ms(plan, rules, waiting[len(dirty) :])
+    later_ms = _due_later_ms(plan, rules, waiting[len(dirty) :], held_back)
     return replace(plan, reason=_reason(plan, rules, now_ms=now_ms), due_later_ms=later_ms)
 
 
-def _due_later_ms(plan: CleanPlan, rules: CleanerRules, held: Sequence[FileUnit]) -> int | None:
+def _may_clean_newest(newest: FileUnit, rules: CleanerRules, first_dirty: int, *, now_ms: int) -> bool:
+    """May the newest file be rewritten: was it cleaned before, or has one of its records waited for too long?"""
+    is_clean = newest.last_offset < first_dirty
+    return newest.is_known and (is_clean or now_ms - newest.smallest_timestamp_ms > rules.max_lag_ms)
+
+
+def _due_later_ms(
+    plan: CleanPlan, rules: CleanerRules, held: Sequence[FileUnit], newest: Sequence[FileUnit]
+) -> int | None:
     """The next moment at which time alone may make something due.
 
     Args:
         held: the units that aren't cleanable yet, from the first on.
+        newest: the newest file, if it may not be rewritten yet.
     """
-    moments = []
+    moments = [unit.smallest_timestamp_ms + rules.max_lag_ms + 1 for unit in newest if unit.is_known]
     if held and held[0].is_known:
         moments.append(held[0].largest_timestamp_ms + rules.min_lag_ms)
     if plan.oldest_dirty_ms is not None:

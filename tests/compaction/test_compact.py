@@ -17,13 +17,14 @@ from sparklog.compaction.commit_replacement import Outcome
 from sparklog.compaction.compact import CleanedPartition, CompactReport, compact_topic
 from sparklog.compaction.keys import LatestOffsets
 from sparklog.compaction.optimize import optimize_topic
-from sparklog.compaction.plan_cleaning import CleanerState, Reason
+from sparklog.compaction.plan_cleaning import CleanerState, Reason, compaction_due_ms
 from sparklog.compaction.plan_optimize import OptimizePolicy
 from sparklog.consumer import Consumer
 from sparklog.delta.actions import RemoveFile
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import InvalidConfigurationError, PolicyViolationError
+from sparklog.integrity import check_cluster
 from sparklog.log import open_cluster
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.follow import TopicFollower
@@ -34,6 +35,7 @@ from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
 from tests.compaction.support import Key, append_pairs, delete_files, live, pairs_of, stored
 from tests.support import DAY_MS, T0_MS, OvertakenStore, a_log, a_topic, a_writer, entry_lines, foreign_commit
+from tests.txn.support import a_cluster
 
 Pairs = Sequence[tuple[Key, str | None]]
 
@@ -134,6 +136,41 @@ def test_a_dry_run_tells_what_is_due_and_changes_nothing() -> None:
     assert (found.reason, found.outcome, found.dirty_ratio) == (Reason.DIRTY, Outcome.PLANNED, 1.0)
     assert found.oldest_dirty_ms == T0_MS
     assert load_state(log).position.version == version
+
+
+def test_the_newest_file_is_cleaned_once_a_record_has_waited_for_too_long() -> None:
+    configs = {"max.compaction.lag.ms": 1_000, "delete.retention.ms": 5_000, "min.cleanable.dirty.ratio": 1}
+    memory, clock, log = a_compacted_topic(**configs)
+
+    def compact_after(wait_ms: int) -> CleanedPartition:
+        clock.advance(wait_ms)
+        return partition_of(compact(log, now_ms=int(clock.now_ms())))
+
+    append_pairs(a_writer(log), [A1, B1, NO_A])
+    assert compact_after(1_000).outcome is None
+    assert compaction_due_ms(load_state(log), now_ms=T0_MS + 1_000) == T0_MS + 1_001
+    assert compact_after(1).reason is Reason.OLD
+    assert pairs_of(log) == [(1, *B1), (2, *NO_A)]
+    assert compact_after(4_999).outcome is None
+    assert compact_after(1).reason is Reason.TOMBSTONES
+    assert pairs_of(log) == [(1, *B1)]
+    append_pairs(a_writer(log), [NO_B])
+    compact_after(1_001)
+    compact_after(5_000)
+    assert pairs_of(log) == []
+    assert load_state(log).head.log_end_offsets == (4,)
+    append_pairs(a_writer(log), [C1])
+    assert pairs_of(log) == [(4, *C1)]
+    assert [*check_cluster(a_cluster(memory, clock), deep=True).findings] == []
+
+
+def test_a_newest_file_that_is_too_young_for_compaction_stays() -> None:
+    _, _, log = a_compacted_topic(**{"max.compaction.lag.ms": 2_000, "min.compaction.lag.ms": 2_000})
+    append_pairs(a_writer(log), [A1, A2])
+    compact(log, now_ms=T0_MS + 1_999)
+    assert len(pairs_of(log)) == 2
+    compact(log, now_ms=T0_MS + 2_001)
+    assert pairs_of(log) == [(1, *A2)]
 
 
 def test_later_passes_look_at_the_clean_part_for_the_keys_that_came_again() -> None:

@@ -13,6 +13,7 @@ from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.defects import topic_defects
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.fetch_sessions import FetchSessions
+from sparklog.gateway.leader_epochs import code_of_epoch, leader_epoch
 from sparklog.gateway.read_ahead import ReadAhead
 from sparklog.gateway.topic_view import BatchCache, Fetched, TopicView
 from sparklog.gateway.zones import Route
@@ -342,6 +343,9 @@ async def _partition(
 
     if isinstance(view, ErrorCode):
         return _failed(index, view)
+    code = code_of_epoch(partition, leader_epoch(view.topic_id))
+    if code is not ErrorCode.NONE:
+        return _failed(index, code)
     try:
         try:
             found = await found_in(view)

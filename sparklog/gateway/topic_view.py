@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from sparklog.errors import InvalidRecordError, ObjectNotFoundError, UnknownTopicOrPartitionError
+from sparklog.gateway.leader_epochs import leader_epoch
 from sparklog.gateway.records import encode_batches
 from sparklog.gateway.records.plain_files import encode_plain_file
 from sparklog.log.carried_files import CarriedLately
@@ -41,6 +42,8 @@ _ASKED_BYTES = 1_048_576
 """Bytes that clients take of a partition at a time by default."""
 _LONG_MS = 1_000.0
 """After so long a Fetch has what was read by then: many small files could take longer than clients wait."""
+_LEADER_EPOCH = slice(12, 16)
+"""Where a batch has its leader epoch, of which the checksum doesn't depend. Source: Kafka ``DefaultRecordBatch``."""
 _KEPT_BATCH_BYTES = 700
 """About what a batch in the cache takes beside its bytes."""
 
@@ -91,6 +94,7 @@ class BatchCache:
         """Keep the batch that a reader gets who asks for an offset; forget those used longest ago where they are too
         many."""
         key = (topic_id, partition, offset)
+        batch.data[_LEADER_EPOCH] = leader_epoch(topic_id).to_bytes(4, "big")
         with self._lock:
             self._forget(self._batches.pop(key, None))
             self._batches[key] = batch

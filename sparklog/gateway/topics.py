@@ -20,6 +20,7 @@ from sparklog.gateway.authorized_operations import cluster_operations, topic_ope
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.config_requests import config_of
 from sparklog.gateway.error_codes import ErrorCode, code_of
+from sparklog.gateway.leader_epochs import leader_epoch
 from sparklog.gateway.users import Rules
 from sparklog.gateway.zones import Route
 from sparklog.log.topic import TopicDescription, first_offset_kept
@@ -127,12 +128,12 @@ def _described(topic: TopicDescription, route: Route) -> dict[str, Any]:
 
 def described_partitions(topic: TopicDescription, route: Route) -> list[dict[str, Any]]:
     """The partitions of a topic, led by the gateways of a route."""
-    ids = route.leader_ids(uuid.UUID(topic.topic_id).bytes)
+    ids, epoch = route.leader_ids(uuid.UUID(topic.topic_id).bytes), leader_epoch(topic.topic_id)
     return [
         {
             "partition_index": number,
             "leader_id": ids[number % len(ids)],
-            "leader_epoch": 0,
+            "leader_epoch": epoch,
             "replica_nodes": [ids[number % len(ids)]],
             "isr_nodes": [ids[number % len(ids)]],
             "offline_replicas": [],

@@ -31,6 +31,7 @@ from sparklog.log.live_totals import EMPTY
 from sparklog.log.shape import MAX_PARTITIONS
 from sparklog.log.shape_evidence import replaced_actions, shape_actions
 from sparklog.log.state import TopicState, load_state, open_state
+from sparklog.log.topic_ids import first_topic_id, is_of_same_creation, next_topic_id
 from sparklog.log.value_bytes import ValueBytes
 from sparklog.log.value_schemas import TopicSchemas, check_columns
 from sparklog.schemas import ValueSchema, Verdict, check
@@ -103,7 +104,7 @@ def create_topic(
     config = TopicConfig.parse(configs or {})
     head = TopicHead(
         delta_version=0,
-        topic_id=uuid.uuid4().hex,
+        topic_id=first_topic_id(),
         deleted=False,
         config=config,
         log_start_offsets=(0,) * num_partitions,
@@ -120,13 +121,14 @@ def create_topic(
         return _describe(name, head)
 
     def create_again(state: TopicState) -> Commit | None:
-        if state.head.topic_id == head.topic_id:
+        if is_of_same_creation(state.head.topic_id, head.topic_id):
             return None  # our own commit, whose answer was lost
         if not state.head.deleted:
             raise TopicAlreadyExistsError(f"topic {name!r} already exists")
         replaced = replaced_actions(state.head, state.transactions, now_ms=log.clock.now_ms())
-        actions = [*_remove_all(state), topic_metadata(state, head), *replaced, *shape_actions(head, {})]
-        return Commit(actions=actions, head=head, operation="CREATE TOPIC")
+        again = replace(head, topic_id=next_topic_id(state.head.topic_id, head.topic_id))
+        actions = [*_remove_all(state), topic_metadata(state, again), *replaced, *shape_actions(again, {})]
+        return Commit(actions=actions, head=again, operation="CREATE TOPIC")
 
     # A topic that lives is seen so by one look at its newest commit; only taking up a deleted one loads the table.
     state = open_state(log)

@@ -15,6 +15,7 @@ from sparklog.observe.figures import GroupPartitionFigures
 from sparklog.observe.group_watch import GroupWatch
 from sparklog.observe.orphan_watch import OrphanWatch
 from sparklog.observe.rates import group_rates
+from sparklog.txn.overview import transactional_ids
 from tests.observe.support import Watched, watched
 from tests.txn.support import Driver
 
@@ -70,9 +71,7 @@ def hashes_of_a_look(monkeypatch: pytest.MonkeyPatch, count: int) -> int:
     here = watched()
     for number in range(count):
         Driver(here.cluster, f"id{number}", topics=()).init()
-    there = transaction_watch.transactional_ids
-
-    monkeypatch.setattr(transaction_watch, "transactional_ids", lambda cluster: [*map(Name, there(cluster))])
+    monkeypatch.setattr(transaction_watch, "transactional_ids", lambda cluster: [*map(Name, transactional_ids(cluster))])
     watch = ClusterWatch(here.cluster)
     assert len(watch.look().transactions) == count
     Name.hashes = 0

@@ -71,7 +71,9 @@ def hashes_of_a_look(monkeypatch: pytest.MonkeyPatch, count: int) -> int:
     here = watched()
     for number in range(count):
         Driver(here.cluster, f"id{number}", topics=()).init()
-    monkeypatch.setattr(transaction_watch, "transactional_ids", lambda cluster: [*map(Name, transactional_ids(cluster))])
+    monkeypatch.setattr(
+        transaction_watch, "transactional_ids", lambda cluster: [*map(Name, transactional_ids(cluster))]
+    )
     watch = ClusterWatch(here.cluster)
     assert len(watch.look().transactions) == count
     Name.hashes = 0

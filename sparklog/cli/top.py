@@ -26,6 +26,7 @@ __all__ = ["top"]
 _GROUP_COLUMNS = ("group", "topic", "members", "lag", "lag s", "read/s")
 _TOPIC_COLUMNS = ("topic", "partitions", "records", "bytes", "files", "new/s", "commits/s", "last commit")
 _TEXTS = frozenset({"group", "topic", "last commit"})
+_LOOKS_OF_A_RATE = 2
 _LEAST_ROWS = 5
 _MOST_NAMED = 3
 """Things that can't be read, in the headline."""
@@ -66,6 +67,7 @@ def top(ctx: click.Context, interval: float, once: bool, json_: bool) -> None:
             interval_ms=interval * 1_000,
             on_part=lambda status: screen.show(None, status, as_json_line=False),
             tells_parts=is_live,
+            most_looks=_LOOKS_OF_A_RATE if once else None,
         )
         watching.start()  # in a thread: a look at a store that hangs never ends
         try:

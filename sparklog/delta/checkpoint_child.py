@@ -136,7 +136,7 @@ def _answer(parts: Mapping[str, bytes]) -> Mapping[str, Any]:
 
     try:
         content = read_checkpoint(parts)
-        rows: Sequence[Any] = live_files(parts).to_pylist()
+        rows: Sequence[Any] = live_files(content.parts).to_pylist()
     except CorruptLogError as error:
         return {"corrupt": str(error)}
     return {

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # loads Arrow
+    from sparklog.delta.checkpoint_rows import CheckpointPartFile
     from sparklog.delta.producer_states import CheckpointStates
 
 __all__ = ["CheckpointContent", "CheckpointReader", "Row"]
@@ -24,7 +25,10 @@ class CheckpointContent:
     metadata: Sequence[Row]
     protocol: Sequence[Row]
     file_rows: Sequence[Row] | None = None
-    """Its live files, with the columns of :attr:`sparklog.delta.snapshot.Snapshot.files`; None: they are read apart."""
+    """Its live files, with the columns of :attr:`sparklog.delta.snapshot.Snapshot.files`; None: they are read from
+    :attr:`parts`."""
+    parts: Sequence[CheckpointPartFile] = ()
+    """Its files, opened, for whoever wants its live files; empty where another process has read them."""
     states: Sequence[CheckpointStates] = ()
     """States of producers that aren't decoded yet; for whoever only observes, none."""
 

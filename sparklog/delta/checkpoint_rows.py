@@ -8,7 +8,7 @@ Source: Delta protocol, "Checkpoint Schema".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -166,6 +166,7 @@ def read_checkpoint(parts: Mapping[str, bytes]) -> CheckpointContent:
     files = [CheckpointPartFile(path, data) for path, data in parts.items()]
     states = [file.states(data) for file, data in zip(files, parts.values(), strict=True)]
     return CheckpointContent(
+        parts=files,
         states=tuple(one for one in states if one is not None),
         transactions=[row for file in files for row in file.rows("txn", SET_TRANSACTION, groups_end=file.states_group)],
         metadata=[row for file in files for row in file.rows("metaData", METADATA)],
@@ -173,19 +174,19 @@ def read_checkpoint(parts: Mapping[str, bytes]) -> CheckpointContent:
     )
 
 
-def live_files(parts: Mapping[str, bytes]) -> pa.Table:
+def live_files(parts: Iterable[CheckpointPartFile]) -> pa.Table:
     """The files that are live at a checkpoint, a row each; see :attr:`sparklog.delta.snapshot.Snapshot.files`.
 
     Args:
-        parts: the checkpoint's files, by path.
+        parts: the checkpoint's files.
     Raises:
         CorruptLogError: names the file.
     """
     schema = pa.schema([pa.field(name, _LIVE.field(n).type) for n, name in enumerate(_LIVE_COLUMNS)])
     batches = [
         pa.RecordBatch.from_arrays(batch.flatten(), schema=schema)
-        for path, data in parts.items()
-        for batch in CheckpointPartFile(path, data).batches("add", _LIVE)
+        for part in parts
+        for batch in part.batches("add", _LIVE)
     ]
     return pa.Table.from_batches(batches, schema)
 

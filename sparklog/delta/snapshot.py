@@ -23,6 +23,7 @@ from sparklog.storage.position import Position
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from sparklog.delta.checkpoint_rows import CheckpointPartFile
     from sparklog.delta.producer_states import CheckpointStates
 
 __all__ = [
@@ -95,6 +96,8 @@ class CheckpointHeader:
     protocol: Protocol | None = None
     file_rows: Sequence[Mapping[str, Any]] | None = None
     """See :attr:`Snapshot.file_rows`."""
+    parts: Sequence[CheckpointPartFile] = ()
+    """Its files, opened; empty where :attr:`file_rows` has what they have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +240,7 @@ def _live_files(copy: LogCopy) -> pa.Table | None:
         return None
     from sparklog.delta.checkpoint_rows import live_files  # loads Arrow, which a log without a checkpoint doesn't need
 
-    return live_files(copy.checkpoint)
+    return live_files(copy.header.parts)
 
 
 def read_log(
@@ -369,6 +372,7 @@ def _read_header(parts: Mapping[str, bytes], read: CheckpointReader | None) -> C
         metadata=metadata,
         protocol=protocol,
         file_rows=content.file_rows,
+        parts=content.parts,
     )
 
 

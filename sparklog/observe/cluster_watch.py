@@ -36,7 +36,7 @@ from sparklog.observe.orphan_watch import OrphanWatch
 from sparklog.observe.shard import Shard
 from sparklog.observe.topic_watch import AHEAD_WHEN_CHANGED, NewestTopic, TopicWatch
 from sparklog.observe.transaction_watch import TransactionWatch
-from sparklog.observe.unread_ranges import watched_topic
+from sparklog.observe.unread_ranges import watched_topics
 from sparklog.parallel import AT_ONCE, parallel_map, parallel_results
 from sparklog.paths import TOPICS_FOLDER
 from sparklog.storage.disk import disk_space
@@ -413,11 +413,7 @@ class ClusterWatch:
         for name, watch in groups.items():
             if not watch.exists:
                 continue
-            watched = {
-                topic: watched_topic(watch, topics[topic])
-                for topic in {partition.topic for partition in watch.rows}
-                if topic in topics
-            }
+            watched = watched_topics(watch, topics)
             figures = group_figures(name, watch.rows, watch.living, watched, now_ms=now_ms, pending=watch.pending_count)
             subscribed = tuple(topic for topic in sorted(watch.subscribed) if topic in topics)
             uncommitted = watch.uncommitted(topics[topic].figures for topic in subscribed)

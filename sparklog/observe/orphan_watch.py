@@ -55,7 +55,8 @@ class OrphanWatch:
         elapsed_ms = 0.0 if self._looked_ticks_ms is None else now - self._looked_ticks_ms
         self._looked_ticks_ms = now
         names = sorted(topics)
-        self._searched_ticks_ms = {name: at for name, at in self._searched_ticks_ms.items() if name in {*names}}
+        there = {*names}
+        self._searched_ticks_ms = {name: at for name, at in self._searched_ticks_ms.items() if name in there}
         self._found = {name: one for name, one in self._found.items() if name in self._searched_ticks_ms}
         wanted = share_of(names, self._searched_ticks_ms, now, elapsed_ms=elapsed_ms, every_ms=self._every_ms)
         for name, result in zip(

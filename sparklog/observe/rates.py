@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sparklog.observe.figures import ClusterFigures, TopicFigures
+from sparklog.observe.figures import ClusterFigures, GroupFigures, GroupPartitionFigures, TopicFigures
 
 __all__ = ["GroupTopicRate", "TopicRate", "group_rates", "topic_rates"]
 
@@ -54,33 +54,36 @@ def topic_rates(before: ClusterFigures | None, now: ClusterFigures) -> list[Topi
 
 def group_rates(before: ClusterFigures | None, now: ClusterFigures) -> list[GroupTopicRate]:
     """Every group in every topic that it has committed in, those with most lag first, then by name."""
-    earlier = {} if before is None else dict(_committed(before))
+    earlier = {} if before is None else {at: _committed(ours) for at, (_, ours) in _by_topic(before).items()}
     seconds = _seconds(before, now)
     found = []
-    for group in now.groups:
-        for topic in sorted({one.partition.topic for one in group.partitions}):
-            ours = [one for one in group.partitions if one.partition.topic == topic]
-            known = earlier.get((group.group_id, topic))
-            read = sum(one.committed_offset for one in ours) - (known or 0)
-            found.append(
-                GroupTopicRate(
-                    group_id=group.group_id,
-                    topic=topic,
-                    member_count=group.member_count,
-                    lag=sum(one.lag for one in ours),
-                    lag_ms=max((one.lag_ms for one in ours if one.lag_ms is not None), default=None),
-                    records_per_s=None if known is None or seconds is None else read / seconds,
-                )
+    for at, (group, ours) in _by_topic(now).items():
+        known = earlier.get(at)
+        read = _committed(ours) - (known or 0)
+        found.append(
+            GroupTopicRate(
+                group_id=group.group_id,
+                topic=ours[0].partition.topic,
+                member_count=group.member_count,
+                lag=sum(one.lag for one in ours),
+                lag_ms=max((one.lag_ms for one in ours if one.lag_ms is not None), default=None),
+                records_per_s=None if known is None or seconds is None else read / seconds,
             )
+        )
     return sorted(found, key=lambda one: (-one.lag, one.group_id, one.topic))
 
 
-def _committed(figures: ClusterFigures) -> Iterator[tuple[tuple[str, str], int]]:
-    """The sum of committed offsets by group and topic."""
+def _by_topic(figures: ClusterFigures) -> dict[tuple[str, str], tuple[GroupFigures, list[GroupPartitionFigures]]]:
+    """The partitions of each group in each topic, by the names of both; none is empty."""
+    found: dict[tuple[str, str], tuple[GroupFigures, list[GroupPartitionFigures]]] = {}
     for group in figures.groups:
-        for topic in sorted({one.partition.topic for one in group.partitions}):
-            ours = (one.committed_offset for one in group.partitions if one.partition.topic == topic)
-            yield (group.group_id, topic), sum(ours)
+        for one in group.partitions:
+            found.setdefault((group.group_id, one.partition.topic), (group, []))[1].append(one)
+    return found
+
+
+def _committed(partitions: Iterable[GroupPartitionFigures]) -> int:
+    return sum(one.committed_offset for one in partitions)
 
 
 def _seconds(before: ClusterFigures | None, now: ClusterFigures) -> float | None:

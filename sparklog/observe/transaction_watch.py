@@ -55,7 +55,8 @@ class TransactionWatch:
         """
         markers, unlisted = readable_markers(self._cluster)
         names = [name for name in transactional_ids(self._cluster) if self._is_ours(name)]
-        self._known = {name: one for name, one in self._known.items() if name in {*names}}
+        there = {*names}
+        self._known = {name: one for name, one in self._known.items() if name in there}
         asked = [name for name in names if self._must_ask(name, markers.get(name, ()))]
         found = each_alone(
             self._cluster.store,

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sparklog.model import TopicPartition
 from sparklog.observe.group_watch import GroupWatch, WatchedTopic
 from sparklog.observe.packed_files import TimedRange
 from sparklog.observe.topic_watch import NewestTopic, TopicWatch
 
-__all__ = ["watched_topic"]
+__all__ = ["watched_topics"]
 
 
-def watched_topic(group: GroupWatch, topic: TopicWatch | NewestTopic) -> WatchedTopic:
-    """A topic with the times of what the group reads next, where it hasn't read everything."""
-    return WatchedTopic(figures=topic.figures, ranges=_ranges(group, topic))
+def watched_topics(group: GroupWatch, topics: Mapping[str, TopicWatch | NewestTopic]) -> dict[str, WatchedTopic]:
+    """The topics in which a group has offsets, by name, with the times of what it reads next where it hasn't read
+    everything.
 
-
-def _ranges(group: GroupWatch, topic: TopicWatch | NewestTopic) -> dict[TopicPartition, TimedRange]:
-    found = {}
-    partitions = topic.figures.partitions
+    Args:
+        topics: those that were looked at, by name; others are left out.
+    """
+    ranges: dict[str, dict[TopicPartition, TimedRange]] = {}
     for partition, row in group.rows.items():
-        if partition.topic != topic.name or row.committed is None or partition.partition >= len(partitions):
+        topic = topics.get(partition.topic)
+        if topic is None:
+            continue
+        found = ranges.setdefault(partition.topic, {})
+        partitions = topic.figures.partitions
+        if row.committed is None or partition.partition >= len(partitions):
             continue
         one = partitions[partition.partition]
         unread = max(row.committed.offset, one.log_start_offset)
         timed = topic.range_at(partition.partition, unread) if unread < one.log_end_offset else None
         if timed is not None:
             found[partition] = timed
-    return found
+    return {name: WatchedTopic(figures=topics[name].figures, ranges=found) for name, found in ranges.items()}

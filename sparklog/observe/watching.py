@@ -76,6 +76,7 @@ class Watching:
         on_figures: Callable[[ClusterFigures], object] = lambda figures: None,
         on_part: Callable[[WatchStatus], object] = lambda status: None,
         tells_parts: bool = False,
+        most_looks: int | None = None,
         clock: Clock | None = None,
     ) -> None:
         """Starts nothing.
@@ -86,12 +87,14 @@ class Watching:
             on_figures: called in the thread with what each look finds, before anybody else sees it.
             on_part: called in the thread when the first look has a part of its figures.
             tells_parts: publish parts of the figures while the first look is under way.
+            most_looks: the thread ends after so many; None: once it is stopped.
         """
         self._open_watch = open_watch
         self._interval_ms = interval_ms
         self._on_figures = on_figures
         self._on_part = on_part
         self._tells_parts = tells_parts
+        self._most_looks = most_looks
         self._clock = clock or SystemClock()
         self._watch: ClusterWatch | None = None
         self._state = _State(active_ticks_ms=self._clock.ticks_ms())
@@ -189,5 +192,7 @@ class Watching:
         while not self._is_stopped:
             began = self._clock.ticks_ms()
             self.look()
+            if self._state.look_count == self._most_looks:
+                return
             left_ms = self._interval_ms - (self._clock.ticks_ms() - began)
             self._changed.wait_for(lambda: self._is_stopped, max(0.0, left_ms) / 1_000)

@@ -8,12 +8,14 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sparklog.cli.top import _Screen
-from sparklog.observe import ClusterWatch
+from sparklog.observe import ClusterFigures, ClusterWatch
 from sparklog.observe.watching import Watching
 from tests.cli.support import a_cluster, done, failure
 from tests.observe.support import watched
@@ -37,6 +39,25 @@ def test_once_shows_groups_and_topics(cluster: str) -> None:
     ]
     row = dict(zip(("topic", "partitions", "records"), lines[6].split(), strict=False))
     assert row == {"topic": "orders", "partitions": "1", "records": "3"}
+
+
+def test_once_looks_twice_however_long_showing_takes(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """✗ It looked on while it showed what it had found, and its end waited for that."""
+    looks: list[ClusterWatch] = []
+    look, show = ClusterWatch.look, _Screen.show
+
+    def counted(self: ClusterWatch) -> ClusterFigures:
+        looks.append(self)
+        return look(self)
+
+    def slowly(self: _Screen, *args: Any, **options: Any) -> None:
+        time.sleep(0.5)
+        show(self, *args, **options)
+
+    monkeypatch.setattr(ClusterWatch, "look", counted)
+    monkeypatch.setattr(_Screen, "show", slowly)
+    assert "1 topic" in done("top", "--once", "--interval", "0.1", cluster=cluster)
+    assert len(looks) == 2
 
 
 def test_json_is_an_object_a_look(cluster: str) -> None:

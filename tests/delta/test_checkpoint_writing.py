@@ -426,7 +426,9 @@ def test_live_files_are_read_without_those_that_were_removed() -> None:
         for kind, leaf in (("add", "add.path"), ("remove", "remove.path"), ("txn", "txn.appId"))
     }
     assert having == {"txn": [0], "add": [1], "remove": [2]}
-    assert live_files({"c": written.data})["path"].to_pylist() == [f"a{number}" for number in range(50)]
+    assert live_files([CheckpointPartFile("c", written.data)])["path"].to_pylist() == [
+        f"a{number}" for number in range(50)
+    ]
 
 
 def test_many_files_are_written_in_row_groups_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:

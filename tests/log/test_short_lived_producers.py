@@ -7,11 +7,12 @@ import io
 import pyarrow.parquet as pq
 import pytest
 
-from sparklog.delta import checkpoint_writing, producer_states
+from sparklog.delta import checkpoint_writing, parquet_reading, producer_states
 from sparklog.delta.actions import SetTransaction
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path
+from sparklog.delta.parquet_seals import is_sealed
 from sparklog.delta.producer_states import STATES_GROUP_KEY, CheckpointStates
 from sparklog.delta.snapshot import load_snapshot
 from sparklog.log.producer_state import ProducerEntry, app_id
@@ -64,6 +65,23 @@ def test_whoever_loads_a_topic_decodes_no_states_of_producers(decoded: list[str]
     assert [one.count for one in state.states] == [PRODUCERS]
     assert [one._decoded for one in state.states] == [None]
     assert decoded == []
+
+
+def test_loading_a_topic_compares_a_checkpoint_with_its_seal_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """✗ It was opened once more for the live files, and all of its bytes compared again."""
+    log, _ = a_topic_of_many()
+    path = checkpoint_path(log.table, load_state(log).checkpoint_version)
+    size = len(log.store.read(path))
+    compared: list[int] = []
+
+    def noted(data: bytes) -> bool | None:
+        compared.append(len(data))
+        return is_sealed(data)
+
+    monkeypatch.setattr(parquet_reading, "is_sealed", noted)
+    state = load_state(log)
+    assert compared == [size]
+    assert len(state.require_whole().index) == PRODUCERS
 
 
 def test_a_state_is_found_by_whoever_asks(decoded: list[str]) -> None:

@@ -262,7 +262,13 @@ class _Writer:
     def __init__(self) -> None:
         self._sink = io.BytesIO()
         self._parquet = pq.ParquetWriter(
-            self._sink, _SCHEMA, compression="zstd", use_dictionary=_DICTIONARIES, store_schema=False, **WRITER_OPTIONS
+            self._sink,
+            _SCHEMA,
+            compression="zstd",
+            use_dictionary=_DICTIONARIES,
+            column_encoding={"txn.appId": "DELTA_LENGTH_BYTE_ARRAY", "txn.lastUpdated": "DELTA_BINARY_PACKED"},
+            store_schema=False,
+            **WRITER_OPTIONS,
         )
         self._kind = ""
         self._waiting: list[pa.StructArray] = []

@@ -22,7 +22,7 @@ from sparklog.groups.sharing.changes import AcknowledgeType
 from sparklog.logs import about, without_content
 from sparklog.model import ConsumerRecord, DeliveredRecord, TopicPartition
 from sparklog.opentelemetry.automatic import instrument_if_traced, process_telemetry
-from sparklog.processing.commits import OF_THE_RECORD, REFUSED_AT_ONCE, report_refusal, send_output
+from sparklog.processing.commits import REFUSED_AT_ONCE, REFUSED_LATER, report_refusal, send_output
 from sparklog.processing.deduplication import AlreadyProcessedError
 from sparklog.processing.frontier import NOTHING, Entry, Frontier
 from sparklog.processing.handling import Handling
@@ -200,6 +200,7 @@ class ShareWorker:
 
     def _settle(self, now: float) -> None:
         """Send what records that are done have to send, then mark them: the next call to the group reports it."""
+        self._stuck |= {entry: entry.stuck for entry in self._in_hand if entry.is_done and entry.stuck is not None}
         done = [entry for entry in self._in_hand if is_settled(entry, now) and entry not in self._stuck]
         if not done:
             return
@@ -236,7 +237,7 @@ class ShareWorker:
             for output, future in futures:
                 try:
                     future.get()
-                except OF_THE_RECORD as error:  # it becomes a dead letter, which the next round sends
+                except REFUSED_LATER as error:  # it becomes a dead letter, which the next round sends
                     self._refuse(entry, output, error)
                     break
                 except SparklogError as error:

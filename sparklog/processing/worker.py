@@ -162,6 +162,7 @@ class AppWorker:
     def health(self) -> Health:
         """How it fares. From any thread."""
         now, error = self._clock.ticks_ms(), self.error
+        stopped = tuple(map(str, self._work.stopped.values()))
         since_ms = now - self._round_ticks_ms
         is_ending = self.state in (State.DRAINING, State.STOPPED)
         assigned = len(self._work.frontiers)
@@ -173,8 +174,8 @@ class AppWorker:
             in_flight=sum(frontier.in_flight for frontier in list(self._work.frontiers.values())),
             oldest_handler_ms=self._watch.oldest_ms(now),
             last_round_ms=since_ms,
-            stopped=tuple(str(each) for each in self._work.stopped.values()),
-            error=None if error is None else str(error) or type(error).__name__,
+            stopped=stopped,
+            error=next(iter(stopped), None) if error is None else str(error) or type(error).__name__,
         )
 
     def metrics(self) -> dict[str, dict[str, float]]:

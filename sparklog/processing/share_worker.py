@@ -30,6 +30,7 @@ from sparklog.processing.health import Counts, Health, State
 from sparklog.processing.lanes import Lanes
 from sparklog.processing.moves import Output
 from sparklog.processing.pacing import Patience
+from sparklog.processing.room import MOST_BYTES, buffer_bytes_for
 from sparklog.processing.subscriber import MOST_SHARED_ATTEMPTS, Subscriber
 from sparklog.processing.threads import HandlerThreads, HandlerWatch, LoopThread, called_by
 from sparklog.processing.work import Station
@@ -112,7 +113,13 @@ class ShareWorker:
             },
         )
         self._consumer.set_acknowledgement_commit_callback(self._acknowledged)
-        self._producer = Producer(self._cluster, clock=settings.clock, **settings.producer)
+        topics = [topic for subscriber in subscribers for topic in subscriber.moves_to()]
+        producer_settings = {
+            "max_request_size": MOST_BYTES,
+            "buffer_memory": buffer_bytes_for(self._cluster, topics),
+            **settings.producer,
+        }
+        self._producer = Producer(self._cluster, clock=settings.clock, **producer_settings)
         instrument_if_traced(self._producer)
         self._in_hand: list[Entry] = []
         self._stuck: dict[Entry, HandlerError] = {}

@@ -27,6 +27,7 @@ from sparklog.processing.health import Counts, Health, State
 from sparklog.processing.moves import DeadLetter
 from sparklog.processing.pacing import CommitPace, Patience, may_pass
 from sparklog.processing.retry_topics import SourceTopics, fit_retry_topics
+from sparklog.processing.room import MOST_BYTES, buffer_bytes_for
 from sparklog.processing.subscriber import Subscriber
 from sparklog.processing.threads import HandlerThreads, HandlerWatch, LoopThread, called_by
 from sparklog.processing.work import Limits, Pending, Work
@@ -122,7 +123,7 @@ class AppWorker:
         self._pace = CommitPace(settings.commit_interval_ms, settings.most_per_commit)
         self._commit_patience = Patience(settings.patience_s * 1_000)
         self._poll_patience = Patience(settings.patience_s * 1_000)
-        self._buffer_bytes = 32 * 1024 * 1024
+        self._buffer_bytes = buffer_bytes_for(self._cluster, ())
         self._sources = SourceTopics(self._cluster, self._clock)
         self._paused: set[TopicPartition] = set()
         self._is_stopping = False
@@ -136,8 +137,9 @@ class AppWorker:
             self.state = State.STARTING
             self._check_topics()
             for station in self._work.stations:
-                largest = fit_retry_topics(self._cluster, station.subscriber.delay_topics())
-                self._buffer_bytes = max(self._buffer_bytes, min(2 * largest, 2**31 - 1))
+                fit_retry_topics(self._cluster, station.subscriber.delay_topics())
+            moves_to = [topic for station in self._work.stations for topic in station.subscriber.moves_to()]
+            self._buffer_bytes = buffer_bytes_for(self._cluster, moves_to)
             self._warn_of_other_delay_topics()
             listener = _Partitions(self._work.assign, self._revoked, self._lost)
             self._consumer.subscribe(self._work.topics, listener=listener)
@@ -355,9 +357,8 @@ class AppWorker:
     def _make_producer(self) -> Producer:
         settings = self._settings
         transactional_id = settings.transactional_id or f"{settings.group_id}-{uuid.uuid4().hex[:12]}"
-        # What is moved was taken by its topic, whatever the limit of the producer that sent it.
         producer_settings = {
-            "max_request_size": 2**31 - 1,
+            "max_request_size": MOST_BYTES,
             "buffer_memory": self._buffer_bytes,
             **settings.producer,
             "transactional_id": transactional_id,

@@ -301,7 +301,7 @@ def test_a_dead_letter_topic_that_is_made_again_meanwhile_is_refused():
         outputs(cluster, *(a_letter(number, partition=1) for number in range(6, 9)))
         return []
 
-    with pytest.raises(UnknownTopicOrPartitionError, match="dlq.orders"):
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"dlq\.orders"):
         replay(cluster, "dlq.orders", wanted=made_again, execute=True)
     assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 3}
     assert sent(cluster) == [6, 7, 8]

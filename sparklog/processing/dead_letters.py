@@ -36,6 +36,7 @@ from sparklog.processing.replay_store import (
 )
 from sparklog.processing.room import MOST_BYTES, buffer_bytes_for
 from sparklog.processing.subscriber import DLQ_PREFIX
+from sparklog.processing.transactional_ids import transactional_id_of
 from sparklog.producer import FutureRecordMetadata, Producer
 
 __all__ = ["REPLAY_GROUP", "DeadLetterTopic", "Found", "Replay", "dead_letter_topics", "letters_of", "purge", "replay"]
@@ -157,7 +158,7 @@ def replay(
         group: in whose name what was replayed is remembered.
         execute: False: only return what would be sent.
     Raises:
-        InvalidArgumentError: letters without their values are among them.
+        InvalidArgumentError: letters without their values are among them, or without an origin and ``to``.
         InvalidRecordError: a topic refuses a letter; names it.
         CorruptRecordError: what was replayed isn't known: the position's record is missing, or can't be understood.
         ProducerFencedError: another replay of this topic has begun; what this one hasn't sent, that one sends.
@@ -168,18 +169,21 @@ def replay(
     if not execute:
         positions = _known(_positions_in(cluster, group, topic), group)
         chosen = [each for piece in _chosen(cluster, topic, wanted, positions, most) for each in piece.chosen]
-        _check(chosen)
+        _check(chosen, to)
         return Replay(found=chosen, to=_counted(chosen, to), done=False)
     ensure_position_topic(cluster)
     sent: list[Found] = []
     buffer_bytes = buffer_bytes_for(cluster, [topic])
     with Producer(
-        cluster, transactional_id=f"{group}-{topic}", max_request_size=MOST_BYTES, buffer_memory=buffer_bytes
+        cluster,
+        transactional_id=transactional_id_of(group, topic),
+        max_request_size=MOST_BYTES,
+        buffer_memory=buffer_bytes,
     ) as producer:
         producer.init_transactions()  # fences off another replay; from now on no other process moves the position
         positions = _known(_positions_in(cluster, group, topic), group)
         for piece in _chosen(cluster, topic, wanted, positions, most):
-            _check(piece.chosen)
+            _check(piece.chosen, to)
             if piece.chosen:
                 _send(producer, piece, positions[piece.at], to, group)
                 positions[piece.at] = changed(positions[piece.at], now=piece.position, stored=piece.position)
@@ -319,8 +323,13 @@ def _check_same(consumer: Consumer, place: Place) -> None:
         raise UnknownTopicOrPartitionError(f"topic {place.topic!r} was deleted and created again meanwhile: begin anew")
 
 
-def _check(chosen: Iterable[Found]) -> None:
+def _check(chosen: Iterable[Found], to: str | None) -> None:
     for each in chosen:
+        if (to or each.letter.origin.topic) == each.record.topic:
+            at = f"{each.record.topic}-{each.record.partition}, offset {each.record.offset}"
+            raise InvalidArgumentError(
+                f"the dead letter {at}, doesn't say where it came from: give --to, or leave it out"
+            )
         if each.letter.is_value_omitted:
             record = each.record
             raise InvalidArgumentError(

@@ -30,6 +30,7 @@ from sparklog.processing.retry_topics import SourceTopics, fit_retry_topics
 from sparklog.processing.room import MOST_BYTES, buffer_bytes_for
 from sparklog.processing.subscriber import Subscriber
 from sparklog.processing.threads import HandlerThreads, HandlerWatch, LoopThread, called_by
+from sparklog.processing.transactional_ids import transactional_id_of
 from sparklog.processing.work import Limits, Pending, Work
 from sparklog.producer import Producer
 
@@ -356,7 +357,7 @@ class AppWorker:
 
     def _make_producer(self) -> Producer:
         settings = self._settings
-        transactional_id = settings.transactional_id or f"{settings.group_id}-{uuid.uuid4().hex[:12]}"
+        transactional_id = settings.transactional_id or transactional_id_of(settings.group_id, uuid.uuid4().hex[:12])
         producer_settings = {
             "max_request_size": MOST_BYTES,
             "buffer_memory": self._buffer_bytes,

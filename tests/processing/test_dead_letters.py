@@ -24,7 +24,7 @@ from sparklog.errors import (
 )
 from sparklog.log import Cluster
 from sparklog.model import ConsumerRecord, OffsetAndMetadata, TopicPartition
-from sparklog.processing import Record, dead_letters
+from sparklog.processing import Record, Send, dead_letters
 from sparklog.processing.dead_letters import Found, Wanted, dead_letter_topics, letters_of, purge, replay
 from sparklog.processing.moves import Origin, bury, pointer_only
 from sparklog.processing.replay_store import POSITION_TOPIC
@@ -323,6 +323,40 @@ def test_partitions_that_are_added_meanwhile_are_left_to_the_next_replay():
         patched.setattr(dead_letters, "_positions_in", with_more)
         assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 6}
     assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 1}
+
+
+def test_letters_that_say_no_origin_are_sent_where_they_are_told():
+    """✗ They are sent to their own topic, as further letters, with each replay."""
+    cluster = a_world("orders", "dlq.orders")
+    with Producer(cluster) as producer:
+        producer.send("dlq.orders", b"7")
+    for execute in (False, True):
+        with pytest.raises(
+            InvalidArgumentError, match=r"dlq\.orders-0, offset 0, doesn't say where it came from: .*--to"
+        ):
+            replay(cluster, "dlq.orders", execute=execute)
+    assert replay(cluster, "dlq.orders", to="orders", execute=True).to == {"orders": 1}
+
+
+def test_names_may_be_as_long_as_names_may_be():
+    """✗ Together they are too long for a transactional id: a worker ends at its first output, no letter is replayed."""
+    group, letters_topic = "g" * 195, "dlq." + "t" * 190
+    cluster = a_world("in", "out", letters_topic)
+    with Producer(cluster) as producer:
+        producer.send("in", b"1")
+        producer.send("in", b"bad")
+    app = an_app(cluster, group_id=group)
+
+    @app.subscriber("in", dead_letter=letters_topic)
+    def handle(record: Record[int]) -> Send:
+        return Send("out", record.value)
+
+    with running(app):
+        done(app, 2)
+    assert texts(cluster, "out") == ["1"]
+    for sent_now in (1, 0):
+        found = replay(cluster, letters_topic, to="out", group=group, execute=True).found
+        assert len(found) == sent_now
 
 
 def test_topics_that_cant_be_are_refused():

@@ -37,7 +37,8 @@ _group_option = click.option(
 _where_option = click.option(
     "--where",
     metavar="SQL",
-    help="Only letters for which this holds, in DuckDB's SQL over the columns of `show`: \"exception = 'ValueError'\".",
+    help="Only letters for which this holds, in DuckDB's SQL over the columns of `show`: \"exception = 'ValueError'\"; "
+    '"offset" has double quotes there, as a word of SQL.',
 )
 
 

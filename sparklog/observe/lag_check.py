@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from sparklog.errors import SparklogError
+from sparklog.groups.admin.share_groups import ShareGroupDescription, all_share_groups
 from sparklog.log.cluster import Cluster
 from sparklog.observe.cluster_watch import ClusterWatch
 from sparklog.observe.figures import ClusterFigures, GroupFigures
@@ -16,6 +17,7 @@ from sparklog.texts import counted
 __all__ = ["LagLimits", "check_lag", "lag_checks"]
 
 _NAME = "lag"
+_GROUP, _SHARE_GROUP = "group", "share group"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +50,15 @@ class _Lag:
 
 
 def check_lag(cluster: Cluster, limits: LagLimits) -> list[HealthCheck]:
-    """Check the lag of groups, by one look of a :class:`~sparklog.observe.ClusterWatch` at all topics and groups.
+    """Check the lag of groups, by one look of a :class:`~sparklog.observe.ClusterWatch` at all topics and groups, and
+    that of share groups, by records alone: they don't keep since when theirs wait.
 
     Returns:
         A failed check for each group beyond a limit, or whose lag is unknown; without any, one check that is ok.
     """
     began = cluster.clock.ticks_ms()
     try:
-        figures = ClusterWatch(cluster).look()
-        found = lag_checks(figures, limits)
+        found = lag_checks(ClusterWatch(cluster).look(), limits, all_share_groups(cluster))
     except SparklogError as caught:
         error = caught.with_traceback(None)
         found = [_failed(" ".join(str(error).split()), error)]
@@ -64,18 +66,27 @@ def check_lag(cluster: Cluster, limits: LagLimits) -> list[HealthCheck]:
     return [replace(check, took_ms=took_ms) for check in found]
 
 
-def lag_checks(figures: ClusterFigures, limits: LagLimits) -> list[HealthCheck]:
-    """The verdicts on the groups of a look: as :func:`check_lag` returns them. Pure."""
-    wanted = {group.group_id: _lag_of(group) for group in figures.groups if limits.has(group.group_id)}
-    checks = [*_unknown(figures, limits)]
-    for name, lag in wanted.items():
+def lag_checks(
+    figures: ClusterFigures, limits: LagLimits, shares: Mapping[str, ShareGroupDescription | Exception]
+) -> list[HealthCheck]:
+    """The verdicts on the groups of a look: as :func:`check_lag` returns them. Pure.
+
+    Args:
+        shares: the share groups, by name; the error of one that can't be read.
+    """
+    wanted = [(_GROUP, group.group_id, _lag_of(group)) for group in figures.groups]
+    described = [each for each in shares.values() if not isinstance(each, Exception)]
+    wanted += [(_SHARE_GROUP, each.group_id, _lag_of_share(each)) for each in described]
+    wanted = [each for each in wanted if limits.has(each[1])]
+    checks = [*_unknown(figures, limits, shares)]
+    for kind, name, lag in wanted:
         excesses = [*_excesses(lag, limits)]
         if excesses:
-            checks.append(_failed(f"group {name}: {'; '.join(excesses)}"))
+            checks.append(_failed(f"{kind} {name}: {'; '.join(excesses)}"))
     if checks:
         return checks
     if wanted:
-        name, lag = max(wanted.items(), key=lambda item: item[1].records)
+        _, name, lag = max(wanted, key=lambda each: each[2].records)
         detail = f"{counted(len(wanted), 'group')}; the most is {_records(lag.records)} of {name}"
     else:
         detail = "there are no groups"
@@ -95,6 +106,11 @@ def _lag_of(group: GroupFigures) -> _Lag:
     )
 
 
+def _lag_of_share(group: ShareGroupDescription) -> _Lag:
+    records = sum(one.lag or 0 for one in group.partitions)
+    return _Lag(records=records, oldest_ms=0, unknown_count=0, uncommitted=0)
+
+
 def _excesses(lag: _Lag, limits: LagLimits) -> Iterator[str]:
     if limits.most_records is not None and lag.records > limits.most_records:
         never = f" ({lag.uncommitted:,} where it never committed)" if lag.uncommitted else ""
@@ -111,13 +127,21 @@ def _excesses(lag: _Lag, limits: LagLimits) -> Iterator[str]:
         yield f"it never committed where {_records(lag.uncommitted)} wait, for an unknown time, {expected}"
 
 
-def _unknown(figures: ClusterFigures, limits: LagLimits) -> Iterator[HealthCheck]:
+def _unknown(
+    figures: ClusterFigures, limits: LagLimits, shares: Mapping[str, ShareGroupDescription | Exception]
+) -> Iterator[HealthCheck]:
     """The checks that failed since something is missing or can't be read: then a lag is unknown, and not 0."""
     groups = {group.group_id for group in figures.groups}
     unread = {problem.name for problem in figures.problems if problem.kind == "group"}
     for pattern in limits.groups:
-        if not any(fnmatchcase(name, pattern) for name in groups | unread):
+        if not any(fnmatchcase(name, pattern) for name in groups | unread | shares.keys()):
             yield _failed(f"no group matches {pattern}: expected one at least, with a member or a committed offset")
+    for name, error in shares.items():
+        if isinstance(error, Exception) and limits.has(name):
+            why = " ".join(str(error).split())
+            yield _failed(
+                f"{_SHARE_GROUP} {name}: its lag is unknown: {why}", error if isinstance(error, SparklogError) else None
+            )
     for problem in figures.problems:
         why = " ".join(str(problem.error).split())
         if problem.kind == "group" and limits.has(problem.name):

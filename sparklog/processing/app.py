@@ -14,7 +14,7 @@ from sparklog.clock import Clock
 from sparklog.errors import IllegalStateError, InvalidArgumentError, TopicAlreadyExistsError
 from sparklog.interrupts import EventCount
 from sparklog.log import Cluster
-from sparklog.processing.client_settings import check_client_settings
+from sparklog.processing.client_settings import checked_client_settings
 from sparklog.processing.health import Health, State
 from sparklog.processing.lanes import OrderBy
 from sparklog.processing.moves import DeadLetter
@@ -54,8 +54,8 @@ class App:
         handler_timeout_s: if a handler takes longer than this, the worker ends with an error.
         patience_s: how long to retry while the store refuses commits or reads for temporary reasons.
         limits: bounds of reading ahead.
-        consumer, producer: further settings of the clients, by Kafka's names with underscores; not the worker's own,
-            and none that changes keys and values.
+        consumer, producer: further settings of the clients, by Kafka's names with underscores or dots; not the
+            worker's own, and none that changes keys and values.
         on_dead_letter: called in the worker's thread with each record that was moved to a dead-letter topic, after
             the move is committed: at most once. Errors that it raises are logged.
     Raises:
@@ -91,7 +91,9 @@ class App:
             raise InvalidArgumentError("App: transactional_id: a share group's acknowledgements are in no transaction")
         if drain_timeout_s < 0 or patience_s < 0:
             raise InvalidArgumentError(f"App: {drain_timeout_s=}, {patience_s=}: expected 0 or more")
-        check_client_settings(group_id, consumer or {}, producer or {}, is_shared=group_type == "share")
+        of_consumer, of_producer = checked_client_settings(
+            group_id, consumer or {}, producer or {}, is_shared=group_type == "share"
+        )
         self.settings = AppSettings(
             cluster=cluster,
             group_id=group_id,
@@ -105,8 +107,8 @@ class App:
             handler_timeout_s=handler_timeout_s,
             patience_s=patience_s,
             limits=limits or Limits(),
-            consumer=dict(consumer or {}),
-            producer=dict(producer or {}),
+            consumer=of_consumer,
+            producer=of_producer,
             on_dead_letter=on_dead_letter,
         )
         self.subscribers: list[Subscriber] = []
@@ -114,6 +116,7 @@ class App:
         self._worker: AppWorker | ShareWorker | None = None
         self._thread: Worker | None = None
         self._news = EventCount()
+        self._is_stop_asked = False
 
     def subscriber(
         self,
@@ -222,6 +225,8 @@ class App:
             raise IllegalStateError("start: there is no handler: decorate one by app.subscriber(…)")
         kind = ShareWorker if self.settings.is_shared else AppWorker
         worker = self._worker = kind(self.settings, self.subscribers)
+        if self._is_stop_asked:  # by a signal, while the cluster was opened
+            worker.stop()
         self._thread = Worker("processing", lambda: self._run(worker))
         self._thread.start()
 
@@ -268,6 +273,7 @@ class App:
         return self._worker
 
     def _ask_to_stop(self) -> None:
+        self._is_stop_asked = True
         if self._worker is not None:
             self._worker.stop()
 

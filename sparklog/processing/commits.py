@@ -22,10 +22,10 @@ from sparklog.logs import about, without_content
 from sparklog.opentelemetry.automatic import resumed
 from sparklog.processing.frontier import Entry
 from sparklog.processing.moves import Output
-from sparklog.processing.work import Pending, Work
+from sparklog.processing.work import OF_THE_TOPIC, Pending, Work
 from sparklog.producer import FutureRecordMetadata, Producer
 
-__all__ = ["OF_THE_RECORD", "REFUSED_AT_ONCE", "Commits", "report_refusal", "send_output"]
+__all__ = ["OF_THE_RECORD", "REFUSED_AT_ONCE", "REFUSED_LATER", "Commits", "report_refusal", "send_output"]
 
 _LOGGER = logging.getLogger("sparklog.processing")
 OF_THE_RECORD = (
@@ -36,7 +36,9 @@ OF_THE_RECORD = (
     InvalidArgumentError,
 )
 """Errors with which a topic refuses a record, and no other."""
-REFUSED_AT_ONCE = (*OF_THE_RECORD, UnknownTopicOrPartitionError, InvalidTopicError)
+REFUSED_LATER = (*OF_THE_RECORD, *OF_THE_TOPIC)
+"""The errors of a record's future that stay the same with each try."""
+REFUSED_AT_ONCE = (*REFUSED_LATER, UnknownTopicOrPartitionError, InvalidTopicError)
 """The errors of ``send``, which looks whether topic and partition are there. Later the same error says that a topic
 was deleted meanwhile: the next ``send`` finds out."""
 
@@ -159,7 +161,7 @@ class Commits:
         found: dict[Entry, _Refusal] = {}
         for entry, output, future in self._sent:
             error = future.exception
-            if isinstance(error, OF_THE_RECORD):
+            if isinstance(error, REFUSED_LATER):
                 found.setdefault(entry, _Refusal(entry, output, error))
         return list(found.values())
 

@@ -15,6 +15,8 @@ from sparklog.errors import (
     CorruptRecordError,
     InvalidArgumentError,
     InvalidRecordError,
+    InvalidTopicError,
+    SparklogError,
     TransactionAbortableError,
     UnknownTopicOrPartitionError,
 )
@@ -32,7 +34,9 @@ from sparklog.processing.replay_store import (
     records_of,
     send_position,
 )
+from sparklog.processing.room import MOST_BYTES, buffer_bytes_for
 from sparklog.processing.subscriber import DLQ_PREFIX
+from sparklog.processing.transactional_ids import transactional_id_of
 from sparklog.producer import FutureRecordMetadata, Producer
 
 __all__ = ["REPLAY_GROUP", "DeadLetterTopic", "Found", "Replay", "dead_letter_topics", "letters_of", "purge", "replay"]
@@ -107,7 +111,8 @@ def letters_of(
     positions = _positions_in(cluster, group, topic)
     with _reader(cluster) as consumer:
         for records in records_of(consumer, topic, most=_RECORDS_A_TRANSACTION):
-            position = positions[TopicPartition(topic, records[0].partition)].now
+            known = positions.get(TopicPartition(topic, records[0].partition))
+            position = ReplayPosition() if known is None else known.now
             yield [Found(each, letter_of(each)) for each in records if replayed or not position.holds(each.offset)]
 
 
@@ -153,7 +158,7 @@ def replay(
         group: in whose name what was replayed is remembered.
         execute: False: only return what would be sent.
     Raises:
-        InvalidArgumentError: letters without their values are among them.
+        InvalidArgumentError: letters without their values are among them, or without an origin and ``to``.
         InvalidRecordError: a topic refuses a letter; names it.
         CorruptRecordError: what was replayed isn't known: the position's record is missing, or can't be understood.
         ProducerFencedError: another replay of this topic has begun; what this one hasn't sent, that one sends.
@@ -164,15 +169,21 @@ def replay(
     if not execute:
         positions = _known(_positions_in(cluster, group, topic), group)
         chosen = [each for piece in _chosen(cluster, topic, wanted, positions, most) for each in piece.chosen]
-        _check(chosen)
+        _check(chosen, to)
         return Replay(found=chosen, to=_counted(chosen, to), done=False)
     ensure_position_topic(cluster)
     sent: list[Found] = []
-    with Producer(cluster, transactional_id=f"{group}-{topic}") as producer:
+    buffer_bytes = buffer_bytes_for(cluster, [topic])
+    with Producer(
+        cluster,
+        transactional_id=transactional_id_of(group, topic),
+        max_request_size=MOST_BYTES,
+        buffer_memory=buffer_bytes,
+    ) as producer:
         producer.init_transactions()  # fences off another replay; from now on no other process moves the position
         positions = _known(_positions_in(cluster, group, topic), group)
         for piece in _chosen(cluster, topic, wanted, positions, most):
-            _check(piece.chosen)
+            _check(piece.chosen, to)
             if piece.chosen:
                 _send(producer, piece, positions[piece.at], to, group)
                 positions[piece.at] = changed(positions[piece.at], now=piece.position, stored=piece.position)
@@ -288,6 +299,9 @@ def _chosen(
     with _reader(cluster) as consumer:
         for records in records_of(consumer, topic, most=_RECORDS_A_TRANSACTION, starts=starts):
             at = TopicPartition(topic, records[0].partition)
+            if at not in positions:  # it is new: its letters are of the next call
+                continue
+            _check_same(consumer, positions[at].place)
             since = looked.get(at.partition, starts[at.partition])
             position = positions[at].now.from_log_start(starts[at.partition])
             candidates = [Found(record, letter_of(record)) for record in records if not position.holds(record.offset)]
@@ -302,8 +316,20 @@ def _chosen(
                     return
 
 
-def _check(chosen: Iterable[Found]) -> None:
+def _check_same(consumer: Consumer, place: Place) -> None:
+    """Raise ``UnknownTopicOrPartitionError`` where what is being read is a later topic of the name than ``place``'s."""
+    at = TopicPartition(place.topic, place.partition)
+    if consumer._runtime.assigned.topic_ids([at]).get(at, place.topic_id) != place.topic_id:
+        raise UnknownTopicOrPartitionError(f"topic {place.topic!r} was deleted and created again meanwhile: begin anew")
+
+
+def _check(chosen: Iterable[Found], to: str | None) -> None:
     for each in chosen:
+        if (to or each.letter.origin.topic) == each.record.topic:
+            at = f"{each.record.topic}-{each.record.partition}, offset {each.record.offset}"
+            raise InvalidArgumentError(
+                f"the dead letter {at}, doesn't say where it came from: give --to, or leave it out"
+            )
         if each.letter.is_value_omitted:
             record = each.record
             raise InvalidArgumentError(
@@ -323,6 +349,7 @@ def _counted(found: Iterable[Found], to: str | None) -> dict[str, int]:
 def _send(producer: Producer, piece: _Piece, before: _Position, to: str | None, group: str) -> None:
     """Send a piece's letters and their partition's position, in one transaction."""
     producer.begin_transaction()
+    counts: dict[str, int] = {}
     sent: list[tuple[Found, FutureRecordMetadata]] = []
     is_ending = False
     try:
@@ -332,10 +359,15 @@ def _send(producer: Producer, piece: _Piece, before: _Position, to: str | None, 
             own = {REPLAYED + name: text.encode() for name, text in added.items()}
             headers = [*(header for header in letter.headers if header[0] not in own), *own.items()]
             topic = to or letter.origin.topic
-            partition = None
-            if letter.key is None:
-                partition = letter.origin.partition % len(producer.partitions_for(topic))
-            future = producer.send(topic, value=letter.value, key=letter.key, headers=headers, partition=partition)
+            try:
+                if topic not in counts:  # each look is a request
+                    counts[topic] = len(producer.partitions_for(topic))
+                partition = letter.origin.partition % counts[topic] if letter.key is None else None
+                future = producer.send(topic, value=letter.value, key=letter.key, headers=headers, partition=partition)
+            except (*OF_THE_RECORD, InvalidTopicError) as error:
+                raise _refused(each, topic, error) from error
+            except UnknownTopicOrPartitionError as error:
+                raise UnknownTopicOrPartitionError(str(_refused(each, topic, error))) from error
             sent.append((each, future))
         looked_to = piece.looked_to if before.stored == before.now else None
         send_position(producer, group, before.place, stored=before.stored, now=piece.position, looked_to=looked_to)
@@ -355,9 +387,14 @@ def _send(producer: Producer, piece: _Piece, before: _Position, to: str | None, 
 def _raise_refused(sent: Iterable[tuple[Found, FutureRecordMetadata]], to: str | None) -> None:
     """Raise ``InvalidRecordError`` for the first letter of an aborted transaction that its topic refuses."""
     for each, future in sent:
-        record, error = each.record, future.exception
+        error = future.exception
         if isinstance(error, OF_THE_RECORD):
-            raise InvalidRecordError(
-                f"the dead letter {record.topic}-{record.partition}, offset {record.offset}, can't be sent to topic "
-                f"{to or each.letter.origin.topic!r}: {error}; nothing polled with it is sent: leave it out"
-            ) from error
+            raise _refused(each, to or each.letter.origin.topic, error) from error
+
+
+def _refused(each: Found, topic: str, error: SparklogError) -> InvalidRecordError:
+    record = each.record
+    return InvalidRecordError(
+        f"the dead letter {record.topic}-{record.partition}, offset {record.offset}, can't be sent to topic {topic!r}: "
+        f"{error}; nothing polled with it is sent: leave it out"
+    )

@@ -37,6 +37,7 @@ class Entry:
         "outputs",
         "record",
         "span",
+        "stuck",
     )
 
     def __init__(
@@ -65,6 +66,8 @@ class Entry:
         """Set where it was moved to the dead letters."""
         self.span: Any = None
         """The span of the newest try, where it is traced."""
+        self.stuck: HandlerError | None = None
+        """Set where its try has failed and it has nowhere to go: nothing behind it is passed."""
 
 
 class Frontier:
@@ -112,12 +115,18 @@ class Frontier:
     def advance(self) -> list[Entry]:
         """Take out the entries that are done, up to the first that isn't; in their order."""
         entries, passed = self._entries, []
-        while entries and entries[0].is_done:
+        while entries and entries[0].is_done and entries[0].stuck is None:
             passed.append(entries.popleft())
         if passed:
             self.passed += len(passed)
             self.in_flight_bytes -= sum(max(0, entry.record.serialized_value_size) for entry in passed)
         return passed
+
+    @property
+    def stuck(self) -> HandlerError | None:
+        """Why its first entry has nowhere to go, where it is so."""
+        first = self._entries[0] if self._entries else None
+        return first.stuck if first is not None and first.is_done else None
 
     def stop(self, error: HandlerError) -> None:
         """Go no further, and forget the entries: whoever has the partition next reads them again."""

@@ -14,7 +14,7 @@ from sparklog.logs import about
 from sparklog.processing.deduplication import AlreadyProcessedError, current_group
 from sparklog.processing.frontier import NOTHING, Entry
 from sparklog.processing.messages import Batch, Record, Send
-from sparklog.processing.moves import Output, bury, delay, group_of, moves_of, origin_of, topic_id_of
+from sparklog.processing.moves import MOVES, Output, bury, delay, group_of, moves_of, origin_of, topic_id_of
 from sparklog.processing.retries import Again, Bury, Decision, Delay, decide, is_of_the_record
 from sparklog.processing.subscriber import Subscriber
 from sparklog.processing.values import encode
@@ -39,8 +39,8 @@ class HandlerCancelledError(BaseException):
     """The worker has ended while an async handler was at work: its record is left to the next one."""
 
 
-class _CircleError(Exception):
-    """Dead letters of a dead-letter topic come back to it by way of others."""
+class CircleError(HandlerError):
+    """A record was moved to dead letters so often that it goes round, or its headers say so: its partition stops."""
 
 
 class Slot:
@@ -139,16 +139,20 @@ class Handling:
         slot.tries += 1
         records: list[Record[Any]] = []
         good: list[Entry] = []
-        for entry in entries:
+        rest: Sequence[Entry] = ()
+        for at, entry in enumerate(entries):
             if entry.frontier.is_delayed and self._is_passed_over(entry):
                 entry.is_done = True
                 continue
             record = self._decoded(entry, slot)
+            if entry.stuck is not None:
+                rest = entries[at:]
+                break
             if record is not None:
                 records.append(record)
                 good.append(entry)
         if not good:
-            return ()
+            return rest
         attempts = max(entry.attempts for entry in good)
         try:
             outputs = self._call_with(Batch(records, attempts + 1), good)
@@ -156,13 +160,13 @@ class Handling:
             return ()
         except BaseException as error:
             slot.failures += 1
-            return self._batch_failed(good, error, attempts + 1)
+            return [*self._batch_failed(good, error, attempts + 1), *rest]
         good[-1].outputs = outputs
         if outputs and len(good) > 1:
             good[-1].batch = tuple(good)
         for entry in reversed(good):  # the frontier passes all of them together: the first is done last
             entry.is_done = True
-        return ()
+        return rest
 
     def _call_with(self, batch: Batch[Any], good: Sequence[Entry]) -> tuple[Output, ...]:
         if self._telemetry is None:
@@ -212,7 +216,8 @@ class Handling:
         return outputs_of(result, self._subscriber.name)
 
     def _settle(self, entry: Entry, error: BaseException, *, can_mend: bool) -> bool:
-        """Decide what becomes of an entry whose try has failed. True: it is to be tried again in place.
+        """Decide what becomes of an entry whose try has failed. True: it keeps its place, to be tried again, or as
+        nothing behind it is to be begun.
 
         Raises:
             HandlerError: it has nowhere to go.
@@ -224,7 +229,17 @@ class Handling:
             entry.due_ticks_ms = self._clock.ticks_ms() + decision.delay_ms
             entry.is_given_back = self._gives_back
             return not self._gives_back
-        self._move(entry, error, decision, attempts)
+        try:
+            self._move(entry, error, decision, attempts)
+        except CircleError as stopped:
+            record = entry.record
+            _LOGGER.error(
+                "handler %s: %s-%d, offset %d, was a dead letter %d times: nothing behind it is processed there",
+                *(self._subscriber.name, record.topic, record.partition, record.offset, _MOST_MOVES),
+                extra=about(topic=record.topic, partition=record.partition),
+            )
+            entry.stuck, entry.due_ticks_ms, entry.is_done = stopped, float("inf"), True
+            return not self._gives_back  # nothing behind it in its lane is begun
         return False
 
     def refuse(self, entry: Entry, error: BaseException) -> None:
@@ -232,15 +247,19 @@ class Handling:
         attempts = entry.attempts + 1
         self._move(entry, error, self._decide(entry, error, attempts=attempts, can_mend=False), attempts)
 
-    def refuse_output(self, entry: Entry, output: Output, error: SparklogError) -> Sequence[Entry]:
+    def refuse_output(
+        self, entry: Entry, output: Output, error: SparklogError, *, is_of_the_topic: bool = False
+    ) -> Sequence[Entry]:
         """Make dead letters of an entry of which an output can't be sent, or of all of its batch: no further try can
         mend that. Returns them.
 
+        Args:
+            is_of_the_topic: the topic takes no record at all: to move one after the other would mend nothing.
         Raises:
-            HandlerError: there is no dead-letter topic.
+            HandlerError: that is so, or there is no dead-letter topic.
         """
         entries = entry.batch or (entry,)
-        if self._subscriber.dead_letter_of(self._topic_of(entry)) is None:
+        if is_of_the_topic or self._subscriber.dead_letter_of(self._topic_of(entry)) is None:
             raise self.nowhere_to_send(entry, output, error) from error
         what = f"what handler {self._subscriber.name} made of it can't be sent to topic {output.topic!r}: {error}"
         for each in entries:
@@ -291,9 +310,7 @@ class Handling:
             entry.outputs, entry.is_delayed = (moved,), True
         elif isinstance(decision, Bury) and letters is not None:
             if moves_of(record) >= _MOST_MOVES:
-                raise self._stopped(
-                    entry, _CircleError(f"a dead letter {_MOST_MOVES} times: {error!r}"), attempts
-                ) from error
+                raise self._goes_round(entry, error, attempts) from error
             output, entry.letter = bury(
                 record,
                 letters,
@@ -316,6 +333,16 @@ class Handling:
             f"{what}after {tries}: {error!r}; the worker stops before this record, nothing is skipped",
             topic_partition=at,
             offset=entry.record.offset,
+        )
+
+    def _goes_round(self, entry: Entry, error: BaseException, attempts: int) -> CircleError:
+        at, offset = entry.frontier.partition, entry.record.offset
+        return CircleError(
+            f"handler {self._subscriber.name} failed at {at.topic}-{at.partition}, offset {offset}, at try {attempts}: "
+            f"{error!r}; its header {MOVES} says that it was a dead letter {_MOST_MOVES} times: dead letters go round, "
+            "so the worker goes no further there; nothing is skipped",
+            topic_partition=at,
+            offset=offset,
         )
 
     def _topic_of(self, entry: Entry) -> str:

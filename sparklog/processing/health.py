@@ -39,7 +39,7 @@ class Health:
     last_round_ms: float
     """How long ago the worker's last round began."""
     error: str | None
-    """The error that it failed with; in a share group also that of a record that it holds."""
+    """The error that it failed with, else the first in ``stopped``: it is alive then, and goes on."""
     stopped: tuple[str, ...] = ()
     """The errors of partitions that go no further, since something of a record can't be sent and the record has nowhere
     to go; in a share group those of such records. The worker goes on with all others."""

@@ -133,6 +133,9 @@ class Send:
             raise InvalidTypeError(f"Send: topic={unchecked.topic!r}, expected the name of a topic")
         if unchecked.key is not None and not isinstance(unchecked.key, bytes | str):
             raise InvalidTypeError(f"Send to {self.topic}: key={unchecked.key!r}, expected bytes, a text or None")
+        if not isinstance(unchecked.headers, list | tuple):  # of an iterator nothing would be left to be sent
+            what = type(unchecked.headers).__name__
+            raise InvalidTypeError(f"Send to {self.topic}: headers of {what}, expected a list or a tuple of pairs")
         for header in unchecked.headers:
             if not (isinstance(header, tuple) and len(header) == 2 and _is_header(*header)):
                 raise InvalidTypeError(f"Send to {self.topic}: header {header!r}, expected (name, bytes or None)")

@@ -47,6 +47,7 @@ _OWN = _DELAY_NAMES | _LETTER_NAMES
 _MOST_STACK_CHARACTERS = 8_192
 _MOST_MESSAGE_CHARACTERS = 1_024
 _MOST_FRAMES = 20
+_INT32, _INT64 = 2**31 - 1, 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +108,9 @@ def origin_of(record: ConsumerRecord, *, is_delayed: bool) -> Origin:
     try:
         return Origin(
             topic=texts[ORIGINAL + "topic"],
-            partition=int(texts[ORIGINAL + "partition"]),
-            offset=int(texts[ORIGINAL + "offset"]),
-            timestamp=int(texts[ORIGINAL + "timestamp"]),
+            partition=_whole(texts[ORIGINAL + "partition"], _INT32),
+            offset=_whole(texts[ORIGINAL + "offset"], _INT64),
+            timestamp=_timestamp(texts[ORIGINAL + "timestamp"]),
             topic_id=texts.get(TOPIC_ID),
         )
     except (KeyError, ValueError):
@@ -259,7 +260,8 @@ def letter_of(record: ConsumerRecord | Record[Any]) -> DeadLetter:
         record = record.raw
     texts = _texts(record.headers)
     at = origin_of(record, is_delayed=False)
-    number = {name: _number(record.headers, DLQ + name) for name in ("partition", "offset", "delivery.count")}
+    bounds = {"partition": _INT32, "offset": _INT64, "delivery.count": _INT32}
+    number = {name: _number(record.headers, DLQ + name, most=most) for name, most in bounds.items()}
     has_origin = DLQ + "topic" in texts
     return DeadLetter(
         topic=record.topic,
@@ -317,12 +319,29 @@ def _texts(headers: Headers) -> dict[str, str]:
     return {name: value.decode("utf-8", "replace") for name, value in headers if value is not None and name in _OWN}
 
 
-def _number(headers: Headers, name: str) -> int:
-    """A number of a header that another program may have written, the last of its name; 0 where there is none."""
+def _number(headers: Headers, name: str, *, most: int = _INT64) -> int:
+    """A number of a header that another program may have written, the last of its name up to ``most``; 0 where there
+    is none."""
     for header, value in reversed(headers):
-        if header == name and value is not None and value.isdigit():
-            return int(value)
+        if header == name and value is not None:
+            try:
+                return _whole(value.decode("ascii", "replace"), most)
+            except ValueError:
+                continue
     return 0
+
+
+def _timestamp(text: str) -> int:
+    """Milliseconds since the epoch, before it negative. Raises as :func:`_whole`."""
+    number = _whole(text.removeprefix("-"), _INT64)
+    return -number if text.startswith("-") else number
+
+
+def _whole(text: str, most: int) -> int:
+    """The number that a text of digits says. Raises ``ValueError`` for any other text, and beyond ``most``."""
+    if text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most:
+        return int(text)
+    raise ValueError(f"got {text[:40]!r}, expected a number up to {most}")
 
 
 def _class_of(error: BaseException) -> str:

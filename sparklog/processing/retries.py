@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 
 from sparklog.errors import InvalidArgumentError
@@ -127,8 +126,9 @@ Decision = Again | Delay | Bury | Stop
 
 def is_of_the_record(error: BaseException) -> bool:
     """May another record be handled after it? Not after ``SystemExit`` and ``KeyboardInterrupt``: they are meant for
-    the process. A handler that awaits a task which was cancelled fails as with any other error."""
-    return isinstance(error, Exception | asyncio.CancelledError)
+    the process. All else that is no ``Exception`` is a failure like any other: the panic of a library in Rust that a
+    record has met, ``GeneratorExit``, a task that was cancelled."""
+    return not isinstance(error, SystemExit | KeyboardInterrupt)
 
 
 def decide(

@@ -51,24 +51,20 @@ def fit_retry_topic(admin: Admin, name: str, source: TopicDescription) -> None:
         admin.alter_configs({name: changes})
 
 
-def fit_retry_topics(cluster: Cluster, sources: Mapping[str, str], *, timeout_ms: float = 60_000.0) -> int:
+def fit_retry_topics(cluster: Cluster, sources: Mapping[str, str], *, timeout_ms: float = 60_000.0) -> None:
     """Make sure that topics of retries take whatever their sources take: raise ``max.message.bytes`` where it is too
     small, since the topic was made before its source's was raised, or by an earlier version.
 
     Args:
         sources: topic of retries to the topic that its records come from.
-    Returns:
-        The largest ``max.message.bytes`` of them; 0 where there are none.
     Raises:
         InvalidConfigurationError: one has a schema, or is compacted: it would refuse records, or lose them.
         UnknownTopicOrPartitionError, StoreError.
     """
-    largest = 0
     for name, source in sources.items():
         there = describe_topic(cluster.topic_log(name), name)
         _check(there, source)
         needed = _needed_bytes(describe_topic(cluster.topic_log(source), source).config)
-        largest = max(largest, needed)
         if there.config.integer("max.message.bytes") < needed:
             alter_topic(cluster.topic_log(name), name, {"max.message.bytes": needed}, timeout_ms=timeout_ms)
             _LOGGER.info(
@@ -78,7 +74,6 @@ def fit_retry_topics(cluster: Cluster, sources: Mapping[str, str], *, timeout_ms
                 source,
                 extra=about(topic=name),
             )
-    return largest
 
 
 class SourceTopics:

@@ -22,7 +22,7 @@ from sparklog.groups.sharing.changes import AcknowledgeType
 from sparklog.logs import about, without_content
 from sparklog.model import ConsumerRecord, DeliveredRecord, TopicPartition
 from sparklog.opentelemetry.automatic import instrument_if_traced, process_telemetry
-from sparklog.processing.commits import OF_THE_RECORD, REFUSED_AT_ONCE, report_refusal, send_output
+from sparklog.processing.commits import REFUSED_AT_ONCE, REFUSED_LATER, report_refusal, send_output
 from sparklog.processing.deduplication import AlreadyProcessedError
 from sparklog.processing.frontier import NOTHING, Entry, Frontier
 from sparklog.processing.handling import Handling
@@ -30,6 +30,7 @@ from sparklog.processing.health import Counts, Health, State
 from sparklog.processing.lanes import Lanes
 from sparklog.processing.moves import Output
 from sparklog.processing.pacing import Patience
+from sparklog.processing.room import MOST_BYTES, buffer_bytes_for
 from sparklog.processing.subscriber import MOST_SHARED_ATTEMPTS, Subscriber
 from sparklog.processing.threads import HandlerThreads, HandlerWatch, LoopThread, called_by
 from sparklog.processing.work import Station
@@ -112,7 +113,13 @@ class ShareWorker:
             },
         )
         self._consumer.set_acknowledgement_commit_callback(self._acknowledged)
-        self._producer = Producer(self._cluster, clock=settings.clock, **settings.producer)
+        topics = [topic for subscriber in subscribers for topic in subscriber.moves_to()]
+        producer_settings = {
+            "max_request_size": MOST_BYTES,
+            "buffer_memory": buffer_bytes_for(self._cluster, topics),
+            **settings.producer,
+        }
+        self._producer = Producer(self._cluster, clock=settings.clock, **producer_settings)
         instrument_if_traced(self._producer)
         self._in_hand: list[Entry] = []
         self._stuck: dict[Entry, HandlerError] = {}
@@ -200,6 +207,7 @@ class ShareWorker:
 
     def _settle(self, now: float) -> None:
         """Send what records that are done have to send, then mark them: the next call to the group reports it."""
+        self._stuck |= {entry: entry.stuck for entry in self._in_hand if entry.is_done and entry.stuck is not None}
         done = [entry for entry in self._in_hand if is_settled(entry, now) and entry not in self._stuck]
         if not done:
             return
@@ -236,7 +244,7 @@ class ShareWorker:
             for output, future in futures:
                 try:
                     future.get()
-                except OF_THE_RECORD as error:  # it becomes a dead letter, which the next round sends
+                except REFUSED_LATER as error:  # it becomes a dead letter, which the next round sends
                     self._refuse(entry, output, error)
                     break
                 except SparklogError as error:

@@ -66,6 +66,11 @@ class Subscriber:
             return DLQ_PREFIX + topic
         return self.dead_letter if isinstance(self.dead_letter, str) else None
 
+    def moves_to(self) -> list[str]:
+        """The topics that records which fail are moved to."""
+        letters = [self.dead_letter_of(topic) for topic in self.topics]
+        return [*self.delay_topics(), *(topic for topic in letters if topic is not None)]
+
     def delay_topics(self) -> dict[str, str]:
         """The delay topics, each with the topic whose records come there."""
         return {delay: topic for topic in self.topics for delay in self.retry.topics_of(topic)}

@@ -11,7 +11,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from sparklog.clock import Clock
-from sparklog.errors import HandlerError, MessageSizeTooLargeError, SparklogError
+from sparklog.errors import (
+    CorruptLogError,
+    HandlerError,
+    MessageSizeTooLargeError,
+    NotATopicError,
+    SparklogError,
+    StorePermissionError,
+    UnsupportedVersionError,
+)
 from sparklog.model import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from sparklog.processing.frontier import Entry, Frontier
 from sparklog.processing.handling import Await, Handling
@@ -23,7 +31,10 @@ from sparklog.processing.waiting import WaitingRecords
 if TYPE_CHECKING:
     from sparklog.opentelemetry.processing import ProcessTelemetry
 
-__all__ = ["Limits", "Passed", "Pending", "Station", "Work"]
+__all__ = ["OF_THE_TOPIC", "Limits", "Passed", "Pending", "Station", "Work"]
+
+OF_THE_TOPIC = (CorruptLogError, NotATopicError, StorePermissionError, UnsupportedVersionError)
+"""Errors with which a topic can't be read or written, whatever is to be sent there, until somebody has repaired it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +61,11 @@ class Station:
         whose outputs are those of all its records, each becomes one. Returns the entries that are to be sent now.
 
         Raises:
-            HandlerError: it has nowhere to go.
+            HandlerError: it has nowhere to go, or the topic takes no record at all.
         """
         if entry.letter is None:
-            return self.handling.refuse_output(entry, output, error)
+            is_of_the_topic = isinstance(error, OF_THE_TOPIC)
+            return self.handling.refuse_output(entry, output, error, is_of_the_topic=is_of_the_topic)
         if isinstance(error, MessageSizeTooLargeError) and not entry.letter.is_value_omitted:
             output, entry.letter = pointer_only(entry.letter)
             entry.outputs = (output,)
@@ -247,6 +259,8 @@ class Work:
             passed = frontier.advance()
             if passed:
                 pending.add(frontier, passed)
+            if frontier.stuck is not None:
+                self._stop(frontier, frontier.stuck)
         return pending
 
     def take(self) -> Pending:
@@ -270,10 +284,8 @@ class Work:
             taken.replace(entry, self._stations[entry.frontier.partition.topic].refuse(entry, output, error))
         except HandlerError as stopped:
             taken.leave_out(entry.batch[0] if entry.batch else entry)
-            self.halt([entry.frontier.partition])
-            entry.frontier.stop(stopped)
-            self._waiting.forget([entry.frontier.partition])
-            self.pending.keep([each for each in self.frontiers.values() if each.error is None])
+            self._stop(entry.frontier, stopped)
+            self.pending.keep([each for each in self.frontiers.values() if each is not entry.frontier])
             return stopped
         return None
 
@@ -323,6 +335,12 @@ class Work:
             self.frontiers.pop(partition, None)
         self._waiting.forget(partitions)
         self.pending.keep(self.frontiers.values())
+
+    def _stop(self, frontier: Frontier, error: HandlerError) -> None:
+        """Go no further in a partition; what it has passed is committed."""
+        self.halt([frontier.partition])
+        frontier.stop(error)
+        self._waiting.forget([frontier.partition])
 
     def _new_frontier(self, partition: TopicPartition) -> Frontier:
         if partition in self.frontiers:

@@ -27,8 +27,10 @@ from sparklog.processing.health import Counts, Health, State
 from sparklog.processing.moves import DeadLetter
 from sparklog.processing.pacing import CommitPace, Patience, may_pass
 from sparklog.processing.retry_topics import SourceTopics, fit_retry_topics
+from sparklog.processing.room import MOST_BYTES, buffer_bytes_for
 from sparklog.processing.subscriber import Subscriber
 from sparklog.processing.threads import HandlerThreads, HandlerWatch, LoopThread, called_by
+from sparklog.processing.transactional_ids import transactional_id_of
 from sparklog.processing.work import Limits, Pending, Work
 from sparklog.producer import Producer
 
@@ -122,7 +124,7 @@ class AppWorker:
         self._pace = CommitPace(settings.commit_interval_ms, settings.most_per_commit)
         self._commit_patience = Patience(settings.patience_s * 1_000)
         self._poll_patience = Patience(settings.patience_s * 1_000)
-        self._buffer_bytes = 32 * 1024 * 1024
+        self._buffer_bytes = buffer_bytes_for(self._cluster, ())
         self._sources = SourceTopics(self._cluster, self._clock)
         self._paused: set[TopicPartition] = set()
         self._is_stopping = False
@@ -136,8 +138,9 @@ class AppWorker:
             self.state = State.STARTING
             self._check_topics()
             for station in self._work.stations:
-                largest = fit_retry_topics(self._cluster, station.subscriber.delay_topics())
-                self._buffer_bytes = max(self._buffer_bytes, min(2 * largest, 2**31 - 1))
+                fit_retry_topics(self._cluster, station.subscriber.delay_topics())
+            moves_to = [topic for station in self._work.stations for topic in station.subscriber.moves_to()]
+            self._buffer_bytes = buffer_bytes_for(self._cluster, moves_to)
             self._warn_of_other_delay_topics()
             listener = _Partitions(self._work.assign, self._revoked, self._lost)
             self._consumer.subscribe(self._work.topics, listener=listener)
@@ -162,6 +165,7 @@ class AppWorker:
     def health(self) -> Health:
         """How it fares. From any thread."""
         now, error = self._clock.ticks_ms(), self.error
+        stopped = tuple(map(str, self._work.stopped.values()))
         since_ms = now - self._round_ticks_ms
         is_ending = self.state in (State.DRAINING, State.STOPPED)
         assigned = len(self._work.frontiers)
@@ -173,8 +177,8 @@ class AppWorker:
             in_flight=sum(frontier.in_flight for frontier in list(self._work.frontiers.values())),
             oldest_handler_ms=self._watch.oldest_ms(now),
             last_round_ms=since_ms,
-            stopped=tuple(str(each) for each in self._work.stopped.values()),
-            error=None if error is None else str(error) or type(error).__name__,
+            stopped=stopped,
+            error=next(iter(stopped), None) if error is None else str(error) or type(error).__name__,
         )
 
     def metrics(self) -> dict[str, dict[str, float]]:
@@ -353,10 +357,9 @@ class AppWorker:
 
     def _make_producer(self) -> Producer:
         settings = self._settings
-        transactional_id = settings.transactional_id or f"{settings.group_id}-{uuid.uuid4().hex[:12]}"
-        # What is moved was taken by its topic, whatever the limit of the producer that sent it.
+        transactional_id = settings.transactional_id or transactional_id_of(settings.group_id, uuid.uuid4().hex[:12])
         producer_settings = {
-            "max_request_size": 2**31 - 1,
+            "max_request_size": MOST_BYTES,
             "buffer_memory": self._buffer_bytes,
             **settings.producer,
             "transactional_id": transactional_id,

@@ -118,13 +118,20 @@ class AppDriver:
         return True
 
     def commit(self) -> None:
-        """Commit what is done: its outputs are in their topics, and its offsets committed."""
+        """Commit what is done: its outputs are in their topics, and its offsets committed.
+
+        Raises:
+            HandlerError: a partition goes no further.
+        """
         done: Pending = self._work.take()
         for entry in done.moves:
             for output in entry.outputs:
                 self._append(output)
         self._committed.update({frontier.partition: offset for frontier, offset in done.offsets.items()})
         self.dead_letters += done.letters
+        for error in self._work.stopped.values():
+            self.crash()
+            raise error
 
     def crash(self) -> None:
         """Go on as the next worker would: from what is committed, with nothing else."""

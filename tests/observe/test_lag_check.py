@@ -54,6 +54,20 @@ def test_only_the_groups_of_a_pattern_count_and_one_must_be_there() -> None:
     assert told(check_lag(watched().cluster, LagLimits(most_records=0))) == [(Verdict.OK, "there are no groups")]
 
 
+def test_share_groups_are_groups() -> None:
+    """✗ They are passed over, and a pattern that names one matches no group."""
+    here = a_lag()
+    with Admin(here.cluster) as admin:
+        admin.alter_share_group_offsets("pool", {TopicPartition("t", 0): 1})
+    assert told(check_lag(here.cluster, LagLimits(most_records=1, groups=("po*",)))) == [
+        (Verdict.FAILED, "share group pool: a lag of 2 records, expected 1 at most")
+    ]
+    assert told(check_lag(here.cluster, LagLimits(most_records=2, most_ms=0, groups=("pool",)))) == [
+        (Verdict.OK, "1 group; the most is 2 records of pool")
+    ]
+    assert len(check_lag(here.cluster, LagLimits(most_records=1))) == 2
+
+
 def test_records_count_for_a_member_that_never_committed() -> None:
     here = a_lag()
     a_member(here, "new", "t", reads_from_start=True)

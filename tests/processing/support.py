@@ -63,6 +63,27 @@ def committed(cluster: Cluster, topic: str, group: str = "g") -> int:
         return sum(found.offset for at, found in admin.list_group_offsets(group).items() if at.topic == topic)
 
 
+def offsets(cluster: Cluster) -> dict[int, int]:
+    with Admin(cluster) as admin:
+        return {at.partition: found.offset for at, found in admin.list_group_offsets("g").items()}
+
+
+def with_poison(cluster: Cluster, *, good: int = 20) -> None:
+    """Partition 0: a, poison, b. Partition 1: others."""
+    with Producer(cluster) as producer:
+        for value in ("a", "poison", "b"):
+            producer.send("in", value.encode(), partition=0)
+        for number in range(good):
+            producer.send("in", b"%d" % number, partition=1)
+
+
+def until(condition: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def wait_for(condition: Callable[[], object], *apps: App) -> None:
     """Wait until something is so; raise what an app ended with."""
     deadline = time.monotonic() + LONG_S

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from sparklog.errors import InvalidConfigurationError
-from sparklog.processing import App
+from sparklog.processing import App, Record, Send
+from tests.processing.support import a_world, an_app, done, running, send, texts
 
 CONSUMER: dict[str, Any] = {
     "value_format": "python",
@@ -58,3 +59,32 @@ def test_settings_that_change_nothing_of_it_are_accepted():
     more = {"isolation_level": "read_committed", "max_poll_records": 10, "session.timeout.ms": 60_000}
     App("nowhere", group_id="g", consumer={**same, **more}, producer={"linger_ms": 1, "acks": "all"})
     App("nowhere", group_id="g", group_type="share", consumer={"max_poll_records": 10}, producer={"acks": 1})
+
+
+def test_settings_with_dots_are_those_with_underscores():
+    """✗ The worker's own bound of a poll is another than its consumer's, or the setting "is given twice"."""
+    dotted = {"max.poll.interval.ms": 60_000, "max.poll.records": 7, "group.id": "g"}
+    app = App(
+        "nowhere", group_id="g", consumer=dotted, producer={"max.request.size": 2_000_000, "buffer.memory": 2**26}
+    )
+    assert app.settings.consumer == {"max_poll_interval_ms": 60_000, "max_poll_records": 7, "group_id": "g"}
+    assert app.settings.producer == {"max_request_size": 2_000_000, "buffer_memory": 2**26}
+    with pytest.raises(InvalidConfigurationError, match="given twice"):
+        App("nowhere", group_id="g", consumer={**dotted, "max_poll_records": 8})
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share"])
+def test_a_worker_takes_settings_with_dots(kind):
+    cluster = a_world("in", "out")
+    send(cluster, "in", ["a"])
+    consumer = {"max.poll.records": 7, **({"group.share.delivery.count.limit": 9} if kind == "share" else {})}
+    producer = {"max.request.size": 2_000_000, "buffer.memory": 2**26}
+    app = an_app(cluster, group_type=kind, consumer=consumer, producer=producer)
+
+    @app.subscriber("in")
+    def handle(record: Record[str]) -> Send:
+        return Send("out", record.value)
+
+    with running(app):
+        done(app, 1)
+    assert texts(cluster, "out") == ["a"]

@@ -24,7 +24,7 @@ from sparklog.errors import (
 )
 from sparklog.log import Cluster
 from sparklog.model import ConsumerRecord, OffsetAndMetadata, TopicPartition
-from sparklog.processing import dead_letters
+from sparklog.processing import Record, Send, dead_letters
 from sparklog.processing.dead_letters import Found, Wanted, dead_letter_topics, letters_of, purge, replay
 from sparklog.processing.moves import Origin, bury, pointer_only
 from sparklog.processing.replay_store import POSITION_TOPIC
@@ -32,7 +32,7 @@ from sparklog.storage import MemoryStore
 from sparklog.testing import FaultyStore, SimulatedCrash, crashes
 from tests.consumer.support import a_cluster
 from tests.depth import WALK, by_depth, each_nth
-from tests.processing.support import a_letter, a_world, outputs, records, texts, wait_for
+from tests.processing.support import a_letter, a_world, an_app, done, outputs, records, running, texts, wait_for
 
 
 def letters(count: int, store: MemoryStore | None = None) -> Cluster:
@@ -239,6 +239,124 @@ def test_a_letter_that_its_topic_refuses_is_named():
         replay(cluster, "dlq.orders", to="typed", execute=True)
     assert listed(cluster) == (4, 4)
     assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 4}
+
+
+def large(cluster: Cluster, *topics: str) -> None:
+    with Admin(cluster) as admin:
+        admin.alter_configs({topic: {"max.message.bytes": 60_000_000} for topic in topics})
+
+
+def test_letters_larger_than_a_producers_limits_are_replayed():
+    """✗ The producer of the replay refuses what the topic takes."""
+    cluster = a_world("orders", "dlq.orders")
+    large(cluster, "orders", "dlq.orders")
+    with Producer(cluster, max_request_size=50_000_000, buffer_memory=100_000_000) as producer:
+        producer.send("dlq.orders", b"x" * 40_000_000, headers=[("__dlq.errors.topic", b"orders")])
+    assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 1}
+    with Admin(cluster) as admin:
+        admin.alter_configs({"orders": {"max.message.bytes": 1_000_000}})
+    with pytest.raises(
+        InvalidRecordError, match=r"dead letter dlq.orders-0, offset 0, can't be sent to topic 'orders'"
+    ):
+        replay(cluster, "dlq.orders", group="again", execute=True)
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share"])
+def test_a_letter_has_its_value_wherever_its_topic_takes_it(kind):
+    """✗ It is left out, as too large for the worker's producer."""
+    cluster = a_world("orders", "dlq.orders")
+    large(cluster, "orders", "dlq.orders")
+    with Producer(cluster, max_request_size=50_000_000, buffer_memory=100_000_000) as producer:
+        producer.send("orders", b"x" * 40_000_000)
+    app = an_app(cluster, group_type=kind, **({"consumer": {}} if kind == "share" else {}))
+
+    @app.subscriber("orders", dead_letter=True)
+    def handle(record: Record[bytes]) -> None:
+        raise ValueError("odd")
+
+    with running(app):
+        done(app, 1)
+    [letter] = records(cluster, "dlq.orders")
+    assert len(letter.value or b"") == 40_000_000
+
+
+def test_letters_without_keys_cost_no_look_each():
+    """✗ Each looks at its topic: on a slow store the transaction's time is over before they are sent."""
+    store = FaultyStore(MemoryStore())
+    cluster = a_world("orders", "dlq.orders", store=store)
+    outputs(cluster, *(a_letter(number, key=None) for number in range(300)))
+    before = len(store.calls)
+    assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 300}
+    assert len(store.calls) - before < 200
+
+
+def test_a_dead_letter_topic_that_is_made_again_meanwhile_is_refused():
+    """✗ Its letters are sent in the name of the topic before, and again by the next replay."""
+    cluster = letters(6)
+
+    def made_again(found: list[Found]) -> list[Found]:
+        with Admin(cluster) as admin:
+            admin.delete_topics(["dlq.orders"])
+            admin.create_topics([NewTopic("dlq.orders", num_partitions=2)])
+        outputs(cluster, *(a_letter(number, partition=1) for number in range(6, 9)))
+        return []
+
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"dlq\.orders"):
+        replay(cluster, "dlq.orders", wanted=made_again, execute=True)
+    assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 3}
+    assert sent(cluster) == [6, 7, 8]
+
+
+def test_partitions_that_are_added_meanwhile_are_left_to_the_next_replay():
+    """✗ The replay ends with KeyError."""
+    cluster = letters(6)
+    position_of = dead_letters._positions_in
+
+    def with_more(*given: Any) -> Any:
+        found = position_of(*given)
+        with Admin(cluster) as admin:
+            admin.create_partitions({"dlq.orders": 3})
+        outputs(cluster, a_letter(6, partition=2))
+        return found
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(dead_letters, "_positions_in", with_more)
+        assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 6}
+    assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 1}
+
+
+def test_letters_that_say_no_origin_are_sent_where_they_are_told():
+    """✗ They are sent to their own topic, as further letters, with each replay."""
+    cluster = a_world("orders", "dlq.orders")
+    with Producer(cluster) as producer:
+        producer.send("dlq.orders", b"7")
+    for execute in (False, True):
+        with pytest.raises(
+            InvalidArgumentError, match=r"dlq\.orders-0, offset 0, doesn't say where it came from: .*--to"
+        ):
+            replay(cluster, "dlq.orders", execute=execute)
+    assert replay(cluster, "dlq.orders", to="orders", execute=True).to == {"orders": 1}
+
+
+def test_names_may_be_as_long_as_names_may_be():
+    """✗ Together they are too long for a transactional id: a worker ends at its first output, no letter is replayed."""
+    group, letters_topic = "g" * 195, "dlq." + "t" * 190
+    cluster = a_world("in", "out", letters_topic)
+    with Producer(cluster) as producer:
+        producer.send("in", b"1")
+        producer.send("in", b"bad")
+    app = an_app(cluster, group_id=group)
+
+    @app.subscriber("in", dead_letter=letters_topic)
+    def handle(record: Record[int]) -> Send:
+        return Send("out", record.value)
+
+    with running(app):
+        done(app, 2)
+    assert texts(cluster, "out") == ["1"]
+    for sent_now in (1, 0):
+        found = replay(cluster, letters_topic, to="out", group=group, execute=True).found
+        assert len(found) == sent_now
 
 
 def test_topics_that_cant_be_are_refused():

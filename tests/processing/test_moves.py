@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.errors import HandlerError, InvalidArgumentError
-from sparklog.processing import App, Fixed, Record, Retry, Send, letter_of
-from sparklog.processing.dead_letters import replay
+from sparklog import Producer
+from sparklog.errors import HandlerError, InvalidArgumentError, InvalidTypeError
+from sparklog.processing import App, Batch, Fixed, Record, Retry, Send, letter_of
+from sparklog.processing.dead_letters import Found, letter_table, replay
 from sparklog.testing.processing import AppDriver
-from tests.processing.support import a_world, an_app, done, records, running
+from tests.processing.support import a_world, an_app, done, offsets, records, running, texts, until
 
 USERS = [
     ("kafka_original-topic", b"spring"),
@@ -130,8 +131,90 @@ def test_a_circle_over_several_apps_ends():
         letter = here.records("ba"[moves % 2])[-1]
         assert letter_of(letter).moves == moves + 1
         there.send(letter.topic, letter.value, headers=letter.headers)
-    with pytest.raises(HandlerError, match="a dead letter 100 times: ValueError"):
+    with pytest.raises(
+        HandlerError, match=r"a-0, offset 50, at try 1: ValueError\('odd'\); .* a dead letter 100 times"
+    ):
         drivers[0].run()
+
+
+FAILS = Retry(attempts=2, backoff=Fixed(0.001))
+
+
+@pytest.mark.parametrize("kind", ["record", "batch", "undecodable", "share"])
+def test_a_record_that_says_it_goes_round_stops_its_partition_alone(kind):
+    """Anybody can send such a header. ✗ The worker ends before it, and so does the next."""
+    cluster, handled = a_world("in", "out", "dlq.in", partitions=2), list[str]()
+    with Producer(cluster) as producer:
+        for value in ("1", "bad" if kind == "undecodable" else "-1", "3"):
+            headers = [("__dlq.errors.moves", b"100")] if value in ("-1", "bad") else []
+            producer.send("in", value.encode(), headers=headers, partition=0)
+        for number in range(10, 20):
+            producer.send("in", b"%d" % number, partition=1)
+    app = an_app(cluster, **({"group_type": "share", "consumer": {}} if kind == "share" else {}))
+
+    def doubled(value: int) -> Send:
+        handled.append(str(value))
+        if value < 0:
+            raise ValueError("odd")
+        return Send("out", 2 * value)
+
+    if kind in ("batch", "undecodable"):
+
+        @app.subscriber("in", dead_letter=True, retry=FAILS)
+        def of_batch(batch: Batch[int]) -> list[Send]:
+            return [doubled(value) for value in batch.values]
+    else:
+
+        @app.subscriber("in", dead_letter=True, retry=FAILS)
+        def of_record(record: Record[int]) -> Send:
+            return doubled(record.value)
+
+    app.start()
+    good = {2, *range(20, 40, 2), *([6] if kind == "share" else [])}
+    until(lambda: {int(text) for text in texts(cluster, "out")} == good)
+    until(lambda: app.health().stopped)
+    assert app.health().is_alive
+    with pytest.raises(HandlerError, match=r"in-0, offset 1, .* dead letter 100 times"):
+        app.stop()
+    assert sorted(int(text) for text in texts(cluster, "out")) == sorted(good)
+    assert texts(cluster, "dlq.in") == []
+    if kind == "record":
+        assert offsets(cluster) == {0: 1, 1: 10}
+        assert "3" not in handled
+
+
+@pytest.mark.parametrize("number", [b"9" * 5_000, b"9" * 400, b"1000000000000000000000", b"-5", b"1_0", b"\xb2", b""])
+def test_numbers_that_others_have_written_hinder_nothing(number):
+    """✗ A worker, and every command about its dead letters, ends with ValueError, OverflowError or ArrowInvalid."""
+    app = App("nowhere", group_id="g")
+
+    @app.subscriber("in", dead_letter=True, retry=Retry(attempts=2, backoff=Fixed(1), topics=True))
+    def handle(record: Record[str]) -> None:
+        raise ValueError("odd")
+
+    names = ("moves", "partition", "offset", "delivery.count")
+    headers = [
+        *(("__dlq.errors." + name, number) for name in names),
+        *(("kafka_original-" + name, number) for name in ("partition", "offset", "timestamp")),
+        *((name, number) for name in ("retry_topic-attempts", "retry_topic-backoff-timestamp")),
+        *(("kafka_original-topic", b"x"), ("retry_topic-original-timestamp", number), ("__dlq.errors.topic", b"x")),
+    ]
+    driver = AppDriver(app)
+    driver.send("in", "a", headers=headers)
+    driver.send("in-retry-1s", "b", headers=headers)
+    for _ in range(4):
+        driver.advance(1_000)
+    driver.send("dlq.in", "c", headers=headers)
+    letters = sorted(driver.records("dlq.in"), key=lambda letter: letter.value)
+    assert [letter.value for letter in letters] == [b"a", b"b", b"c"]
+    assert letter_table([Found(each, letter_of(each)) for each in letters]).num_rows == 3
+    assert letter_of(letters[0]).origin.topic == "in"
+
+
+def test_headers_that_can_be_read_only_once_are_refused():
+    """✗ They are checked, and then there are none left to be sent."""
+    with pytest.raises(InvalidTypeError, match="headers of generator, expected a list or a tuple"):
+        Send("out", b"x", headers=(pair for pair in [("a", b"b")]))  # type: ignore[arg-type]
 
 
 def test_a_handler_repairs_dead_letters_or_reports_them(capsys):

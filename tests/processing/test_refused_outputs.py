@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +11,20 @@ from sparklog import Admin, NewTopic, Producer
 from sparklog.errors import HandlerError
 from sparklog.log import Cluster
 from sparklog.processing import App, Batch, Fixed, Record, Retry, Send
-from tests.processing.support import a_world, an_app, committed, done, records, running, send, texts, wait_for
+from tests.processing.support import (
+    a_world,
+    an_app,
+    committed,
+    done,
+    offsets,
+    records,
+    running,
+    send,
+    texts,
+    until,
+    wait_for,
+    with_poison,
+)
 
 REFUSED: dict[str, Any] = {
     "a type": Send("typed", {"id": "text"}),
@@ -48,15 +60,6 @@ def a_place(*letters: str, configs: dict[str, str] | None = None, schema: pa.Sch
     return cluster
 
 
-def with_poison(cluster: Cluster, *, good: int = 20) -> None:
-    """Partition 0: a, poison, b. Partition 1: others."""
-    with Producer(cluster) as producer:
-        for value in ("a", "poison", "b"):
-            producer.send("in", value.encode(), partition=0)
-        for number in range(good):
-            producer.send("in", b"%d" % number, partition=1)
-
-
 def a_worker(cluster: Cluster, output: Send, **given: Any) -> App:
     app = an_app(cluster, patience_s=60)
 
@@ -65,11 +68,6 @@ def a_worker(cluster: Cluster, output: Send, **given: Any) -> App:
         return [Send("out", record.value), *([output] if record.value == "poison" else [])]
 
     return app
-
-
-def offsets(cluster: Cluster) -> dict[int, int]:
-    with Admin(cluster) as admin:
-        return {at.partition: found.offset for at, found in admin.list_group_offsets("g").items()}
 
 
 @pytest.mark.parametrize("kind", REFUSED)
@@ -99,10 +97,10 @@ def test_without_a_dead_letter_topic_that_partition_alone_stops(kind, caplog):
         app = a_worker(cluster, REFUSED[kind])
         app.start()
         send_on(cluster, count - 20 and 5)
-        wait_until(lambda count=count: offsets(cluster) == {0: 1, 1: count})
-        wait_until(lambda app=app: app.health().stopped)
+        until(lambda count=count: offsets(cluster) == {0: 1, 1: count})
+        until(lambda app=app: app.health().stopped)
         health = app.health()
-        assert health.error is None
+        assert health.error == health.stopped[0]
         assert health.is_alive
         assert health.is_ready
         with pytest.raises(HandlerError, match=message(REFUSED[kind].topic)) as error:
@@ -136,7 +134,7 @@ def test_a_dead_letter_topic_that_refuses_the_letter_stops_that_partition_alone(
         with Admin(cluster) as admin:
             admin.delete_topics(["dlq.in"])
     with_poison(cluster)
-    wait_until(lambda: offsets(cluster) == {0: 1, 1: 20})
+    until(lambda: offsets(cluster) == {0: 1, 1: 20})
     with pytest.raises(HandlerError, match=message("dlq.in")):
         app.stop()
     assert sorted(texts(cluster, "out")) == sorted(["a", *map(str, range(20))])
@@ -211,7 +209,7 @@ def test_a_batch_whose_output_is_refused_stops_before_its_first_record():
         return Send("nowhere", b"x")
 
     app.start()
-    wait_until(lambda: app.health().stopped)
+    until(lambda: app.health().stopped)
     with pytest.raises(HandlerError, match=r"in-0, offsets 0 to 2, can't be sent to topic 'nowhere'"):
         app.stop()
     assert committed(cluster, "in") == 0
@@ -249,12 +247,12 @@ def test_a_share_group_goes_on_with_all_other_records(has_letters, caplog):
 
     app.start()
     expected = sorted(["a", "b", *map(str, range(20))])
-    wait_until(lambda: sorted(texts(cluster, "out")) == expected)
+    until(lambda: sorted(texts(cluster, "out")) == expected)
     if has_letters:
-        wait_until(lambda: texts(cluster, "dlq.in") == ["poison"])
+        until(lambda: texts(cluster, "dlq.in") == ["poison"])
         app.stop()
         return
-    wait_until(lambda: app.health().stopped)
+    until(lambda: app.health().stopped)
     with pytest.raises(HandlerError, match=message("nowhere")):
         app.stop()
 
@@ -273,10 +271,3 @@ def send_values(cluster: Cluster, values: list[str]) -> None:
     with Producer(cluster) as producer:
         for value in values:
             producer.send("in", value.encode(), partition=0)
-
-
-def wait_until(condition: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

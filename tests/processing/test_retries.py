@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,9 +50,20 @@ def test_what_no_try_can_mend_isnt_tried_again():
     assert decide(retry, ValueError(), attempts=1, has_dead_letter=True) == Again(1_000)
 
 
-@pytest.mark.parametrize("error", [SystemExit(), KeyboardInterrupt(), GeneratorExit()])
+@pytest.mark.parametrize("error", [SystemExit(), KeyboardInterrupt()])
 def test_an_error_that_is_meant_for_the_process_stops_it(error):
     assert decide(Retry(attempts=5), error, attempts=1, has_dead_letter=True) == Stop()
+
+
+class PanicException(BaseException):
+    """What a library in Rust raises by way of pyo3 where it panics."""
+
+
+@pytest.mark.parametrize("error", [PanicException("index out of bounds"), GeneratorExit(), asyncio.CancelledError()])
+def test_other_errors_that_are_no_exceptions_are_failures_of_the_record(error):
+    """✗ One record at which a library panics ends the worker, and each that is started after it."""
+    assert decide(Retry(attempts=5), error, attempts=1, has_dead_letter=True) == Again(1_000)
+    assert decide(Retry(attempts=5), error, attempts=5, has_dead_letter=True) == Bury()
 
 
 def test_delay_topics_are_named_by_their_delays():

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 import time
 
 import pytest
 
 from sparklog.errors import HandlerError
-from sparklog.processing import Batch, DeadLetter, Fixed, Record, Retry, State
+from sparklog.log import Cluster
+from sparklog.processing import Batch, DeadLetter, Fixed, Record, Retry, State, worker
 from sparklog.processing.handling import HandlerCancelledError
 from sparklog.processing.threads import LoopThread
+from sparklog.processing.worker import AppSettings
 from tests.processing.support import LONG_S, a_world, an_app, committed, done, running, send, texts, wait_for
 
 KINDS = ["consumer", "share"]
@@ -164,3 +168,20 @@ def test_a_handler_that_fails_for_good_still_ends_its_worker():
     app.start()
     with pytest.raises(HandlerError, match="odd"):
         wait_for(lambda: False, app)
+
+
+def test_a_signal_while_the_cluster_is_opened_ends_the_worker(monkeypatch):
+    """✗ It is forgotten, and the worker runs until it is killed."""
+    cluster = a_world("in")
+    app = an_app(cluster)
+
+    @app.subscriber("in")
+    def handle(record: Record[str]) -> None: ...
+
+    def slowly(settings: AppSettings) -> tuple[Cluster, bool]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return cluster, False
+
+    monkeypatch.setattr(worker, "opened", slowly)
+    app.run()
+    assert app.health().state is State.STOPPED

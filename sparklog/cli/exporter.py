@@ -11,6 +11,7 @@ import click
 
 from sparklog.cli.logs import announce, logged
 from sparklog.cli.options import cluster_of, connection_options, root_of
+from sparklog.cli.partly import end_partly, unread_of
 from sparklog.cli.signals import ended_by_signals
 from sparklog.cli.standard_output import forgive_output
 from sparklog.interrupts import SafeEvent
@@ -81,7 +82,8 @@ def exporter(
 
     Answers /metrics, under the names of kafka_exporter and names of its own that begin with sparklog_; and /healthz and
     /readyz. It reads the cluster periodically, and answers from the last read: a scrape never waits for the store.
-    It only reads. Ends by SIGTERM or Ctrl-C.
+    It only reads. Ends by SIGTERM or Ctrl-C. With --once the exit code is 3 where something couldn't be read, which is
+    named on standard error.
     """
     os.environ.setdefault(_ARROW_POOL, "system")  # before Arrow is loaded
     if once:
@@ -125,10 +127,11 @@ def _print_once(
     watching = Watching(opener, interval_ms=interval * 1_000, on_figures=app.keep)
     app.watch(watching)
     watching.look()
-    error = watching.status().error
-    if error is not None:
-        raise error
+    status = watching.status()
+    if status.error is not None:
+        raise status.error
     click.echo(app.respond("/metrics").body.decode(), nl=False)
+    end_partly(ctx, unread_of(status.figures))
 
 
 def watch_opener(ctx: click.Context, shard: Shard | None = None, *, orphans_every_ms: float | None = None) -> _Opener:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import click
 
-__all__ = ["PARTLY", "end_partly"]
+if TYPE_CHECKING:
+    from sparklog.observe import ClusterFigures
+
+__all__ = ["PARTLY", "end_partly", "unread_of"]
 
 PARTLY = 3
 
@@ -21,3 +25,8 @@ def end_partly(ctx: click.Context, errors: Mapping[str, Exception]) -> None:
         click.echo(f"sparklog: error: {name}: {' '.join(str(error).split()) or repr(error)}", err=True)
     if errors:
         ctx.exit(PARTLY)
+
+
+def unread_of(figures: ClusterFigures | None) -> dict[str, Exception]:
+    """The things that a look at the cluster couldn't read, by what they are, as :func:`end_partly` takes them."""
+    return {f"{one.kind} {one.name}": one.error for one in (figures.problems if figures else ())}

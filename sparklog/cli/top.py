@@ -11,7 +11,7 @@ import click
 from sparklog.cli.exporter import watch_opener
 from sparklog.cli.options import connection_options
 from sparklog.cli.output import as_json, is_terminal, print_table
-from sparklog.cli.partly import end_partly
+from sparklog.cli.partly import end_partly, unread_of
 from sparklog.cli.signals import ended_by_signals
 from sparklog.cli.standard_output import check_output
 from sparklog.texts import counted
@@ -92,7 +92,7 @@ def _show_looks(watching: Watching, screen: _Screen, *, once: bool, as_json_line
             screen.show(before, status, as_json_line=as_json_lines)
             check_output()
         if is_last:
-            return _unread(status)
+            return unread_of(status.figures)
         before = status.figures
     return {}
 
@@ -177,11 +177,6 @@ def _in_short(figures: ClusterFigures) -> str:
     names = [f"{one.kind} {one.name}" for one in figures.problems[:_MOST_NAMED]]
     more = [f"{len(figures.problems) - len(names)} more"] if len(figures.problems) > len(names) else []
     return f"{len(figures.problems)} unreadable{': ' if names else ''}{', '.join([*names, *more])}"
-
-
-def _unread(status: WatchStatus) -> dict[str, Exception]:
-    """The things that can't be read, by name, as of a look."""
-    return {f"{one.kind} {one.name}": one.error for one in (status.figures.problems if status.figures else ())}
 
 
 def _group_rows(before: ClusterFigures | None, now: ClusterFigures) -> list[list[str]]:

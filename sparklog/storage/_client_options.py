@@ -95,6 +95,7 @@ def client_options(given: Mapping[str, Any], *, endpoint: str | None) -> dict[st
         check_endpoint(endpoint)
     client |= {"timeout": _LONGEST_REQUEST, "http1_only": True, "allow_http": bool(endpoint and _is_plain(endpoint))}
     if proxy_url := text_option(given, "proxy_url"):
+        check_endpoint(proxy_url, name="storage_options proxy_url")
         client["proxy_url"] = proxy_url
     verify = given.get("verify")
     if isinstance(verify, str | os.PathLike):

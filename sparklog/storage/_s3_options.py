@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -82,6 +83,8 @@ _OBJECT_STORE_TEXTS = {
     "sse_customer_key_base64",
     "sse_kms_key_id",
 }
+_KEY_BYTES = 32
+"""Source: S3's SSE-C, AES-256."""
 _SIGNATURES = ("s3v4", "v4")
 _HINT = "; with client='s3fs' all arguments of s3fs.S3FileSystem are known"
 
@@ -165,7 +168,28 @@ def _flattened(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, An
     refuse_unknown(rest.keys() - PASSED_OVER, hint=_HINT)
     flags = {name: flag_option(config, name) for name in config.keys() & _OBJECT_STORE_FLAGS}
     texts = {name: text_option(config, name) for name in config.keys() & _OBJECT_STORE_TEXTS}
+    _check_customer_key(texts)
     return own, client, flags | {name: value for name, value in texts.items() if value is not None}
+
+
+def _check_customer_key(texts: Mapping[str, str | None]) -> None:
+    """Raise ``InvalidConfigurationError`` for a key that wouldn't be used: objects would be stored unencrypted."""
+    key, encryption = texts.get("sse_customer_key_base64"), texts.get("server_side_encryption")
+    if key is None:
+        return
+    if (encryption or "").lower() != "sse-c":
+        raise InvalidConfigurationError(
+            "storage_options sse_customer_key_base64: expected server_side_encryption=sse-c beside it; nothing is "
+            "encrypted with the key otherwise"
+        )
+    try:
+        size = len(b64decode(key, validate=True))
+    except ValueError:
+        size = 0
+    if size != _KEY_BYTES:
+        raise InvalidConfigurationError(
+            f"storage_options sse_customer_key_base64: expected {_KEY_BYTES} bytes as base64, with padding"
+        )
 
 
 def is_unsigned(signature_version: object) -> bool:

@@ -13,7 +13,7 @@ from sparklog.storage._client_options import HiddenOptions
 from sparklog.storage._obstore_bucket import ObstoreBucket
 from sparklog.storage.retrying import RetryingStore
 
-SECRET = "dmVyeS1zZWNyZXQ="
+SECRET = "dmVyeS1zZWNyZXQtdmVyeS1zZWNyZXQtdmVyeS1zZWM="
 STORES = [
     ("s3://bucket/root", {"key": "k", "secret": SECRET, "region": "eu", "token": SECRET}),
     ("s3://bucket/root", {"region": "eu", "endpoint_url": f"http://user:{SECRET}@h:9"}),

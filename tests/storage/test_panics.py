@@ -40,12 +40,29 @@ def options(server: ScriptedServer, **more: Any) -> dict[str, Any]:
         ("endpoint_url", "http://localhost\n"),
         ("endpoint_url", "http://a%zz"),
         ("sse_kms_key_id", "k\n"),
+        ("proxy_url", "::::"),
+        ("proxy_url", "http://"),
+        ("sse_customer_key_base64", "not base64!"),
+        (
+            "sse_customer_key_base64",
+            "dmVyeS1zZWNyZXQtdmVyeS1zZWNyZXQtdmVyeS1zZWM=",
+        ),  # without server_side_encryption=sse-c nothing uses it
     ],
 )
 def test_an_option_that_no_request_can_carry_is_named(server, name, value):
     with pytest.raises(InvalidConfigurationError, match=name) as caught:
         open_store("s3://bucket/root", options(server, **{name: value})).read("a")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["", "not base64!", "c2hvcnQ=", "c2hvcnQ"])
+def test_a_key_that_encrypts_nothing_is_refused(key):
+    given = {"region": "eu", "server_side_encryption": "sse-c", "sse_customer_key_base64": key}
+    if not key:
+        open_store("s3://bucket/root", given)  # it isn't given
+        return
+    with pytest.raises(InvalidConfigurationError, match="sse_customer_key_base64: expected 32 bytes as base64"):
+        open_store("s3://bucket/root", given)
 
 
 @pytest.mark.parametrize("name", ["AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID"])

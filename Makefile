@@ -64,7 +64,7 @@ nightly: $(VENV)/.all ## Run every test, and walks and schedules as a whole: ove
 	@for store in folder s3; do $(BIN)/python -m proof.torture --rounds 5 $(if $(SEED),--seed $(SEED)) --apps --store $$store --if-there || exit 1; done
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster 3000000000000..3000000000499
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster 4000000000000..4000000000499
-	@for store in s3 azurite; do $(BIN)/python -m proof.torture --rounds 5 $(if $(SEED),--seed $(SEED)) --faulty --store $$store --if-there || exit 1; done
+	@for store in s3 azurite; do $(BIN)/python -m proof.torture --rounds 5 $(if $(SEED),--seed $(SEED)) --faulty --apps --store $$store --if-there || exit 1; done
 	@$(BIN)/python -m proof.soak --minutes $(MINUTES)
 	@for store in folder s3 azurite; do $(BIN)/python -m proof.torture --rounds 6 $(if $(SEED),--seed $(SEED)) --exchanged --store $$store --if-there || exit 1; done
 

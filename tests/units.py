@@ -21,6 +21,7 @@ name."""
 ITS_OWN = 'scope="module"'
 """What a file names whose tests share something of the file's own: they are a group, too."""
 OWN_JVM = (
+    "proof/torture/test_spark_sink.py",
     "tests/integration/test_spark_stream.py",
     "tests/spark/sink/test_sink_kill.py",
 )

@@ -33,7 +33,7 @@ from proof.torture.servers import (
 from proof.torture.versions import OtherVersion
 from sparklog.admin import Admin, NewTopic
 
-__all__ = ["STORES", "Outcome", "concluded", "create_topics", "folder_place", "place_of", "play"]
+__all__ = ["STORES", "Outcome", "concluded", "create_topics", "folder_place", "opened_server", "place_of", "play"]
 
 STORES = ("folder", "s3", "moto", "azurite")
 _LONGER_S = 45.0
@@ -199,13 +199,22 @@ def _opened(
     if store == "folder":
         yield place_of(folder, store), None, None
         return
+    with opened_server(folder, store) as server:
+        proxy = None if faults_seed is None else FaultyProxy(server.endpoint, faults_seed)
+        try:
+            yield place_of(folder, store, server, endpoint=None if proxy is None else proxy.url), server, proxy
+        finally:
+            if proxy is not None:
+                proxy.close()
+
+
+@contextmanager
+def opened_server(folder: Path, store: str) -> Iterator[Server]:
+    """The server of a store that isn't a folder, whose files are in this one. Raises ``FileNotFoundError``."""
     server = _server(folder, store)
-    proxy = None if faults_seed is None else FaultyProxy(server.endpoint, faults_seed)
     try:
-        yield place_of(folder, store, server, endpoint=None if proxy is None else proxy.url), server, proxy
+        yield server
     finally:
-        if proxy is not None:
-            proxy.close()
         server.kill()
 
 

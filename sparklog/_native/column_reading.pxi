@@ -207,9 +207,11 @@ cdef bint _pass_over(_Cursor *cursor, int kind, bint is_element, int depth) noex
 # Footers
 
 
-cdef int64_t _read_footer(int descriptor, int64_t size, _Room *room, _Cursor *footer) noexcept nogil:
-    """Read the footer of a file. Returns where it begins in the file; -1: it has none, a large one, or one that has
-    changed since it was sealed."""
+cdef int64_t _read_footer(
+    int descriptor, int64_t size, _Room *room, _Cursor *footer, bint *is_sealed
+) noexcept nogil:
+    """Read the footer of a file, and whether the file has a seal. Returns where it begins in the file; -1: it has none, a
+    large one, or one that has changed since it was sealed."""
     cdef uint32_t footer_size
     cdef int64_t tail = min(size, _FOOTER_AT_ONCE)
     cdef char *end
@@ -229,6 +231,7 @@ cdef int64_t _read_footer(int descriptor, int64_t size, _Room *room, _Cursor *fo
         end = room.address + tail - _END_OF_FILE
     footer.at, footer.end = end - footer_size, end
     digits = _find_seal(footer.at, end + _END_OF_FILE, size)
+    is_sealed[0] = digits != NULL
     if digits != NULL and not _is_footer_right(footer.at, end + _END_OF_FILE, digits):
         return -1
     return size - _END_OF_FILE - footer_size
@@ -328,9 +331,12 @@ cdef bint _find_chunks(
 # Pages
 
 
-cdef bint _read_header(_Cursor *column, _PageHeader *page) noexcept nogil:
-    """Read the header of a page that isn't compressed, whose bytes are all there and have the checksum that it states,
-    if it states one."""
+cdef bint _read_header(_Cursor *column, _PageHeader *page, bint needs_sum) noexcept nogil:
+    """Read the header of a page that isn't compressed, whose bytes are all there and have the checksum that it states.
+
+    Args:
+        needs_sum: it has to state one.
+    """
     cdef int64_t field = 0
     cdef int64_t in_field
     cdef int64_t *place
@@ -369,7 +375,9 @@ cdef bint _read_header(_Cursor *column, _PageHeader *page) noexcept nogil:
             return False
     if kind or page.values < 0 or not 0 <= page.size == page.raw_size <= column.end - column.at:
         return False
-    return not page.has_sum or <uint32_t>page.sum == sparklog_crc32(
+    if not page.has_sum:
+        return not needs_sum
+    return <uint32_t>page.sum == sparklog_crc32(
         <const uint8_t *>column.at, page.size, 0, False
     )
 
@@ -573,9 +581,9 @@ cdef bint _spread(_Wanted *column, int64_t first, int64_t rows, int64_t there, c
 
 
 cdef bint _read_chunk(
-    _Wanted *column, _Cursor chunk, int64_t first, int64_t rows, _Room *mean, _Room *which
+    _Wanted *column, _Cursor chunk, bint needs_sums, int64_t first, int64_t rows, _Room *mean, _Room *which
 ) noexcept nogil:
-    """Read a file's chunk of a column to its rows from ``first`` on."""
+    """Read a file's chunk of a column, whose pages may need checksums, to its rows from ``first`` on."""
     cdef _PageHeader header
     cdef _Cursor page
     cdef int64_t done = 0
@@ -583,7 +591,7 @@ cdef bint _read_chunk(
     cdef int64_t numbers = 0  # of the dictionary; 0: there is none yet
     cdef int width
     while done < rows:
-        if not _read_header(&chunk, &header):
+        if not _read_header(&chunk, &header, needs_sums):
             return False
         page.at, page.end = chunk.at, chunk.at + header.size
         chunk.at += header.size
@@ -643,10 +651,11 @@ cdef bint _read_one(
     cdef int64_t end
     cdef int number
     cdef bint is_read = False
+    cdef bint is_sealed = False
     cdef int descriptor = sparklog_open_file(path, &size)
     if descriptor < 0:
         return False
-    end = _read_footer(descriptor, size, &rooms[0], &footer)
+    end = _read_footer(descriptor, size, &rooms[0], &footer, &is_sealed)
     if end >= 0 and footer.end - footer.at > schema_size and not memcmp(footer.at, schema, schema_size):
         footer.at += schema_size
         is_read = _find_chunks(&footer, rows, wanted, count, places)
@@ -661,7 +670,7 @@ cdef bint _read_one(
             if is_read:
                 chunk.at, chunk.end = rooms[1].address, rooms[1].address + places[number].size
                 memset(chunk.end, 0, _PADDING)
-                is_read = _read_chunk(&wanted[number], chunk, first, rows, &rooms[2], &rooms[3])
+                is_read = _read_chunk(&wanted[number], chunk, is_sealed, first, rows, &rooms[2], &rooms[3])
     close(descriptor)
     return is_read
 
@@ -673,12 +682,13 @@ def file_schema(bytes path):
     cdef _Cursor footer
     cdef int64_t size = 0
     cdef int64_t found = -1
+    cdef bint is_sealed = False
     cdef int descriptor
     room.address, room.size = NULL, 0
     with nogil:
         descriptor = sparklog_open_file(name, &size)
         if descriptor >= 0:
-            if _read_footer(descriptor, size, &room, &footer) >= 0:
+            if _read_footer(descriptor, size, &room, &footer, &is_sealed) >= 0:
                 found = _size_of_schema(footer)
             close(descriptor)
     try:

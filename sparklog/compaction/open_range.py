@@ -275,7 +275,7 @@ class OpenRange:
         if file is not None:
             return path, file
         if segment.size_bytes > _WHOLE_BYTES:
-            source = pa.PythonFile(RangeFile(self._log.store, path, segment.size_bytes), mode="r")
+            source = RangeFile(self._log.store, path, segment.size_bytes)
             return path, _open(path, source, segment.record_count, buffer_bytes=_BUFFER_BYTES)
         self._files = {}  # before more are read
         self._files = self._read(next(window for window in self._windows if segment in window))

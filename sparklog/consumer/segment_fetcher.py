@@ -186,7 +186,9 @@ class SegmentFetcher:
             return None
         data = self._store.read_buffers([object_path(follower.log.table, segment.path)])[0]
         rows = decode_few_records(data, segment.base_offset or 0) if isinstance(data, bytes) else None
-        return rows if rows is not None and rows.offsets[0] == offset else None
+        if rows is None or segment.record_count not in (None, rows.num_rows):
+            return None
+        return rows if rows.offsets[0] == offset else None
 
     def _read_runs(self, plans: Sequence[Plan], followers: Mapping[str, TopicFollower]) -> dict[str, Any]:
         return read_runs(
@@ -343,7 +345,7 @@ class SegmentFetcher:
         segment, found = group.segments[0], data[0]
         first, count = segment.base_offset or 0, segment.record_count
         rows = decode_few_records(found, first) if isinstance(found, bytes) else None
-        if rows is not None or count is None:
+        if count is None or (rows is not None and rows.num_rows == count):
             return _from(rows, start_offset)
         copied = read_plain_rows(found, count, first, WHOLE_PIECES * self._limits.piece_bytes)
         return _from(copied, start_offset)

@@ -5,16 +5,18 @@ A damaged number in a footer could make Arrow return other records, or ask for a
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any
 
 from sparklog.arrow import pa, pq
+from sparklog.delta.parquet_checks import CheckedPages
 from sparklog.delta.parquet_pages import MAGIC
-from sparklog.delta.parquet_seals import is_sealed, wrong_sum
+from sparklog.delta.parquet_seals import has_seal, is_sealed, wrong_sum
 
 if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData, ParquetFile
 
-__all__ = ["footer_of", "open_parquet", "read_footer"]
+__all__ = ["by_ranges", "footer_of", "open_parquet", "read_footer"]
 
 _TAIL_BYTES = 65_536
 """So much is read of the end of a file, as Arrow does: most footers are smaller."""
@@ -27,35 +29,57 @@ def open_parquet(
     """A Parquet file, whoever wrote it. INT96, in which Spark writes times by default, would end in the year 2262 if it
     were read as nanoseconds.
 
-    Of bytes in memory all are compared with the file's seal; of another source the footer is, and the pages as they are
-    read.
+    Of bytes in memory all are compared with the file's seal; of another source the footer is, and each column chunk
+    that is read, with its pages' headers: see :func:`by_ranges`.
 
     Args:
-        source: bytes, a buffer of bytes, or a file of Arrow's.
+        source: bytes, a buffer of bytes, or a file of Arrow's or of Python's.
         rows: the number of them, if a log states it.
         metadata: the footer, if it was read by :func:`read_footer`.
+        options: Arrow's. A sealed file of which parts are read has no buffers of ``buffer_size``: its chunks are whole.
     Raises:
         pa.ArrowException, OSError, ValueError: it isn't a whole Parquet file, or has changed since it was sealed.
     """
     is_whole = None
-    if not isinstance(source, pa.NativeFile):
+    is_in_memory = not isinstance(source, pa.NativeFile | io.RawIOBase)
+    own = source
+    if is_in_memory:
         is_whole = is_sealed(source)
         if is_whole is False:
             raise pa.ArrowInvalid(
                 "it has changed since it was written: its bytes don't have the checksums that it states"
             )
         source = pa.BufferReader(source)
+    elif not isinstance(source, pa.NativeFile):
+        source = pa.PythonFile(source, mode="r")
     if metadata is None:
         metadata = read_footer(source)
     if rows is not None and rows != metadata.num_rows:
         raise pa.ArrowInvalid(f"it has {metadata.num_rows} rows, and the log states {rows}")
+    is_checked = not is_in_memory and has_seal(metadata.metadata, source.size())
+    if is_checked:
+        source = pa.PythonFile(CheckedPages(own, metadata), mode="r")
+        options["buffer_size"] = 0
     return pq.ParquetFile(
         source,
         metadata=metadata,
         coerce_int96_timestamp_unit="us",
-        page_checksum_verification=is_whole is None,
+        page_checksum_verification=is_whole is None and not is_checked,
         **options,
     )
+
+
+def by_ranges(source: pa.NativeFile, footer: FileMetaData) -> pa.NativeFile:
+    """A file of which parts are read. If it is sealed, each column chunk is compared with the footer and with the
+    checksums of its pages before a byte of it is handed out; else it is the same file, and its pages' checksums, if
+    there are any, are to be compared by who reads it.
+
+    Args:
+        footer: as :func:`read_footer` has returned it.
+    """
+    if not has_seal(footer.metadata, source.size()):
+        return source
+    return pa.PythonFile(CheckedPages(source, footer), mode="r")
 
 
 def read_footer(source: Any) -> FileMetaData:

@@ -13,6 +13,7 @@ has none of its own.
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sparklog._native import CORE
@@ -27,6 +28,7 @@ __all__ = [
     "SEAL_KEY",
     "WRITER_OPTIONS",
     "close_sealed",
+    "has_seal",
     "is_sealed",
     "seal_pages",
     "sealed_footer",
@@ -100,6 +102,11 @@ def is_sealed(data: Any) -> bool | None:
     if seal is None:
         return None
     return wrong_sum(footer, len(file)) is None and footer[seal:].startswith(b"%08x" % crc32(file[:at]))
+
+
+def has_seal(metadata: Mapping[bytes, bytes] | None, size: int) -> bool:
+    """Has a file of this size, whose footer has these metadata, a seal of its own?"""
+    return metadata is not None and metadata.get(SEAL_KEY, b"").startswith(b"%012x" % size)
 
 
 def wrong_sum(footer: bytes, size: int) -> str | None:

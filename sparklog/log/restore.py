@@ -282,7 +282,7 @@ def _records(log: DeltaLog, segment: Segment, head: TopicHead) -> pa.Table:
     """All columns of a file's records, as the topic has them, behind their offsets."""
     names = [name for name in data_schema(head.values).names if name != "offset_delta"]
     path = object_path(log.table, segment.path)
-    found = decode_file(path, log.store.read(path), ["offset_delta", *names])
+    found = decode_file(path, log.store.read(path), ["offset_delta", *names], rows=segment.record_count)
     deltas = conform(path, found, "offset_delta")
     offsets = pc.add(deltas, pa.scalar(segment.base_offset or 0, pa.int64()))
     return pa.table({"offset": offsets, **{name: conform(path, found, name, head.values) for name in names}})

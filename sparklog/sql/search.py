@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.delta.parquet_reading import read_footer
+from sparklog.delta.parquet_reading import by_ranges, read_footer
 from sparklog.delta.parquet_seals import is_sealed
 from sparklog.errors import CorruptRecordError, InvalidArgumentError
 from sparklog.log.cluster import Cluster
@@ -254,7 +254,7 @@ class TopicSearch:
             return records
         except FileNotFoundError as error:
             raise self._missing(file.path) from error
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OSError) as error:
             raise CorruptRecordError(f"data file {file.path} can't be read: {error}") from error
 
     def _wanted_deltas(self, fragment: Any, condition: Any) -> Any:
@@ -287,17 +287,23 @@ class TopicSearch:
     def _fragment(self, file: TopicFile) -> Any:
         """A file as Arrow reads it. Raises ``ObjectNotFoundError``: maintenance has deleted it meanwhile."""
         if self._filesystem is not None:
-            with self._filesystem.open_input_file(file.path) as found:
-                read_footer(found)
-            return parquet_format().make_fragment(
-                file.path, filesystem=self._filesystem, partition_expression=file.known
-            )
+            found = self._filesystem.open_input_file(file.path)
+            footer = read_footer(found)
+            _check_rows(file, footer.num_rows)
+            return parquet_format().make_fragment(by_ranges(found, footer), partition_expression=file.known)
         [data] = self._store.read_many([file.path])
         if data is None:
             raise self._missing(file.path)
         if is_sealed(data) is False:
             raise CorruptRecordError(f"corrupt data file {file.path}: its bytes aren't those that were written")
+        _check_rows(file, read_footer(pa.BufferReader(data)).num_rows)
         return parquet_format().make_fragment(pa.BufferReader(data), partition_expression=file.known)
+
+
+def _check_rows(file: TopicFile, rows: int) -> None:
+    stated = file.segment.record_count
+    if stated not in (None, rows):
+        raise CorruptRecordError(f"corrupt data file {file.path}: it has {rows} rows, and the log states {stated}")
 
 
 class _Where:

@@ -105,7 +105,8 @@ def read_batches(
             are not filtered.
     Raises:
         ObjectNotFoundError: a file was deleted; names the file, the topic and the version.
-        CorruptRecordError: a file is truncated or no Parquet, or doesn't number its records; names the file.
+        CorruptRecordError: a file is truncated or no Parquet, has another number of records than the log states, or
+            doesn't number them; names the file.
         OSError: what Arrow says of a file that can't be read.
     """
     readers = (os.cpu_count() or 1) if source.is_local else _REMOTE_READERS
@@ -146,7 +147,7 @@ def _parts(source: RowSource, segments: Iterable[SegmentRows], schema: pa.Schema
         if rows.segment.size_bytes <= small:
             yield _Part(rows, None, _BATCH_ROWS if count is None else count, rows.segment.size_bytes)
             continue
-        with _open(source, rows.path) as file:
+        with _open(source, rows) as file:
             footer = file.metadata
         left = groups_to_read(footer, schema, filter, columns)
         yield from (_Part(rows, *counts, footer) for counts in _in_a_row(footer, left))
@@ -236,7 +237,7 @@ def _texts_to_read(source: RowSource, parts: Sequence[_Part], schema: pa.Schema)
         return [], parts
     part = parts[0]
     if part.footer is None:
-        with _open(source, part.rows.path) as file:
+        with _open(source, part.rows) as file:
             part = replace(part, footer=file.metadata)
     if part.footer.num_row_groups == 0:
         return [], parts
@@ -301,9 +302,11 @@ def _leaf_columns(source: RowSource, schema: pa.Schema) -> dict[str, str]:
     return {path: column for path, column in columns.items() if column in schema.names}
 
 
-def _open(source: RowSource, path: str, **options: Any) -> pq.ParquetFile:
+def _open(source: RowSource, rows: SegmentRows, **options: Any) -> pq.ParquetFile:
+    path, count = rows.path, rows.segment.record_count
     try:
-        return open_parquet(source.filesystem.open_input_file(path), pre_buffer=not source.is_local, **options)
+        file = source.filesystem.open_input_file(path)
+        return open_parquet(file, rows=count, pre_buffer=not source.is_local, **options)
     except FileNotFoundError as error:
         raise source.missing(path) from error
     except (pa.ArrowException, ValueError) as error:
@@ -338,7 +341,7 @@ def _read(source: RowSource, part: _Part, schema: pa.Schema, physical: list[str]
 def _read_file(source: RowSource, part: _Part, columns: list[str], texts: Sequence[str]) -> pa.Table:
     """Columns of a part, as they are in the file; those of ``texts`` as dictionaries."""
     path = part.rows.path
-    with _open(source, path, read_dictionary=list(texts) or None, metadata=part.footer) as file:
+    with _open(source, part.rows, read_dictionary=list(texts) or None, metadata=part.footer) as file:
         try:
             return _read_columns(file, columns, part.groups, has_texts=bool(texts))
         except (pa.ArrowException, OSError, ValueError) as error:

@@ -1,11 +1,14 @@
 """Bytes of data files that changed at rest: no reader returns another record, nor fewer, without an error."""
 
+import io
+
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sparklog._native import CORE
 from sparklog.delta import parquet_seals
-from sparklog.delta.parquet_seals import SEAL_KEY, is_sealed
+from sparklog.delta.parquet_seals import SEAL_KEY, close_sealed, is_sealed
 from sparklog.errors import CorruptRecordError
 from sparklog.log.data.encode import decode_file, encode_batch
 from sparklog.log.data.few_rows import FewRows, decode_few_records
@@ -109,3 +112,18 @@ def test_files_of_versions_without_seals_are_read_by_arrow_alone():
     older = data[:at] + b"someother.name" + data[at + len(SEAL_KEY) :]
     assert read_plain_rows(older, 20, 0, MOST) is None
     assert decode_file("f", older).num_rows == 20
+
+
+@needs_core
+@pytest.mark.parametrize("has_sums", [True, False])
+def test_the_core_reads_columns_of_sealed_files_whose_pages_have_checksums(tmp_path, has_sums):
+    table = pa.table({"timestamp": pa.array(range(5), pa.int64())})
+    sink = io.BytesIO()
+    writer = pq.ParquetWriter(
+        sink, table.schema, write_page_checksum=has_sums, use_dictionary=False, compression="none"
+    )
+    writer.write_table(table)
+    (tmp_path / "f").write_bytes(close_sealed(writer, sink))
+    folder = pa.fs.SubTreeFileSystem(str(tmp_path), pa.fs.LocalFileSystem())
+    found = read_columns(folder, [("f", 5)], {"t": ("timestamp", pa.int64())})
+    assert (None if found is None else found["t"].to_pylist()) == ([0, 1, 2, 3, 4] if has_sums else None)

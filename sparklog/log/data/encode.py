@@ -340,13 +340,16 @@ def _path(leaf: Leaf) -> str:
     return ".".join((DATA, *leaf))
 
 
-def decode_file(path: str, data: bytes, columns: list[str] | None = None) -> pa.Table:
+def decode_file(path: str, data: bytes, columns: list[str] | None = None, *, rows: int | None = None) -> pa.Table:
     """Read a data file; ``columns`` that it doesn't have are passed over.
 
-    Raises ``CorruptRecordError``, which names the file, where it is truncated or no Parquet.
+    Args:
+        rows: the number of its records, where the log states it.
+    Raises:
+        CorruptRecordError: it is truncated or no Parquet, or has another number of records; names the file.
     """
     try:
-        return open_parquet(data).read(columns)
+        return open_parquet(data, rows=rows).read(columns)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptRecordError(f"corrupt data file {path} ({len(data)} bytes): {error}") from error
 

@@ -51,12 +51,16 @@ def read_segment(
     Args:
         data: the file's bytes, where they were read already.
     Raises:
-        CorruptRecordError: the file is truncated or no Parquet, or doesn't number its records; names the file.
+        CorruptRecordError: the file is truncated or no Parquet, has another number of records than the log states, or
+            doesn't number them; names the file.
         ObjectNotFoundError: the file is gone (vacuumed): load the topic again and plan anew (rule L10, orphans).
     """
     path = object_path(log.table, segment.path)
     wanted = ["offset_delta", *columns]
-    found = _read_columns(log, segment, wanted) if data is None else decode_file(path, data, wanted)
+    if data is None:
+        found = _read_columns(log, segment, wanted)
+    else:
+        found = decode_file(path, data, wanted, rows=segment.record_count)
     deltas = conform(path, found, "offset_delta")
     if deltas.null_count:
         raise CorruptRecordError(f"corrupt data file {path}: {deltas.null_count} of its records have no offset_delta")
@@ -176,10 +180,10 @@ def _read_columns(log: DeltaLog, segment: Segment, columns: list[str]) -> pa.Tab
     """Columns of a data file as they are in it, those that it has; of a large file nothing else is read."""
     path = object_path(log.table, segment.path)
     if is_read_whole(segment):
-        return decode_file(path, log.store.read(path), columns)
-    source = pa.PythonFile(RangeFile(log.store, path, segment.size_bytes), mode="r")
+        return decode_file(path, log.store.read(path), columns, rows=segment.record_count)
+    source = RangeFile(log.store, path, segment.size_bytes)
     try:
-        parquet = open_parquet(source, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+        parquet = open_parquet(source, rows=segment.record_count, buffer_size=_BUFFER_BYTES, pre_buffer=False)
         return parquet.read([name for name in columns if name in parquet.schema_arrow.names], use_threads=False)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptRecordError(f"corrupt data file {path} ({segment.size_bytes} bytes): {error}") from error

@@ -123,7 +123,7 @@ def _open_file(
         if plain is not None:
             return _whole(_from(_numbered(segment.base_offset or 0, plain), start_offset))
     file = RangeFile(log.store, path, segment.size_bytes) if by_ranges else None
-    source: Any = _present(path, data) if file is None else pa.PythonFile(file, mode="r")
+    source: Any = _present(path, data) if file is None else file
     parquet = _open_parquet(path, source, segment, buffer_bytes=_BUFFER_BYTES if by_ranges else 0)
     columns = ("offset_delta", *schema.names[1:])
     groups: list[RowGroup] = []
@@ -143,7 +143,8 @@ def _open_file(
     wanted = [number for number, last in enumerate(last_offsets) if last >= start_offset]
     held = segment.size_bytes
     if file is not None:
-        held = (len(columns) + 1) * _BUFFER_BYTES + (AHEAD_BYTES if log.store.is_remote else 0)
+        buffered = (len(columns) + 1) * _BUFFER_BYTES + (AHEAD_BYTES if log.store.is_remote else 0)
+        held = max(buffered, *(group.size_bytes for group in groups))  # the column chunks of a sealed file are whole
     return OpenSegments(_stream(path, parquet, file, segment, groups, wanted, start_offset, piece_bytes, schema), held)
 
 

@@ -22,7 +22,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
-from sparklog.processing import App, Fixed, Record, Retry, Send, inbox
+from sparklog.processing import App, Fixed, Record, Retry, Send, State, inbox
 from sparklog.processing.dead_letters import REPLAYED, Found, replay
 from sparklog.processing.delayed import DelayedError, DelayMover, MoverTakenOverError
 from sparklog.processing.message_ids import message_id
@@ -118,7 +118,7 @@ def work(life: Life) -> None:
     )
     _register(app, life)
     app.start()
-    while life.goes_on and app.health().error is None:
+    while life.goes_on and app.health().state is not State.FAILED:
         life.rest(_LOOK_MS)
     app.stop()
 

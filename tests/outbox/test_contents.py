@@ -165,7 +165,7 @@ def test_rows_are_sent_in_the_order_of_the_column_that_the_user_names(database_u
 
 
 def test_numbers_give_the_order_whatever_the_times_are(database_url):
-    """PostgreSQL's now() is the beginning of the transaction: one that waited for the aggregate's row has an earlier."""
+    """PostgreSQL's now() is the beginning of the transaction: one that waited has an earlier one."""
     columns = FIVE.format("BYTEA" if database_url.startswith("postgresql") else "BLOB")
     engine = a_database(database_url, f"{columns.replace('id VARCHAR(40)', 'id BIGINT', 1)}, created_at TIMESTAMP")
     for number in range(3):

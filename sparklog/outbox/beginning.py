@@ -21,7 +21,7 @@ from sparklog.outbox.positions import Position, newest_position, other_relays, p
 from sparklog.outbox.rows import columns_of, digest_of
 from sparklog.outbox.settling import Sent, find_rows, settle_rows
 from sparklog.outbox.tables import OutboxTable, inspect_table
-from sparklog.outbox.transactions import check_rollback
+from sparklog.rollback import check_rollback
 
 __all__ = [
     "check_place",

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from sparklog.errors import InvalidArgumentError
-from sparklog.outbox.transactions import check_rollback
 from sparklog.processing.message_ids import MOST_CHARACTERS
+from sparklog.rollback import check_rollback
 
 __all__ = ["MYSQL", "InboxTable", "inbox_table"]
 
@@ -61,7 +61,7 @@ def _inspected(connection: Connection, name: str) -> InboxTable:
     columns = {column["name"]: column["type"] for column in inspector.get_columns(name) if column["name"] in KEY}
     for missing in sorted(KEY - columns.keys()):
         raise InvalidArgumentError(f"inbox: table {name!r} has no column {missing}")
-    keys = set(_unique_keys(inspector, name))
+    keys = set(_unique_keys(connection, inspector, name))
     narrower = sorted(", ".join(sorted(key)) for key in keys if key < KEY)
     if KEY not in keys or narrower:
         seen = f"a unique key of {narrower[0]} alone" if narrower else "no unique key of both"
@@ -80,8 +80,16 @@ def _inspected(connection: Connection, name: str) -> InboxTable:
     return InboxTable(collation=None if connection.dialect.name in ("postgresql", "sqlite") else "")
 
 
-def _unique_keys(inspector: Any, name: str) -> Iterator[frozenset[str]]:
-    yield frozenset(inspector.get_pk_constraint(name)["constrained_columns"])
+def _unique_keys(connection: Connection, inspector: Any, name: str) -> Iterator[frozenset[str]]:
+    if primary := inspector.get_pk_constraint(name)["constrained_columns"]:
+        yield frozenset(primary)
+    if connection.dialect.name == "sqlite":  # of which SQLAlchemy doesn't know each unique key
+        quote = connection.dialect.identifier_preparer.quote_identifier
+        for index in connection.exec_driver_sql(f"PRAGMA index_list({quote(name)})").all():
+            if index[2] and not index[4]:
+                columns = connection.exec_driver_sql(f"PRAGMA index_info({quote(index[1])})").all()
+                yield frozenset(column[2] for column in columns)
+        return
     for each in (*inspector.get_unique_constraints(name), *inspector.get_indexes(name)):
         options = each.get("dialect_options", {})
         is_partial = any(option.endswith("_where") and value is not None for option, value in options.items())

@@ -15,7 +15,8 @@ _MYSQL = ("mysql", "mariadb")
 
 
 def check_rollback(connection: Connection, table: sa.TableClause) -> None:
-    """What is written to a table can be rolled back. Of other databases it isn't known.
+    """Check that what is written to a table can be rolled back, in SQLite, PostgreSQL, MariaDB and MySQL; of other
+    databases it isn't known.
 
     Raises:
         InvalidArgumentError: the connection commits each statement, or the table has no transactions.

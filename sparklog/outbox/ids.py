@@ -32,7 +32,7 @@ _EXACT_COLLATIONS = ("utf8mb4_nopad_bin", "utf8mb4_0900_bin")
 """Collations of MariaDB and MySQL by which a text equals only itself."""
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _MOST_DIGITS = 65
-"""Of numbers that are compared with a column numeric: as many has MariaDB's DECIMAL."""
+"""The most digits of numbers that are compared with a column numeric: as many has MariaDB's DECIMAL."""
 _TOLD = 5
 """Ids that an error names, at most."""
 _SETTLED = "uuid, integers, numeric, texts, binary(n) and bytea"

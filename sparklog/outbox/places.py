@@ -55,7 +55,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a relay sees of a table beside its rows."""
+    """All that a relay sees of a table beside its rows."""
 
     place: Place
     columns: str

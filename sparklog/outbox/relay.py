@@ -70,7 +70,7 @@ class _Opened:
     """The columns by whose contents a row is recognised."""
     order: Order
     look: Look
-    """At the table, before its columns were read."""
+    """A look at the table before its columns were read."""
     producer: Producer
     memory: Memory
 

@@ -23,11 +23,11 @@ _KNOWN: WeakKeyDictionary[Engine, dict[str, InboxTable]] = WeakKeyDictionary()
 
 @dataclass(frozen=True, slots=True)
 class InboxTable:
-    """What decides how an id is compared there."""
+    """A table of messages, by what decides how an id is compared there."""
 
     collation: str | None = None
-    """Of the ids, with MariaDB and MySQL; empty where it isn't known. None: they are bytes, or of PostgreSQL or SQLite,
-    where a text that was refused is looked for."""
+    """The collation of the ids, with MariaDB and MySQL; empty where it isn't known. None: they are bytes, or of
+    PostgreSQL or SQLite, where a text that was refused is looked for."""
 
     @property
     def is_exact(self) -> bool:

@@ -26,18 +26,18 @@ _DIGEST_BYTES = 16
 _TEXTS = frozenset({"payload", "headers"})
 _NAMES = frozenset({"aggregatetype", "aggregateid", "type", "topic"})
 _SENT = (
-    (sa.DateTime, "timestamp"),
-    (sa.Date, "date"),
-    (sa.Time, "time"),
-    (sa.Interval, "interval"),
-    (postgresql.INTERVAL, "interval"),
-    (sa.ARRAY, "array"),
-    (postgresql.ranges.AbstractMultiRange, "multirange"),
-    (postgresql.ranges.AbstractSingleRange, "range"),
-    (sa.REAL, "float4"),
-    (sa.Float, "float8"),
+    (sa.DateTime, "timestamp_send"),
+    (sa.Date, "date_send"),
+    (sa.Time, "time_send"),
+    (sa.Interval, "interval_send"),
+    (postgresql.INTERVAL, "interval_send"),
+    (sa.ARRAY, "array_send"),
+    (postgresql.ranges.AbstractMultiRange, "multirange_send"),
+    (postgresql.ranges.AbstractSingleRange, "range_send"),
+    (sa.REAL, "float4send"),
+    (sa.Float, "float8send"),
 )
-"""By type of PostgreSQL: the function ``…_send`` that gives a value's bytes."""
+"""By type of PostgreSQL: the function that gives a value's bytes."""
 _OF_A_SESSION = frozenset({datetime.datetime, bytearray, memoryview})
 
 
@@ -220,8 +220,9 @@ def _exact(outbox: OutboxTable, column: sa.Column[Any]) -> Any:
     sent = next((name for each, name in _SENT if isinstance(kind, each)), None)
     if sent is None:
         return raw(column)
-    has_zone = getattr(kind, "timezone", False)
-    return getattr(sa.func, f"{sent}tz_send" if has_zone else f"{sent}_send")(raw(column), type_=sa.types.NullType())
+    if getattr(kind, "timezone", False):
+        sent = sent.replace("_", "tz_")
+    return getattr(sa.func, sent)(raw(column), type_=sa.types.NullType())
 
 
 def _bytes(value: Any) -> bytes:

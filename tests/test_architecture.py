@@ -40,7 +40,7 @@ LAYERS = [
     {"groups"},
     {"txn"},
     {"producer", "consumer", "compaction", "integrity", "admin"},
-    {"sql", "observe"},
+    {"sql", "observe", "rollback"},
     {"streaming", "opentelemetry"},
     {"spark", "kafka", "outbox", "processing", "exporter", "prometheus", "__init__"},
     {"aio", "gateway", "console"},

@@ -16,15 +16,17 @@ from sparklog.errors import InvalidArgumentError
 from sparklog.log.cluster import Cluster
 from sparklog.outbox.errors import OutboxError
 from sparklog.outbox.ids import Id, told_some
-from sparklog.outbox.places import Place
+from sparklog.outbox.places import Look, Place, look_at
 from sparklog.outbox.positions import Position, newest_position, other_relays, position_topic
 from sparklog.outbox.rows import columns_of, digest_of
 from sparklog.outbox.settling import Sent, find_rows, settle_rows
-from sparklog.outbox.tables import OutboxTable
+from sparklog.outbox.tables import OutboxTable, inspect_table
+from sparklog.rollback import check_rollback
 
 __all__ = [
     "check_place",
     "default_name",
+    "look_over",
     "refuse_anew",
     "refuse_other_relays",
     "refuse_set_back",
@@ -49,6 +51,17 @@ def default_name(cluster: Cluster, table: str) -> str:
         newest.place is None or (newest.place.schema, newest.place.table) == (schema, short)
     )
     return short if is_ours else table
+
+
+def look_over(engine: Engine, name: str, *, marks: bool) -> tuple[OutboxTable, Look]:
+    """A table, and a look from before its columns were read: what changes from then on, a later look shows. Raises as
+    :func:`~sparklog.outbox.tables.inspect_table`, and what SQLAlchemy raises."""
+    there = inspect_table(engine, name, marks=marks)
+    with engine.connect() as connection:
+        look = look_at(connection, there.table)
+        check_rollback(connection, there.table)
+        connection.rollback()
+    return inspect_table(engine, name, marks=marks), look
 
 
 def refuse_other_relays(cluster: Cluster, engine: Engine, outbox: OutboxTable, place: Place, name: str) -> None:
@@ -80,8 +93,17 @@ def _was_renamed(engine: Engine, earlier: Place | None, now: Place) -> bool:
     """May the earlier table be this one under another name? Then it isn't beside it."""
     if earlier is None or earlier.server != now.server:
         return False
-    is_same_oid = engine.dialect.name == "postgresql" and earlier.made == now.made
-    return is_same_oid or not sa.inspect(engine).has_table(earlier.table, schema=earlier.schema or None)
+    if earlier.number is not None and earlier.number == now.number:
+        return True
+    schema = earlier.schema or None
+    if not sa.inspect(engine).has_table(earlier.table, schema=schema):
+        return True
+    if engine.dialect.name == "postgresql":
+        return False  # whose numbers tell
+    with engine.connect() as connection:
+        there = look_at(connection, sa.Table(earlier.table, sa.MetaData(), schema=schema)).place
+    is_there = there.number == earlier.number if earlier.number is not None else not earlier.may_be_anew(there)
+    return not is_there  # another table has the name now
 
 
 def check_place(newest: Position, place: Place, name: str, *, is_same: bool) -> None:

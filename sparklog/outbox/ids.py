@@ -8,6 +8,7 @@ database does, which an index serves, and byte for byte.
 from __future__ import annotations
 
 import decimal
+import re
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ _NUMBERS_OF_SQLITE = ("INT", "BIGINT", "SMALLINT", "TINYINT", "MEDIUMINT", "UNSI
 """Beginnings of declared types; all of which aren't known have the affinity NUMERIC there, ``uuid`` among them."""
 _EXACT_COLLATIONS = ("utf8mb4_nopad_bin", "utf8mb4_0900_bin")
 """Collations of MariaDB and MySQL by which a text equals only itself."""
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_MOST_DIGITS = 65
+"""The most digits of numbers that are compared with a column numeric: as many has MariaDB's DECIMAL."""
 _TOLD = 5
 """Ids that an error names, at most."""
 _SETTLED = "uuid, integers, numeric, texts, binary(n) and bytea"
@@ -78,27 +82,37 @@ class Ids:
         )
 
     def possible(self, ids: Iterable[Id]) -> list[Id]:
-        """The ids that a row of this column may have; as numbers where the column has numbers."""
+        """The ids that a row of this column may have, of those that another relay has sent; as numbers where the column
+        has numbers. A database refuses to compare with others."""
         return list(dict.fromkeys(each for each in map(self._possible, ids) if each is not None))
 
     def _possible(self, id: Id) -> Id | None:
         if self.kind is IdKind.STORED:
-            return id
+            may_be = isinstance(id, bytes) or (_is_integer(id) if isinstance(id, int) else _is_text(id))
+            return id if may_be else None
         if isinstance(id, bytes) or self.kind is IdKind.BYTES:
             return id if isinstance(id, bytes) and self.kind is IdKind.BYTES else None
         try:
             if self.kind is IdKind.INTEGER:
-                return int(id)
+                number = int(id)
+                return number if _is_integer(number, is_unsigned=self.dialect in ("mysql", "mariadb")) else None
             if self.kind is IdKind.UUID:
                 return str(uuid.UUID(str(id)))
             if self.kind is IdKind.NUMERIC:
-                return str(decimal.Decimal(str(id)))
+                exact = decimal.Decimal(str(id))
+                return str(exact) if exact.is_finite() and abs(exact.adjusted()) <= _MOST_DIGITS else None
         except (ValueError, decimal.InvalidOperation):
             return None
-        return str(id)
+        text = str(id)
+        return text if _is_text(text) and not ("\0" in text and self.dialect == "postgresql") else None
 
-    def among(self, ids: Sequence[Id]) -> list[Any]:
-        """Conditions that hold for rows with one of these ids, and for no other row."""
+    def among(self, ids: Sequence[Id], *, are_foreign: bool = False) -> list[Any]:
+        """Conditions that hold for rows with one of these ids, and for no other row.
+
+        Args:
+            are_foreign: they may be those of another table, and have characters that the column's character set doesn't
+                have: then no index serves.
+        """
         if self.dialect == "postgresql":
             return self._among_of_postgresql(ids)
         if self.kind is IdKind.STORED:
@@ -113,7 +127,8 @@ class Ids:
         ):
             return [column.in_(ids)]
         exact = sa.cast(sa.cast(self.column, mysql.CHAR(charset="utf8mb4")), mysql.BINARY)
-        return [column.in_(ids), exact.in_([str(each).encode() for each in ids])]
+        found = exact.in_([str(each).encode() for each in ids])
+        return [found] if are_foreign else [column.in_(ids), found]
 
     def _among_of_postgresql(self, ids: Sequence[Id]) -> list[Any]:
         """Arrays are one parameter each."""
@@ -125,6 +140,16 @@ class Ids:
         if self.kind is IdKind.TEXT:
             return [_any(self.column, sa.Text(), ids), _any(self.read.collate("C"), sa.Text(), ids)]
         return [_any(self.column, sa.BigInteger() if self.kind is IdKind.INTEGER else sa.LargeBinary(), ids)]
+
+
+def _is_integer(number: int, *, is_unsigned: bool = False) -> bool:
+    most = 2**64 if is_unsigned else 2**63
+    return -(2**63) <= number < most
+
+
+def _is_text(text: str) -> bool:
+    """Has it bytes in UTF-8?"""
+    return _SURROGATES.search(text) is None
 
 
 def _any(column: Any, of: Any, values: Sequence[Any]) -> Any:

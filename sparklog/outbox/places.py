@@ -5,18 +5,20 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import uuid
 from dataclasses import asdict, dataclass, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from sparklog.outbox.tables import OutboxTable
-
-__all__ = ["Place", "counter_of", "place_of"]
+__all__ = ["Look", "Place", "look_at"]
 
 _AT_FDCWD, _STATX_BTIME, _STATX_BYTES = -100, 0x800, 256
 """Constants of Linux's statx(2)."""
+_IN_MEMORY: WeakKeyDictionary[Engine, str] = WeakKeyDictionary()
+"""A mark of each engine with a database in its own memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +30,19 @@ class Place:
     schema: str
     table: str
     made: str | None
-    """A mark that is new where the table is made anew under the same name: PostgreSQL's oid, the file of SQLite, the
-    time of MariaDB. It may be new without that, too. None where nothing tells."""
+    """A mark that is new where the table is made anew under the same name, or emptied by PostgreSQL's TRUNCATE: the oid
+    and the file of PostgreSQL, the file and the version of the schema of SQLite, the time of MariaDB. It may be new
+    without that, too. None where nothing tells."""
+    number: str | None = None
+    """A number that the table keeps under another name, and shares with no other of its database: PostgreSQL's oid,
+    the root page of SQLite, which is new after VACUUM. None where there is none."""
 
     def __str__(self) -> str:
         return f"{'.'.join(filter(None, (self.schema, self.table)))} of {self.server}"
 
     def is_same(self, other: Place) -> bool:
         """Have both the same names? Two tables have different ones, or one was made after the other was gone."""
-        return replace(self, made=None) == replace(other, made=None)
+        return replace(self, made=None, number=None) == replace(other, made=None, number=None)
 
     def may_be_anew(self, other: Place) -> bool:
         """May it have been made anew between the two looks?"""
@@ -47,75 +53,88 @@ class Place:
         return asdict(self)
 
 
-def place_of(engine: Engine, outbox: OutboxTable) -> Place:
-    """Where the table is. Raises what SQLAlchemy raises."""
-    with engine.connect() as connection:
-        find = {"sqlite": _sqlite, "postgresql": _postgresql, "mysql": _mysql, "mariadb": _mysql}
-        return find.get(engine.dialect.name, _other)(connection, outbox.table)
+@dataclass(frozen=True, slots=True)
+class Look:
+    """All that a relay sees of a table beside its rows."""
 
-
-def counter_of(engine: Engine, outbox: OutboxTable) -> int | None:
+    place: Place
+    columns: str
+    """A mark that is new where a column is added, dropped or given another type. Empty where :attr:`Place.made` is
+    new then."""
+    counter: int | None
     """A number of the database's that only grows with what is written there, unless the database is set back: the
-    newest transaction's of PostgreSQL, the table's sequence of others. None where there is none. Raises what
-    SQLAlchemy raises.
-    """
-    table, dialect = outbox.table, engine.dialect.name
-    query: Any
-    if dialect == "postgresql":
-        query = sa.text("SELECT CAST(CAST(txid_snapshot_xmax(txid_current_snapshot()) AS text) AS bigint)")
-    elif dialect in ("mysql", "mariadb"):
-        query = sa.text(
-            "SELECT auto_increment FROM information_schema.tables "
-            "WHERE table_schema = coalesce(:schema, DATABASE()) AND table_name = :name"
-        ).bindparams(schema=table.schema, name=table.name)
-    elif outbox.has_sequence:
-        sequence = sa.table("sqlite_sequence", sa.column("seq"), sa.column("name"), schema=table.schema)
-        query = sa.select(sequence.c.seq).where(sa.func.lower(sequence.c.name) == table.name.lower())
-    else:
-        return None
-    with engine.connect() as connection:
-        found = connection.execute(query).scalar()
-    return None if found is None else int(found)
+    newest transaction's of PostgreSQL, the table's sequence of others. None where there is none."""
+
+    def is_of_another(self, other: Look) -> bool:
+        """Was the table made anew, or changed, between the two looks?"""
+        return (self.place, self.columns) != (other.place, other.columns)
 
 
-def _sqlite(connection: Connection, table: sa.Table) -> Place:
+def look_at(connection: Connection, table: sa.Table) -> Look:
+    """Look at a table that is there. Raises what SQLAlchemy raises."""
+    find = {"sqlite": _sqlite, "postgresql": _postgresql, "mysql": _mysql, "mariadb": _mysql}
+    return find.get(connection.dialect.name, _other)(connection, table)
+
+
+def _sqlite(connection: Connection, table: sa.Table) -> Look:
     schema, name = (table.schema or "main").lower(), table.name.lower()  # which case doesn't tell apart there
+    master = sa.table("sqlite_master", *map(sa.column, ("rootpage", "type", "name")), schema=schema)
+    query = sa.select(master.c.name, master.c.rootpage).where(
+        master.c.type == "table", sa.func.lower(master.c.name).in_([name, "sqlite_sequence"])
+    )
+    pages = {each.lower(): page for each, page in connection.execute(query)}
+    counter = None
+    if "sqlite_sequence" in pages:
+        sequence = sa.table("sqlite_sequence", sa.column("seq"), sa.column("name"), schema=schema)
+        counter = connection.execute(sa.select(sequence.c.seq).where(sa.func.lower(sequence.c.name) == name)).scalar()
+    quoted = connection.dialect.identifier_preparer.quote(schema)
+    version = connection.exec_driver_sql(f"PRAGMA {quoted}.schema_version").scalar()
     files = {each[1].lower(): each[2] for each in connection.exec_driver_sql("PRAGMA database_list")}
     path = files.get(schema)
-    if not path:
-        return Place("SQLite in memory", schema, name, f"process {os.getpid()}")
-    path = os.path.realpath(path)
-    return Place(f"SQLite {path}", schema, name, _file(path))
+    if path:
+        path = os.path.realpath(path)
+        server, file = f"SQLite {path}", _file(path)
+    else:
+        server, file = "SQLite in memory", _IN_MEMORY.setdefault(connection.engine, uuid.uuid4().hex)
+    place = Place(server, schema, name, f"{file}/{version}", str(pages[name]) if name in pages else None)
+    return Look(place, "", None if counter is None else int(counter))
 
 
-def _postgresql(connection: Connection, table: sa.Table) -> Place:
-    preparer = connection.dialect.identifier_preparer
+def _postgresql(connection: Connection, table: sa.Table) -> Look:
     query = sa.text(
-        "SELECT current_database(), n.nspname, c.relname, CAST(c.oid AS text) FROM pg_class c "
+        "SELECT current_database(), n.nspname, c.relname, CAST(c.oid AS text), "
+        "CAST(pg_relation_filenode(c.oid) AS text), "
+        "(SELECT string_agg(concat(a.attname, ' ', a.atttypid, ' ', a.atttypmod), ', ' ORDER BY a.attnum) "
+        "FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), "
+        "CAST(CAST(txid_snapshot_xmax(txid_current_snapshot()) AS text) AS bigint), "
+        "has_function_privilege('pg_control_system()', 'execute') FROM pg_class c "
         "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = CAST(CAST(:name AS text) AS regclass)"
     )
-    database, schema, name, oid = connection.execute(query, {"name": preparer.format_table(table)}).one()
-    may_ask = "SELECT has_function_privilege('pg_control_system()', 'execute')"
-    if connection.exec_driver_sql(may_ask).scalar():
+    named = connection.dialect.identifier_preparer.format_table(table)
+    database, schema, name, oid, file, columns, counter, may_ask = connection.execute(query, {"name": named}).one()
+    if may_ask:
         server = connection.exec_driver_sql("SELECT system_identifier FROM pg_control_system()").scalar()
     else:
         server = _address(connection)
-    return Place(f"PostgreSQL {server}/{database}", schema, name, str(oid))
+    return Look(Place(f"PostgreSQL {server}/{database}", schema, name, f"{oid}/{file}", oid), columns, int(counter))
 
 
-def _mysql(connection: Connection, table: sa.Table) -> Place:
-    schema = table.schema or connection.exec_driver_sql("SELECT DATABASE()").scalar()
+def _mysql(connection: Connection, table: sa.Table) -> Look:
     query = sa.text(
-        "SELECT UNIX_TIMESTAMP(create_time) FROM information_schema.tables "
-        "WHERE table_schema = :schema AND table_name = :name"
+        "SELECT t.table_schema, UNIX_TIMESTAMP(t.create_time), t.auto_increment, "
+        "(SELECT GROUP_CONCAT(c.column_name, ' ', c.column_type ORDER BY c.ordinal_position) "
+        "FROM information_schema.columns c WHERE c.table_schema = t.table_schema AND c.table_name = t.table_name) "
+        "FROM information_schema.tables t "
+        "WHERE t.table_schema = coalesce(:schema, DATABASE()) AND t.table_name = :name"
     )
-    made = connection.execute(query, {"schema": schema, "name": table.name}).scalar()
-    return Place(f"MySQL {_address(connection)}", str(schema), table.name, None if made is None else str(made))
+    schema, made, counter, columns = connection.execute(query, {"schema": table.schema, "name": table.name}).one()
+    place = Place(f"MySQL {_address(connection)}", str(schema), table.name, None if made is None else str(made))
+    return Look(place, str(columns), None if counter is None else int(counter))
 
 
-def _other(connection: Connection, table: sa.Table) -> Place:
+def _other(connection: Connection, table: sa.Table) -> Look:
     server = f"{connection.dialect.name} {_address(connection)}/{connection.engine.url.database}"
-    return Place(server, table.schema or "", table.name, None)
+    return Look(Place(server, table.schema or "", table.name, None), "", None)
 
 
 def _address(connection: Connection) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ from sparklog.logs import about, without_content
 from sparklog.outbox.beginning import (
     check_place,
     default_name,
+    look_over,
     refuse_anew,
     refuse_other_relays,
     refuse_set_back,
@@ -35,7 +36,7 @@ from sparklog.outbox.beginning import (
 from sparklog.outbox.errors import OutboxError, RelayTakenOverError
 from sparklog.outbox.ids import told, told_some
 from sparklog.outbox.memory import Memory
-from sparklog.outbox.places import Place, counter_of, place_of
+from sparklog.outbox.places import Look
 from sparklog.outbox.positions import (
     Position,
     encode_position,
@@ -68,7 +69,8 @@ class _Opened:
     columns: tuple[str, ...]
     """The columns by whose contents a row is recognised."""
     order: Order
-    place: Place
+    look: Look
+    """A look at the table before its columns were read."""
     producer: Producer
     memory: Memory
 
@@ -216,19 +218,21 @@ class Relay:
     def _send_batch(self) -> int:
         opened = self._open()
         while True:
-            rows = read_rows(self._engine, opened.table, opened.order, self._batch_size)
+            rows, look = read_rows(self._engine, opened.table, opened.order, self._batch_size)
             self._may_be_more = len(rows) == self._batch_size
-            if not rows:
+            if look is None:
                 return 0
+            if look.is_of_another(opened.look):
+                opened = self._opened = self._go_on_with_what_is_there(opened)
+                continue
             digests = [digest_of(row, opened.columns) for row in rows]
             if not self._settle_known(opened, rows, digests):
                 break
-        counter = counter_of(self._engine, opened.table)
-        if opened.memory.is_set_back(counter) and not self._same_table:
+        if opened.memory.is_set_back(look.counter) and not self._same_table:
             newest = opened.memory.newest
-            refuse_set_back(opened.place, self.name, counter, None if newest is None else newest.counter)
+            refuse_set_back(look.place, self.name, look.counter, None if newest is None else newest.counter)
         sent = Sent(opened.columns, [(row.id, digest) for row, digest in zip(rows, digests, strict=True)])
-        count = self._commit(opened, rows, sent, counter)
+        count = self._commit(opened, rows, sent, look.counter)
         if count < len(rows):
             self._may_be_more = True
             sent = Sent(sent.columns, sent.digests[:count])
@@ -247,13 +251,14 @@ class Relay:
     def _settle_known(self, opened: _Opened, rows: Sequence[Seen], digests: Sequence[str]) -> bool:
         """Settle those rows that were sent in earlier batches, whose rows were settled before: they have come back."""
         known: list[tuple[Seen, str]] = []
+        place = opened.look.place
         for row, digest in zip(rows, digests, strict=True):
             batch = opened.memory.batch_of(row, opened.columns, digest)
             if batch is None:
                 continue
-            is_same = batch.place is not None and batch.place.is_same(opened.place)
-            if not self._same_table and (batch.place is None or not is_same or batch.place.may_be_anew(opened.place)):
-                refuse_anew(opened.place, self.name, [row.id])
+            is_same = batch.place is not None and batch.place.is_same(place)
+            if not self._same_table and (batch.place is None or not is_same or batch.place.may_be_anew(place)):
+                refuse_anew(place, self.name, [row.id])
             known.append((row, digest))
         if not known:
             return False
@@ -270,44 +275,50 @@ class Relay:
 
     def _open(self) -> _Opened:
         """The table, and a producer before whose transaction all rows that were ever sent are settled."""
-        if self._table is None:
-            self._table = inspect_table(self._engine, self._table_name, marks=self._marks)
         if self._producer is not None and not self._is_settled:
             self._end_producer()
         if self._producer is None or self._opened is None:
-            self._opened = self._begin(self._table)
+            self._opened = self._begin()
         return self._opened
 
-    def _begin(self, table: OutboxTable) -> _Opened:
-        order = order_of(table, by=self._order_by, is_unordered=self._unordered)
+    def _go_on_with_what_is_there(self, opened: _Opened) -> _Opened:
+        """The table was changed or made anew: the rows of all batches are settled, in the one that was there before."""
+        table, look, order = self._look()
+        if opened.memory.newest is not None:
+            check_place(opened.memory.newest, look.place, self.name, is_same=self._same_table)
+        return replace(opened, table=table, columns=columns_of(table), order=order, look=look)
+
+    def _look(self) -> tuple[OutboxTable, Look, Order]:
+        self._table, look = look_over(self._engine, self._table_name, marks=self._marks)
+        return self._table, look, order_of(self._table, by=self._order_by, is_unordered=self._unordered)
+
+    def _begin(self) -> _Opened:
+        table, look, order = self._look()
         if not order.is_promised:
-            _LOGGER.warning(
-                "relay %s: records of one aggregate may come in another order than their rows", self.name,
-                extra=about(relay=self.name),
-            )  # fmt: skip
-        place = place_of(self._engine, table)
+            warning = "relay %s: records of one aggregate may come in another order than their rows"
+            _LOGGER.warning(warning, self.name, extra=about(relay=self.name))
         ensure_position_topic(self._cluster, self.name)
         producer = Producer(self._cluster, transactional_id=f"outbox-relay-{self.name}")
         self._producer = producer  # whatever fails now, it is closed before the next one is made
         self._is_settled = False
         producer.init_transactions()
         positions = read_positions(self._cluster, self.name)
-        opened = _Opened(table, columns_of(table), order, place, producer, Memory(positions))
+        opened = _Opened(table, columns_of(table), order, look, producer, Memory(positions))
         if positions:
             self._go_on(opened, positions[-1])
         else:
-            refuse_other_relays(self._cluster, self._engine, table, place, self.name)
+            refuse_other_relays(self._cluster, self._engine, table, look.place, self.name)
         self._is_settled = True
         return opened
 
     def _go_on(self, opened: _Opened, newest: Position) -> None:
         """Settle what a predecessor has sent, once it is sure that it was of this table."""
-        table, place, is_same = opened.table, opened.place, self._same_table
+        table, place, is_same = opened.table, opened.look.place, self._same_table
         check_place(newest, place, self.name, is_same=is_same)
         settle_newest(self._engine, table, place, self.name, newest, marks=self._marks, is_same=is_same)
         if is_same:  # from now on nobody has to be told
             sent = newest.sent if newest.place is not None else Sent(opened.columns, [])
-            self._commit(opened, [], sent, counter_of(self._engine, table))
+            self._commit(opened, [], sent, opened.look.counter)
 
     def _tell_taken_over(self, opened: _Opened, sent: Sent, error: OutboxError) -> None:
         """Rows that aren't there were settled by a relay that has taken over, if one has: then it can't write its
@@ -335,7 +346,8 @@ class Relay:
             producer.begin_transaction()
             records = [as_record(row, self._table_name) for row in rows[:count]]
             futures = [(record, self._send(producer, record)) for record in records]
-            producer.send(position_topic(self.name), value=data, key=key_of(self.name, position.number))
+            key = key_of(self.name, position.number)
+            producer.send(position_topic(self.name), value=data, key=key, partition=0)  # which alone is read
             try:
                 producer.commit_transaction()
             except TransactionAbortableError:  # a record can't be stored: the abort's error names it
@@ -359,7 +371,7 @@ class Relay:
         many."""
         number, first = opened.memory.next_numbers()
         while True:
-            position = Position(number=number, first=first, place=opened.place, sent=sent, counter=counter)
+            position = Position(number=number, first=first, place=opened.look.place, sent=sent, counter=counter)
             data = encode_position(position)
             if len(data) <= _MOST_POSITION_BYTES or len(sent) <= 1:
                 return position, data

@@ -9,18 +9,35 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import Connection, Engine
 
 from sparklog.errors import InvalidTypeError
 from sparklog.outbox.errors import OutboxError
 from sparklog.outbox.headers import parse_headers
 from sparklog.outbox.ids import Id, header_of, is_binary, raw, told
+from sparklog.outbox.places import Look, look_at
 from sparklog.outbox.sending import EVENT_TOPICS
 from sparklog.outbox.tables import PUBLISHED, Order, OutboxTable
 
 __all__ = ["Backlog", "Row", "Seen", "as_record", "backlog", "columns_of", "digest_of", "read_rows", "seen", "selected"]
 
 _DIGEST_BYTES = 16
+_TEXTS = frozenset({"payload", "headers"})
+_NAMES = frozenset({"aggregatetype", "aggregateid", "type", "topic"})
+_SENT = (
+    (sa.DateTime, "timestamp_send"),
+    (sa.Date, "date_send"),
+    (sa.Time, "time_send"),
+    (sa.Interval, "interval_send"),
+    (postgresql.INTERVAL, "interval_send"),
+    (sa.ARRAY, "array_send"),
+    (postgresql.ranges.AbstractMultiRange, "multirange_send"),
+    (postgresql.ranges.AbstractSingleRange, "range_send"),
+    (sa.REAL, "float4send"),
+    (sa.Float, "float8send"),
+)
+"""By type of PostgreSQL: the function that gives a value's bytes."""
 _OF_A_SESSION = frozenset({datetime.datetime, bytearray, memoryview})
 
 
@@ -56,11 +73,33 @@ class Backlog:
     """The age of the oldest, by the database's clock; None where none waits, or the table has no ``created_at``."""
 
 
-def read_rows(engine: Engine, outbox: OutboxTable, order: Order, limit: int) -> list[Seen]:
-    """Up to ``limit`` rows that aren't settled, in their order. Raises what SQLAlchemy raises, and ``OutboxError``."""
+def read_rows(engine: Engine, outbox: OutboxTable, order: Order, limit: int) -> tuple[list[Seen], Look | None]:
+    """Up to ``limit`` rows that aren't settled, in their order, and a look at their table after they were read; None
+    without rows.
+
+    Raises:
+        OutboxError: a row's id can't be told from others, or it has no place in the order.
+        What SQLAlchemy raises.
+    """
     query = sa.select(*selected(outbox)).where(*outbox.waiting).order_by(*order.columns).limit(limit)
     with engine.connect() as connection:
-        return seen(outbox, connection.execute(query))
+        rows = seen(outbox, connection.execute(query))
+        if not rows:
+            return [], None
+        look = look_at(connection, outbox.table)
+    if order.is_promised:
+        _check_order(outbox, rows, str(order.columns[0].name))
+    return rows, look
+
+
+def _check_order(outbox: OutboxTable, rows: Sequence[Seen], column: str) -> None:
+    at = rows[0].columns.index(column)
+    for row in rows:
+        if row.values[at] is None:
+            raise OutboxError(
+                f"row {told(row.id)} of table {outbox.name!r} can't be sent: its {column} is NULL, expected a value, "
+                "which gives the order in which rows are sent"
+            )
 
 
 def columns_of(outbox: OutboxTable) -> tuple[str, ...]:
@@ -76,8 +115,10 @@ def selected(outbox: OutboxTable) -> list[Any]:
         column = outbox.table.columns[name]
         if name == "id":
             value = outbox.ids.read
+        elif name in _TEXTS:
+            value = _text(outbox, column)
         else:
-            value = _text(outbox, column) if name in ("payload", "headers") else raw(column)
+            value = raw(column) if name in _NAMES else _exact(outbox, column)
         found.append(value.label(name))
     return found
 
@@ -163,6 +204,25 @@ def _text(outbox: OutboxTable, column: sa.Column[Any]) -> Any:
     if is_binary(column.type) or (is_mysql and isinstance(column.type, sa.String)):
         return raw(column)
     return sa.cast(column, sa.CHAR if is_mysql else sa.Text)
+
+
+def _exact(outbox: OutboxTable, column: sa.Column[Any]) -> Any:
+    """A column whose value is the same whatever a session's settings are, such as its time zone."""
+    dialect, kind = outbox.ids.dialect, column.type
+    if dialect in ("mysql", "mariadb") and isinstance(kind, sa.TIMESTAMP):
+        return sa.func.unix_timestamp(raw(column), type_=sa.types.NullType())
+    if dialect != "postgresql":
+        return raw(column)
+    if isinstance(kind, sa.JSON):
+        return sa.cast(column, sa.Text)
+    if isinstance(kind, postgresql.DOMAIN):
+        kind = kind.data_type
+    sent = next((name for each, name in _SENT if isinstance(kind, each)), None)
+    if sent is None:
+        return raw(column)
+    if getattr(kind, "timezone", False):
+        sent = sent.replace("_", "tz_")
+    return getattr(sa.func, sent)(raw(column), type_=sa.types.NullType())
 
 
 def _bytes(value: Any) -> bytes:

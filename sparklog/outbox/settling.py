@@ -50,7 +50,8 @@ def find_rows(engine: Engine, outbox: OutboxTable, ids: Iterable[Id]) -> list[Se
     with engine.connect() as connection:
         found: list[Seen] = []
         for some in _in_pieces(outbox.ids.possible(ids)):
-            query = sa.select(*selected(outbox)).where(*outbox.ids.among(some), *outbox.waiting)
+            is_one = outbox.ids.among(some, are_foreign=True)
+            query = sa.select(*selected(outbox)).where(*is_one, *outbox.waiting)
             found += seen(outbox, connection.execute(query))
     return found
 

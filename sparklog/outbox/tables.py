@@ -19,7 +19,7 @@ __all__ = ["DEFAULT_NAME", "PUBLISHED", "Order", "OutboxTable", "create_table", 
 DEFAULT_NAME = "outbox"
 _REQUIRED = ("id", "aggregatetype", "payload")
 _ORDER = ("position", "created_at", "timestamp")
-"""Columns that may give the order in which rows are sent; the first existing one does."""
+"""Columns by which rows are sent where no number gives their order; the first existing one does."""
 _MOST_PAYLOAD_BYTES = 2**24 - 1
 _MOST_CHARACTERS = 255
 PUBLISHED = "published_at"
@@ -78,8 +78,6 @@ class OutboxTable:
     ids: Ids
     is_utf8: bool = True
     """Are the database's texts in UTF-8? Of SQLite's, which may be in UTF-16."""
-    has_sequence: bool = False
-    """Does SQLite number its rows without giving a number again?"""
 
     @property
     def name(self) -> str:
@@ -117,13 +115,15 @@ def order_of(outbox: OutboxTable, *, by: str | None = None, is_unordered: bool =
     """
     columns = outbox.table.columns
     if by is not None:
-        if by not in columns:
+        there = [str(column.name) for column in columns if column.name != PUBLISHED]  # which no row has that waits
+        if by not in there:
             raise InvalidArgumentError(
-                f"table {outbox.name!r} has no column {by} to order by; it has {', '.join(columns.keys())}"
+                f"table {outbox.name!r} has no column {by} to order by; it has {', '.join(there)}"
             )
         return Order(_unique(columns[by], columns.id), is_promised=True)
-    first = next((columns[each] for each in _ORDER if each in columns), columns.id)
-    is_promised = outbox.ids.are_numbers or (first.name == "position" and as_number(first))
+    first = _order_column(outbox)
+    is_promised = first.name == "position" or first is columns.id
+    is_promised = is_promised and (outbox.ids.are_numbers if first is columns.id else as_number(first))
     if not is_promised and not is_unordered:
         ids = f"ids of the type {columns.id.type!r}"
         seen = ids if first is columns.id else f"{first.name}, which may be the same for several rows, and {ids}"
@@ -133,6 +133,17 @@ def order_of(outbox: OutboxTable, *, by: str | None = None, is_unordered: bool =
             "or --unordered (unordered=True), if records of one aggregate may come in another order than their rows"
         )
     return Order(_unique(first, columns.id), is_promised=is_promised and not is_unordered)
+
+
+def _order_column(outbox: OutboxTable) -> sa.Column[Any]:
+    """The first column to order by: a time may be the same for several rows, or that of the transaction's beginning,
+    so numbers go before it."""
+    columns = outbox.table.columns
+    if "position" in columns and as_number(columns.position):
+        return columns.position
+    if outbox.ids.are_numbers:
+        return columns.id
+    return next((columns[each] for each in _ORDER if each in columns), columns.id)
 
 
 def _unique(*columns: sa.Column[Any]) -> tuple[sa.Column[Any], ...]:
@@ -168,10 +179,9 @@ def inspect_table(engine: Engine, name: str, *, marks: bool) -> OutboxTable:
     with engine.connect() as connection:
         is_utf8 = connection.exec_driver_sql("PRAGMA encoding").scalar() == "UTF-8"
         declared, statement = _declared_ids(connection, found), _statement_of(connection, found)
-    has_sequence = "AUTOINCREMENT" in statement
-    if not marks and not has_sequence and "WITHOUT ROWID" not in statement:
+    if not marks and "AUTOINCREMENT" not in statement and "WITHOUT ROWID" not in statement:
         _refuse_reused_ids(found, declared)
-    return OutboxTable(found, ids_of(found.c.id, "sqlite", name, declared=declared), is_utf8, has_sequence)
+    return OutboxTable(found, ids_of(found.c.id, "sqlite", name, declared=declared), is_utf8)
 
 
 def _declared_ids(connection: Connection, found: sa.Table) -> str:

@@ -16,13 +16,13 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
 from sparklog.errors import InvalidArgumentError
 from sparklog.processing.deduplication import AlreadyProcessedError, current_group
+from sparklog.processing.inbox_tables import MYSQL, InboxTable, inbox_table
 from sparklog.processing.message_ids import MOST_CHARACTERS, HasHeaders, digest, message_id, stored_text
 
 __all__ = [
@@ -40,9 +40,6 @@ __all__ = [
 TABLE_NAME = "sparklog_inbox"
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _PRUNED_AT_ONCE = 10_000
-_MYSQL = ("mysql", "mariadb")
-_COLLATIONS: WeakKeyDictionary[Engine, dict[str, str | None]] = WeakKeyDictionary()
-"""By table of MariaDB or MySQL: the collation of its ids; empty where it isn't known, None for bytes."""
 
 
 class _Session(Protocol):
@@ -109,22 +106,20 @@ def check_and_record(
         SQLAlchemy's errors.
     """
     group_id, message = _group(group), message_id(record)
-    target = sa.table(table, sa.column("group_id"), sa.column("message_id"))
-    collation = _collation(session, table)
-    is_exact = collation is None or (collation.startswith("utf8mb4") and collation.endswith("_bin"))
-    stored = stored_text(group_id, is_exact=is_exact), stored_text(message, is_exact=is_exact)
+    target, there = sa.table(table, sa.column("group_id"), sa.column("message_id")), inbox_table(session, table)
+    stored = stored_text(group_id, is_exact=there.is_exact), stored_text(message, is_exact=there.is_exact)
     # Earlier versions stored each id as it is.
-    if stored != (group_id, message) and _holds(session, target, group_id, message, collation):
+    if stored != (group_id, message) and _holds(session, target, group_id, message, there):
         return False
     if _is_inserted(session, target, *stored):
         return True
-    if collation is None or _holds(session, target, *stored, collation):
+    if _holds(session, target, *stored, there):
         return False
-    # A row of an earlier version has an id that the table takes for the same.
-    stored = stored[0], digest(message.encode())
+    # The table takes another id for the same: a collation of its own, or a row of an earlier version.
+    stored = digest(group_id.encode("utf-8", "surrogatepass")), digest(message.encode("utf-8", "surrogatepass"))
     if _is_inserted(session, target, *stored):
         return True
-    if _holds(session, target, *stored, collation):
+    if _holds(session, target, *stored, there):
         return False
     raise InvalidArgumentError(
         f"inbox: table {table!r} takes no row of group {group_id!r} and message {message!r}, and has none: expected a "
@@ -144,44 +139,20 @@ def _group(given: str | None) -> str:
     return group
 
 
-def _collation(session: Any, table: str) -> str | None:
-    """The collation of a table's ids; None: they are compared byte for byte, but for spaces at the end."""
-    dialect = _dialect(session)
-    if dialect in ("postgresql", "sqlite"):
-        return None
-    if dialect not in _MYSQL:
-        return ""
-    bind = session.get_bind() if hasattr(session, "get_bind") else session
-    known = _COLLATIONS.setdefault(bind.engine, {})
-    if table not in known:
-        query = sa.text(
-            "SELECT column_name, collation_name, character_maximum_length FROM information_schema.columns "
-            "WHERE table_schema = database() AND table_name = :name AND column_name IN ('group_id', 'message_id')"
-        )
-        columns = session.execute(query, {"name": table}).all()
-        for column, _, length in columns:
-            if length is not None and length < MOST_CHARACTERS:
-                raise InvalidArgumentError(
-                    f"inbox: column {column} of table {table!r} has {length} characters, expected {MOST_CHARACTERS}"
-                )
-        found = {collation for _, collation, _ in columns}
-        known[table] = found.pop() if len(found) == 1 else ""
-    return known[table]
-
-
-def _holds(session: _Session, target: Any, group_id: str, message: str, collation: str | None) -> bool:
+def _holds(session: _Session, target: Any, group_id: str, message: str, there: InboxTable) -> bool:
     """Does the table have exactly this row?"""
-    texts = group_id + message
-    if "\0" in texts and _dialect(session) == "postgresql":
+    texts, dialect = group_id + message, _dialect(session)
+    if "\0" in texts and dialect == "postgresql":
         return False  # it can't
-    if _SURROGATES.search(texts) or not (texts.isascii() or collation is None or collation.startswith("utf8mb4")):
+    if _SURROGATES.search(texts) or not (texts.isascii() or there.has_unicode):
         return False  # another character set: such a comparison can be an error, and such an id was never stored whole
     is_row = (target.c.group_id == group_id, target.c.message_id == message)
+    read = [sa.cast(each, sa.Text) if dialect == "postgresql" else each for each in target.c]  # char(n) without spaces
     # A lock sees what others have committed since this transaction began.
-    query = sa.select(target).where(*is_row)
-    rows = session.execute(query.with_for_update(read=True) if _dialect(session) in _MYSQL else query)
+    query = sa.select(*read).where(*is_row)
+    rows = session.execute(query.with_for_update(read=True) if dialect in MYSQL else query)
     wanted = (group_id.encode(), message.encode())
-    return any(tuple(each if isinstance(each, bytes) else each.encode() for each in row) == wanted for row in rows)
+    return any(tuple(each if isinstance(each, bytes) else str(each).encode() for each in row) == wanted for row in rows)
 
 
 def _is_inserted(session: _Session, target: Any, group_id: str, message: str) -> bool:
@@ -197,7 +168,7 @@ def _is_inserted(session: _Session, target: Any, group_id: str, message: str) ->
 
         return _changes_a_row(session, insert_sqlite(target).values(values).on_conflict_do_nothing())
     insert = sa.insert(target).values(values)
-    if dialect in _MYSQL:  # what it would cut or change silently, _collation has refused, or stored_text replaced
+    if dialect in MYSQL:  # what it would cut or change silently, inbox_table has refused, or stored_text replaced
         return _changes_a_row(session, insert.prefix_with("IGNORE"))
     try:
         with session.begin_nested():  # type: ignore[attr-defined]

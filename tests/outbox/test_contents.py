@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import uuid
 
 import pytest
@@ -10,7 +11,7 @@ import sqlalchemy as sa
 from sparklog.errors import InvalidArgumentError, InvalidTypeError
 from sparklog.outbox import OutboxError, Relay
 from sparklog.outbox.headers import parse_headers
-from tests.outbox.support import a_cluster, a_database, insert, records_of, values_of
+from tests.outbox.support import a_cluster, a_database, insert, records_of, rows_left, values_of
 
 JSON = '{"price": 12345678901234567890.123456789, "rate": 1.10}'
 FIVE = "id VARCHAR(40) PRIMARY KEY, aggregatetype VARCHAR(40), aggregateid VARCHAR(40), type VARCHAR(40), payload {}"
@@ -160,6 +161,34 @@ def test_rows_are_sent_in_the_order_of_the_column_that_the_user_names(database_u
     with Relay(cluster, engine, order_by="written", batch_size=3) as relay:
         assert relay.run_until_empty() == 8
     assert values_of(cluster) == list(range(8))
+    engine.dispose()
+
+
+def test_numbers_give_the_order_whatever_the_times_are(database_url):
+    """PostgreSQL's now() is the beginning of the transaction: one that waited has an earlier one."""
+    columns = FIVE.format("BYTEA" if database_url.startswith("postgresql") else "BLOB")
+    engine = a_database(database_url, f"{columns.replace('id VARCHAR(40)', 'id BIGINT', 1)}, created_at TIMESTAMP")
+    for number in range(3):
+        insert(engine, number, payload=b"%d" % number, created_at=datetime.datetime(2026, 1, 2, 0, 0, 3 - number))
+    cluster = a_cluster()
+    with Relay(cluster, engine) as relay:
+        assert relay.run_until_empty() == 3
+    assert values_of(cluster) == [0, 1, 2]
+    engine.dispose()
+
+
+def test_a_row_without_a_place_in_the_order_stops_the_relay(database_url):
+    columns = FIVE.format("BYTEA" if database_url.startswith("postgresql") else "BLOB")
+    engine = a_database(database_url, f"{columns}, written BIGINT")
+    insert(engine, "b", written=1)
+    insert(engine, "a", written=None)
+    cluster = a_cluster()
+    with (
+        Relay(cluster, engine, order_by="written") as relay,
+        pytest.raises(OutboxError, match=r"row a of .* its written is NULL"),
+    ):
+        relay.run_until_empty()
+    assert rows_left(engine) == 2
     engine.dispose()
 
 

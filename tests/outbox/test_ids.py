@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from sparklog.errors import InvalidArgumentError
 from sparklog.outbox import OutboxError, Relay, create_table, send
+from sparklog.outbox.tables import inspect_table
 from tests.outbox.support import (
     ORDERS,
     a_cluster,
@@ -162,4 +163,33 @@ def test_ids_of_create_table_equal_only_themselves(database_url):
     with Relay(cluster, engine) as relay:
         assert relay.run_until_empty() == len(TEXTS)
     assert sorted(values_of(cluster)) == list(range(len(TEXTS)))
+    engine.dispose()
+
+
+STRANGE = [str(2**70), "-1", "日本", "x\0y", "NaN", "sNaN", "Infinity", "1e400000000", "-0", "\u0661"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ids_of_other_relays_that_a_column_cannot_have_hinder_no_relay(kind, request, tmp_path):
+    cluster = a_cluster()
+    other = a_database(f"sqlite:///{tmp_path}/other.db", "id, aggregatetype TEXT, payload BLOB")
+    insert_ids = sa.text("INSERT INTO outbox VALUES (:id, 'order', x'31')")
+    with other.begin() as connection:
+        connection.execute(insert_ids, [{"id": each} for each in (*STRANGE, b"\xff")])
+    with Relay(cluster, other, unordered=True, name="other") as relay:
+        assert relay.run_until_empty() == len(STRANGE) + 1
+    other.dispose()
+    for number, (declared, engine, ids) in enumerate(tables_of(kind, url_of(kind, request, tmp_path))):
+        with engine.begin() as connection:
+            connection.execute(sa.text(f"DROP TABLE IF EXISTS t{number}"))
+            connection.execute(sa.text(f"ALTER TABLE outbox RENAME TO t{number}"))
+        insert(engine, ids[0], table=f"t{number}", payload=b"%d" % number)
+        with Relay(cluster, engine, table=f"t{number}", unordered=True, max_outage_s=0) as relay:
+            assert relay.run_until_empty() == 1, declared
+
+
+def test_a_relay_goes_on_beside_one_with_numbers_beyond_those_of_its_database(tmp_path):
+    engine = a_database(f"sqlite:///{tmp_path}/a.db", COLUMNS.format("INTEGER PRIMARY KEY AUTOINCREMENT", "BLOB"))
+    found = inspect_table(engine, "outbox", marks=False).ids
+    assert found.possible([2**64 - 1, -(2**63), "a", "\ud800", b"b"]) == [-(2**63), "a", b"b"]
     engine.dispose()

@@ -275,13 +275,21 @@ COLUMNS = {
         "VARCHAR(255) CHARACTER SET latin1",
         "VARCHAR(255) CHARACTER SET utf8mb3 COLLATE utf8mb3_bin",
         "VARBINARY(1020)",
-    ]
+    ],
+    "sqlite": ["VARCHAR(255)", "TEXT", "TEXT COLLATE NOCASE", "TEXT COLLATE RTRIM", ""],
+    "postgresql": ["VARCHAR(255)", "TEXT", "TEXT COLLATE loose", "CHAR(255)"],
 }
 
 
 def test_ids_are_compared_byte_for_byte_in_tables_of_others(engine):
     """A table of an earlier version, of SQLAlchemy's dialect ``mariadb``, or of a migration by hand."""
-    for columns in COLUMNS.get(engine.dialect.name, ["VARCHAR(255)", "TEXT"]):
+    if engine.dialect.name == "postgresql":
+        loose = (
+            "CREATE COLLATION IF NOT EXISTS loose (provider = icu, locale = 'und-u-ks-level1', deterministic = false)"
+        )
+        with engine.begin() as connection:
+            connection.execute(sa.text(loose))
+    for columns in COLUMNS[engine.dialect.name]:
         make_table(engine, columns)
         inbox_engine = sa.create_engine(engine.url)  # which hasn't seen the table before
         judge_ids(inbox_engine)
@@ -290,7 +298,9 @@ def test_ids_are_compared_byte_for_byte_in_tables_of_others(engine):
 
 def test_messages_that_an_earlier_version_has_recorded_stay_known(engine):
     """It stored each id as it was, and its tables had the collation of the database."""
-    for columns in COLUMNS.get(engine.dialect.name, ["VARCHAR(255)"])[:3]:
+    for columns in COLUMNS[engine.dialect.name][:3]:
+        if columns.endswith("loose"):
+            continue
         make_table(engine, columns)
         other = sa.create_engine(engine.url)
         with other.begin() as connection:
@@ -333,6 +343,55 @@ def test_what_the_table_refuses_for_another_reason_is_an_error(engine):
         engine.begin() as connection,
     ):
         inbox.check_and_record(connection, a_record(headers=[("id", b"longer-than-ten")]), group="g")
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "group_id VARCHAR(255), message_id VARCHAR(255)",
+        "group_id VARCHAR(255), message_id VARCHAR(255) PRIMARY KEY",
+        "group_id VARCHAR(255), message_id VARCHAR(255), number INTEGER DEFAULT 0, "
+        "PRIMARY KEY (group_id, message_id, number)",
+        "group_id VARCHAR(255), message_id VARCHAR(255) UNIQUE, PRIMARY KEY (group_id, message_id)",
+        "group_id VARCHAR(255), id VARCHAR(255), PRIMARY KEY (group_id, id)",
+        "group_id VARCHAR(255), message_id NUMERIC, PRIMARY KEY (group_id, message_id)",
+    ],
+)
+def test_a_table_in_which_effects_would_be_lost_or_doubled_is_refused(engine, columns):
+    with engine.begin() as connection:
+        connection.execute(sa.text("DROP TABLE sparklog_inbox"))
+        connection.execute(sa.text(f"CREATE TABLE sparklog_inbox ({columns})"))
+    with pytest.raises(InvalidArgumentError, match="table 'sparklog_inbox'"), engine.begin() as connection:
+        inbox.check_and_record(connection, a_record(), group="g")
+
+
+def test_a_unique_key_of_another_name_will_do(engine):
+    with engine.begin() as connection:
+        connection.execute(sa.text("DROP TABLE sparklog_inbox"))
+        connection.execute(
+            sa.text("CREATE TABLE sparklog_inbox (group_id VARCHAR(255) NOT NULL, message_id VARCHAR(255) NOT NULL)")
+        )
+        connection.execute(sa.text("CREATE UNIQUE INDEX messages ON sparklog_inbox (message_id, group_id)"))
+    for is_new in (True, False):
+        with engine.begin() as connection:
+            assert inbox.check_and_record(connection, a_record(), group="g") is is_new
+
+
+def test_a_table_that_is_not_there_is_named(engine):
+    with pytest.raises(InvalidArgumentError, match=r"no table 'other'.*create_table"), engine.begin() as connection:
+        inbox.check_and_record(connection, a_record(), group="g", table="other")
+
+
+def test_an_effect_that_could_not_be_rolled_back_is_refused(engine):
+    committing = sa.create_engine(engine.url, isolation_level="AUTOCOMMIT")
+    with pytest.raises(InvalidArgumentError, match="AUTOCOMMIT"), committing.connect() as connection:
+        inbox.check_and_record(connection, a_record(), group="g")
+    committing.dispose()
+    if engine.dialect.name == "mysql":
+        with engine.begin() as connection:
+            connection.execute(sa.text("ALTER TABLE sparklog_inbox ENGINE = Aria"))
+        with pytest.raises(InvalidArgumentError, match="Aria"), engine.begin() as connection:
+            inbox.check_and_record(connection, a_record(), group="g")
 
 
 def test_a_row_is_changed_if_it_has_the_version_that_was_expected(engine):

@@ -6,7 +6,7 @@ import base64
 import decimal
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -155,8 +155,12 @@ _FROM_JSON: Mapping[pa.DataType, _ToObject] = {
 }
 
 
-def json_writer(schema: ValueSchema) -> Callable[[Any], bytes]:
-    """A dict of a schema to bytes."""
+def json_writer(schema: ValueSchema, others: Sequence[ValueSchema] = ()) -> Callable[[Any], bytes]:
+    """A dict of a schema to bytes.
+
+    Args:
+        others: nothing of them is needed.
+    """
     convert = _to_json(schema.struct_type) or _same
 
     def write(row: Any) -> bytes:

@@ -55,7 +55,7 @@ class ValueReading:
         if DATA in records.schema.names:
             data = records.column(DATA)
             if values.null_count < len(values):
-                values = self.codec.readable(values, data, self.schema_id)
+                values, data = self.codec.readable(values, data, self.schema_id)
                 data = pc.if_else(values.is_valid(), pa.scalar(None, data.type), data)
             if data.null_count < len(data):
                 encoded = self.codec.encode(data, self.schema_id)

@@ -121,17 +121,19 @@ class ValueBytes:
                 return raw
         return None
 
-    def readable(self, raws: pa.Array, data: pa.StructArray, schema_id: int) -> pa.Array:
-        """Bytes that a topic keeps beside its values, for readers by a schema; null where Avro's, which don't tell by
-        which schema they were written, aren't the value by this one."""
+    def readable(self, raws: pa.Array, data: pa.StructArray, schema_id: int) -> tuple[pa.Array, pa.StructArray]:
+        """The bytes that a topic has of its values beside or in place of the column ``data``, for readers by a schema,
+        and that column. Avro's bytes, which don't tell by which schema they were written, are null where they aren't
+        the value by this one, which is in the column then."""
         if self.value_format != "avro" or len(self.schemas) == 1 or raws.null_count == len(raws):
-            return raws
-        schema = self.schemas[schema_id - 1]
-        both = pc.if_else(data.is_valid(), raws, pa.scalar(None, pa.binary()))
-        read = struct_to_python(self._by(schema, both, schema.struct_type)[0])
+            return raws, data
+        schema, nothing = self.schemas[schema_id - 1], pa.scalar(None, pa.binary())
+        alone = pc.if_else(data.is_valid(), nothing, raws)
+        data = pc.if_else(data.is_valid(), data, self.decode_stored(alone, data.type))
+        read = struct_to_python(self._by(schema, raws, schema.struct_type)[0])
         wanted = struct_to_python(conform_values(data, schema.struct_type))
         is_right = [one is not None and repr(one) == repr(other) for one, other in zip(read, wanted, strict=True)]
-        return pc.if_else(pc.or_(data.is_null(), pa.array(is_right)), raws, pa.scalar(None, pa.binary()))
+        return pc.if_else(pc.or_(data.is_null(), pa.array(is_right, pa.bool_())), raws, nothing), data
 
     def unmet(self, values: pa.StructArray) -> dict[int, str]:
         """The values of the newest schema that can't be bytes of the format, by place, with the reason."""

@@ -35,7 +35,7 @@ class _Type:
 
 
 def unresolved(reader: ValueSchema, writer: ValueSchema, reader_name: str, writer_name: str) -> Iterator[str]:
-    """What Avro's resolution refuses between two records, though their columns agree: a string and an enumeration,
+    """The reasons for which Avro's resolution refuses two records whose columns agree: a string and an enumeration,
     bytes and fixed, and named types whose names differ.
 
     Args:

@@ -77,7 +77,7 @@ class _Reason:
     which: str = ""
     """The name of the older schema within the text."""
     is_demand: bool = False
-    """Of a reader of before for a field, which a later schema can meet again."""
+    """A reader of before demands a field, which a later schema can have again."""
 
 
 def _reasons(new: ValueSchema, olds: Sequence[ValueSchema], mode: str, value_format: str) -> list[_Reason]:
@@ -166,7 +166,7 @@ def _gaps_of_old_readers(new: ValueSchema, old: ValueSchema, which: str, mode: s
 
 
 def _contradictions(new: ValueSchema, old: ValueSchema, which: str, value_format: str) -> Iterator[str]:
-    """What gives bytes of the one schema another meaning by the other, or none."""
+    """Whatever gives bytes of the one schema another meaning by the other, or none."""
     yield from unresolved(new, old, "this schema", which)
     for path, member in lost_members(new, old):
         yield f"oneof {path}: it would be unset where values of {which} have {member}; keep {member} in it"

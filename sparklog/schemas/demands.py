@@ -41,19 +41,19 @@ def unmet_demands(schema: ValueSchema, values: pa.StructArray) -> dict[int, str]
 
 
 def declarations_of(schema: ValueSchema) -> tuple[Declaration, ...]:
-    """What a schema's source declares beside its types, also where the schema is one that a topic keeps."""
+    """The declarations of a schema's source beside its types, also where the schema is one that a topic keeps."""
     if schema.declarations or schema.source is None or schema.source.language != "avro":
         return schema.declarations
     return schema_of_avro(json.loads(schema.source.text)).declarations
 
 
 def gaps_of_reader(reader: ValueSchema, writer: ValueSchema) -> Iterator[Gap]:
-    """What values of ``writer`` may be, and readers of bytes by ``reader`` can't have."""
+    """The values of ``writer`` that readers of bytes by ``reader`` can't have."""
     return iter(()) if reader.source is None else gaps(_strict_type(reader), _strict_type(writer))
 
 
 def gaps_of_older_reader(reader: ValueSchema, writer: ValueSchema) -> Iterator[Gap]:
-    """As :func:`gaps_of_reader`, for a reader that stays as it is: one of Avro has a default where its schema says so,
+    """The same as :func:`gaps_of_reader`, for a reader of before: one of Avro has a default where its schema says so,
     but for a field that is there and null."""
     has_default = {each.path for each in declarations_of(reader) if each.default is not None}
     there = {path.lower() for path in field_paths(writer.struct_type)}

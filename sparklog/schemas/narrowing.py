@@ -1,4 +1,4 @@
-"""What readers by one strict type (:mod:`sparklog.schemas.strict`) can't have of values of another."""
+"""Values of one strict type (:mod:`sparklog.schemas.strict`) that readers by another can't have."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Gap:
     path: str
     """The field, with dots, as errors name it."""
     values: str = ""
-    """What they may be, as the end of a sentence; empty: null, or not there."""
+    """The end of a sentence about what they may be; empty: null, or not there."""
     remedy: str = ""
 
 

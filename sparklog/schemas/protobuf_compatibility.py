@@ -16,7 +16,7 @@ _ALIKE = frozenset({_INT64, _UINT32})
 
 
 def contradictions(new: ValueSchema, old: ValueSchema, which: str) -> Iterator[str]:
-    """What gives bytes of an older message another meaning in a new one, or the other way round. A field keeps its
+    """Whatever gives bytes of an older message another meaning in a new one, or the other way round. A field keeps its
     name and its number for ever, as does a value of an enumeration; what was reserved stays so.
 
     Args:

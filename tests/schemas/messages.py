@@ -200,3 +200,10 @@ class _Message:
             if field.proto3_optional:
                 field.oneof_index = len(self.proto.oneof_decl)
                 self.proto.oneof_decl.add(name=f"_{field.name}")
+
+
+def message_of_schema(schema: Any) -> Any:
+    """The class of the message that a schema was made of."""
+    from sparklog.schemas.protobuf_schema import descriptor_of, message_class
+
+    return message_class(descriptor_of(schema))

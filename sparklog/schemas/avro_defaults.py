@@ -1,5 +1,5 @@
-"""Defaults of an Avro record in place of values that it can't hold: of an enumeration for a symbol that it doesn't know,
-of a field for a value that isn't there. Source: Avro 1.12, "Schema Resolution"."""
+"""Defaults of an Avro record for what it can't hold: of an enumeration for a symbol that it doesn't know, of a field
+for a value that isn't there. Source: Avro 1.12, "Schema Resolution"."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from tests.schemas.messages import schema_of
 pytest.importorskip("google.protobuf")
 fastavro = pytest.importorskip("fastavro")
 
-SEEDS = range(by_depth(gate=80, nightly=2_000))
+SEEDS = range(by_depth(gate=60, nightly=2_000))
 NAMES = "abcdef"
 
 
@@ -526,6 +526,7 @@ def is_as_written(value: Any, found: Any, is_default: Any, zeros: frozenset[str]
     return bool(value == found) or bool(is_default(value, found))
 
 
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("schemas", [AvroSchemas, ProtobufSchemas, JsonSchemas])
 def test_values_of_one_schema_are_those_of_another_that_may_follow(schemas):
     followed = 0

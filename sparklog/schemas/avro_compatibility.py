@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -80,8 +80,8 @@ def _read(found: Any, namespace: str, names: dict[str, _Type]) -> _Type:
         return names.get(full_name(found, namespace)) or _Type(found)
     kind = found["type"]
     if not isinstance(kind, str) or kind not in (*NAMED, "array", "map"):
-        inner = _read(kind, namespace, names)
-        return inner if isinstance(kind, Mapping | list) else _Type(inner.kind, _logical(found), inner.parts)
+        inner, logical = _read(kind, namespace, names), _logical(found)
+        return replace(inner, logical=logical) if logical else inner
     if kind in ("array", "map"):
         return _Type(kind, parts=(("", _read(found["items" if kind == "array" else "values"], namespace, names)),))
     return _named(found, kind, namespace, names)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import decimal
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,7 +17,7 @@ from sparklog.schemas.canonical import (
     ValueSchema,
     canonical_schema,
 )
-from sparklog.schemas.strict import HIGH, LOW, MULTIPLE, OTHERWISE, SIZE, SYMBOLS
+from sparklog.schemas.strict import MULTIPLE, OTHERWISE, SIZE, SYMBOLS
 
 __all__ = [
     "NAMED",
@@ -196,7 +195,7 @@ def _named_field(found: Mapping[str, Any], name: str, path: str, names: _Names) 
         if type(size) is not int or not 1 <= size <= _MOST_FIXED_BYTES:  # of 0: a list of a billion in no bytes
             raise SchemaError(f"field {path}: fixed of {size!r} bytes; expected 1 to {_MOST_FIXED_BYTES}")
         if found.get("logicalType") == "decimal":
-            return _fixed_decimal_field(_decimal_field(found, name, path), size)
+            return _decimal_field(found, name, path)
         return pa.field(name, pa.binary(), nullable=False, metadata={SIZE: str(size)})
     prefix = f"{path}." if path else ""
     if len(names.within) > _MOST_DEPTH:
@@ -231,15 +230,6 @@ def _decimal_field(found: Mapping[str, Any], name: str, path: str) -> pa.Field:
     except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise SchemaError(f"field {path}: no decimal of up to 38 digits: {error}") from error
     return pa.field(name, kind, nullable=False)
-
-
-def _fixed_decimal_field(field: pa.Field, size: int) -> pa.Field:
-    """A decimal in so many bytes, with the least and the greatest that these hold, if they don't hold all."""
-    most = 2 ** (8 * size - 1)
-    if most >= 10**field.type.precision:
-        return field
-    low, high = (decimal.Decimal(each).scaleb(-field.type.scale) for each in (-most, most - 1))
-    return field.with_metadata({LOW: str(low), HIGH: str(high)})
 
 
 def _is_logical(found: Mapping[str, Any]) -> bool:

@@ -242,6 +242,7 @@ def _field_of(field: Any, path: str, within: tuple[str, ...], count: list[int]) 
 
 
 def is_required(field: Any) -> bool:
+    """Must each message have a value of the field of a descriptor?"""
     found = getattr(field, "is_required", None)
     return bool(field.label == field.LABEL_REQUIRED if found is None else found)
 

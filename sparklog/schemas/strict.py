@@ -6,7 +6,6 @@ A *strict type* is an Arrow type whose fields that may not be null say so, with 
 
 from __future__ import annotations
 
-import decimal
 from collections.abc import Iterator
 from typing import Any
 
@@ -141,7 +140,7 @@ def _misses(column: pa.Array, name: bytes, demand: str) -> tuple[pa.Array, str]:
         number = column.view(pa.int64())
         multiple = pc.multiply(pc.divide(number, int(demand)), int(demand))
         return pc.not_equal(number, multiple), "whole milliseconds"
-    limit = pa.scalar(decimal.Decimal(demand) if pa.types.is_decimal(column.type) else int(demand), column.type)
+    limit = pa.scalar(int(demand), column.type)
     if name == LOW:
         return pc.less(column, limit), f"{demand} or more"
     return pc.greater(column, limit), f"{demand} or less"

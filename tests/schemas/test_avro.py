@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import decimal
 import io
 import random
 from typing import Any
@@ -194,16 +193,3 @@ def test_any_bytes_are_a_value_or_an_error():
     assert len(column) == len(raws)
     assert {at for at, row in enumerate(struct_to_python(column)) if row is None} == {*errors}
     assert all(at in errors for at in range(len(good)))
-
-
-def test_a_decimal_that_a_fixed_can_t_hold_is_refused_when_it_is_written():
-    kind = {"type": "fixed", "name": "F", "size": 2, "logicalType": "decimal", "precision": 9, "scale": 2}
-    schema = value_schema({"type": "record", "name": "R", "fields": [{"name": "d", "type": kind}]})
-    texts = ["327.67", "327.68", "-327.68", "-327.69", "0"]
-    column, errors = python_rows_to_struct(schema, [{"d": decimal.Decimal(text)} for text in texts])
-    assert errors == {}
-    unmet = unmet_demands(schema, column)
-    assert {*unmet} == {1, 3}
-    assert "field d: got 327.68, expected 327.67 or less" in unmet[1]
-    held = column.take(pa.array([0, 2, 4]))
-    assert decode("avro", schema, encode("avro", schema, held))[0].equals(held)

@@ -21,6 +21,7 @@ LAYERS = [
         "errors",
         "config",
         "clock",
+        "iso_times",
         "parallel",
         "paths",
         "prices",

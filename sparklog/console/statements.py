@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow as pa
 from sparklog.console.decoding import is_masked
 from sparklog.console.wire_formats import NamedSchema
 from sparklog.errors import InvalidArgumentError
+from sparklog.iso_times import parse_time
 from sparklog.log.data.encode import MAX_TIMESTAMP_MS
 from sparklog.log.data.murmur2 import key_partitions
 from sparklog.log.data.value_columns import view_columns
@@ -131,7 +132,7 @@ def parse_time_ms(text: str, name: str) -> int | None:
     try:
         if _DIGITS.fullmatch(text) and len(text) > 4 and abs(int(text)) <= MAX_TIMESTAMP_MS:
             return int(text)
-        moment = datetime.fromisoformat(text[:-1] + "+00:00" if text[-1] in "zZ" else text)
+        moment = parse_time(text)
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         return round(moment.timestamp() * 1_000)
     except (ValueError, OverflowError):

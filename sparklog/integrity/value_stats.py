@@ -16,6 +16,7 @@ import pyarrow as pa
 from sparklog.delta.actions import AddFile
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.snapshot import load_snapshot
+from sparklog.iso_times import parse_date
 from sparklog.log.data.segments import parse_timestamp
 from sparklog.log.data.value_columns import DATA, Leaf, leaf_name, leaves_of
 from sparklog.log.data.value_stats import ValueStats
@@ -110,7 +111,7 @@ def _number(logged: Any, kind: pa.DataType) -> Any:
         if pa.types.is_timestamp(kind):
             return parse_timestamp(str(logged)) * 1000
         if pa.types.is_date(kind):
-            return (date.fromisoformat(str(logged)) - _EPOCH).days
+            return (parse_date(str(logged)) - _EPOCH).days
         if pa.types.is_float32(kind):
             return float(np.float32(logged))
         if pa.types.is_decimal(kind):

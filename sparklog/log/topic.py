@@ -34,7 +34,7 @@ from sparklog.log.state import TopicState, load_state, open_state
 from sparklog.log.topic_ids import first_topic_id, is_of_same_creation, next_topic_id
 from sparklog.log.value_bytes import ValueBytes
 from sparklog.log.value_schemas import TopicSchemas, check_columns
-from sparklog.schemas import ValueSchema, Verdict, check
+from sparklog.schemas import ValueSchema, Verdict
 
 __all__ = [
     "HIGH_WATERMARK",
@@ -198,7 +198,7 @@ def check_value_schema(log: DeltaLog, name: str, schema: ValueSchema) -> Verdict
     if state.head.deleted:
         raise UnknownTopicOrPartitionError(f"unknown topic: {name!r} was deleted")
     now = state.head.schemas
-    verdict = check(schema, () if now is None else now.all(), str(state.head.config["value.compatibility"]))
+    verdict = Verdict(True) if now is None else now.verdict(schema, state.head.config)
     if verdict.compatible:
         try:
             _head_with_schema(state, schema)
@@ -211,10 +211,7 @@ def _head_with_schema(state: TopicState, schema: ValueSchema) -> TopicHead | Non
     """The topic with a schema that follows the others; None: it equals the newest. Raises
     ``InvalidConfigurationError``."""
     now = state.head.schemas
-    if now is None:
-        schemas = TopicSchemas.of(schema)
-    else:
-        schemas = now.with_schema(schema, str(state.head.config["value.compatibility"]))
+    schemas = TopicSchemas.of(schema) if now is None else now.with_schema(schema, state.head.config)
     if schemas == now:
         return None
     check_columns(schema, state.require_whole().metadata.schema_string)

@@ -53,8 +53,9 @@ class ValueReading:
         topic keeps them, else of its format. Raises ``UnwritableError``."""
         values = records.column("value")
         if DATA in records.schema.names:
-            data = conform_values(records.column(DATA), self.type)
+            data = records.column(DATA)
             if values.null_count < len(values):
+                values, data = self.codec.readable(values, data, self.schema_id)
                 data = pc.if_else(values.is_valid(), pa.scalar(None, data.type), data)
             if data.null_count < len(data):
                 encoded = self.codec.encode(data, self.schema_id)

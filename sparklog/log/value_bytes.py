@@ -13,9 +13,18 @@ import pyarrow.compute as pc
 
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidConfigurationError
-from sparklog.log.data.value_columns import conform_values
+from sparklog.log.data.value_columns import conform_values, unknown_values
 from sparklog.log.value_schemas import TopicSchemas
-from sparklog.schemas import ValueSchema, check_format, decode, encode, frame_ids, unmet_demands
+from sparklog.schemas import (
+    UnwritableError,
+    ValueSchema,
+    check_format,
+    decode,
+    encode,
+    frame_ids,
+    struct_to_python,
+    unmet_demands,
+)
 
 __all__ = ["ValueBytes"]
 
@@ -82,10 +91,49 @@ class ValueBytes:
             values = pc.if_else(stored.is_valid(), pa.scalar(None, pa.binary()), values)
         return stored
 
-    def encode(self, values: pa.StructArray, schema_id: int) -> pa.Array:
-        """Values of a schema as bytes. Raises ``UnwritableError``."""
+    def encode(self, data: pa.StructArray, schema_id: int) -> pa.Array:
+        """Values of the column ``data`` as bytes of a schema; one that its format can't hold, as an earlier version let
+        schemas follow that don't hold the same, as bytes of another schema of the topic. Raises ``UnwritableError``."""
         schema = self.schemas[schema_id - 1]
-        return encode(self.value_format, schema, values, schema_id=self.frame_id(schema_id))
+        return encode(
+            self.value_format,
+            schema,
+            conform_values(data, schema.struct_type),
+            schema_id=self.frame_id(schema_id),
+            others=self.schemas,
+            otherwise=lambda place: self._by_another(data.slice(place, 1), schema),
+        )
+
+    def _by_another(self, data: pa.StructArray, schema: ValueSchema) -> bytes | None:
+        """A value as bytes of the newest schema that holds all of it; None: there is none, or readers by ``schema``
+        would take its bytes, which have no frame, for another value."""
+        for number in range(len(self.schemas), 0, -1):
+            other = self.schemas[number - 1]
+            if other == schema or unknown_values(data, other.struct_type):
+                continue
+            values = conform_values(data, other.struct_type)
+            try:
+                raws = encode(self.value_format, other, values, schema_id=self.frame_id(number), others=self.schemas)
+            except UnwritableError:
+                continue
+            if self.value_format.endswith("-confluent") or decode(self.value_format, schema, raws)[1]:
+                raw: bytes = raws[0].as_py()
+                return raw
+        return None
+
+    def readable(self, raws: pa.Array, data: pa.StructArray, schema_id: int) -> tuple[pa.Array, pa.StructArray]:
+        """The bytes that a topic has of its values beside or in place of the column ``data``, for readers by a schema,
+        and that column. Avro's bytes, which don't tell by which schema they were written, are null where they aren't
+        the value by this one, which is in the column then."""
+        if self.value_format != "avro" or len(self.schemas) == 1 or raws.null_count == len(raws):
+            return raws, data
+        schema, nothing = self.schemas[schema_id - 1], pa.scalar(None, pa.binary())
+        alone = pc.if_else(data.is_valid(), nothing, raws)
+        data = pc.if_else(data.is_valid(), data, self.decode_stored(alone, data.type))
+        read = struct_to_python(self._by(schema, raws, schema.struct_type)[0])
+        wanted = struct_to_python(conform_values(data, schema.struct_type))
+        is_right = [one is not None and repr(one) == repr(other) for one, other in zip(read, wanted, strict=True)]
+        return pc.if_else(pc.or_(data.is_null(), pa.array(is_right, pa.bool_())), raws, nothing), data
 
     def unmet(self, values: pa.StructArray) -> dict[int, str]:
         """The values of the newest schema that can't be bytes of the format, by place, with the reason."""

@@ -16,7 +16,7 @@ from sparklog.errors import InvalidConfigurationError, NotATopicError
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID, Leaf, indexed_leaves
 
 if TYPE_CHECKING:
-    from sparklog.schemas import ValueSchema
+    from sparklog.schemas import ValueSchema, Verdict
 
 __all__ = ["SCHEMA_PROPERTY", "SOURCE_PROPERTY", "TopicSchemas", "check_columns"]
 
@@ -116,19 +116,23 @@ class TopicSchemas:
         sources = {f"{SOURCE_PROPERTY}{number}": text for number, text in enumerate(self.sources, 1) if text}
         return texts | sources
 
-    def with_schema(self, schema: ValueSchema, mode: str) -> TopicSchemas:
+    def verdict(self, schema: ValueSchema, config: TopicConfig) -> Verdict:
+        """May a new schema follow these, by a topic's ``value.compatibility`` and ``value.format``?"""
+        mode, value_format = str(config["value.compatibility"]), str(config["value.format"])
+        return schemas.check(schema, self.all(), mode, value_format=value_format)
+
+    def with_schema(self, schema: ValueSchema, config: TopicConfig) -> TopicSchemas:
         """These schemas and a new one behind them; the same where it equals the newest.
 
         Raises:
-            InvalidConfigurationError: it isn't compatible, by ``value.compatibility``; says why.
+            InvalidConfigurationError: it isn't compatible; says why.
         """
         if schema == self.newest:
             return self
-        verdict = schemas.check(schema, self.all(), mode)
+        verdict = self.verdict(schema, config)
         if not verdict.compatible:
-            raise InvalidConfigurationError(
-                f"the schema isn't compatible ({mode}) with schema {self.newest_id}: {'; '.join(verdict.reasons)}"
-            )
+            which = f"({config['value.compatibility']}) with schema {self.newest_id}"
+            raise InvalidConfigurationError(f"the schema isn't compatible {which}: {'; '.join(verdict.reasons)}")
         sources = (*self.sources, *[""] * (self.newest_id - len(self.sources)), _source_text(schema))
         return TopicSchemas((*self.texts, schema.to_json()), _trimmed(sources))
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import pyarrow as pa
 
 from sparklog.errors import InvalidTypeError
+from sparklog.iso_times import parse_date, parse_time
 
 __all__ = ["Decode", "decoder_of", "encode"]
 
@@ -21,7 +22,7 @@ Decode = Callable[[bytes], Any]
 
 _PLAIN = (bytes, pa.Table, pa.RecordBatch)
 _SCALARS = (str, int, float, bool, type(None))
-_TEXTS: dict[Any, Callable[[str], Any]] = {datetime: datetime.fromisoformat, date: date.fromisoformat}
+_TEXTS: dict[Any, Callable[[str], Any]] = {datetime: parse_time, date: parse_date}
 
 
 def decoder_of(kind: Any) -> Decode | None:

@@ -17,9 +17,17 @@ from sparklog.schemas.canonical import (
     ValueSchema,
     canonical_schema,
 )
-from sparklog.schemas.strict import MULTIPLE, SIZE, SYMBOLS
+from sparklog.schemas.strict import MULTIPLE, OTHERWISE, SIZE, SYMBOLS
 
-__all__ = ["avro_of_schema", "is_avro_schema", "readable_avro", "schema_of_avro", "strict_type_of_avro"]
+__all__ = [
+    "NAMED",
+    "avro_of_schema",
+    "full_name",
+    "is_avro_schema",
+    "readable_avro",
+    "schema_of_avro",
+    "strict_type_of_avro",
+]
 
 _SIMPLE = {
     "boolean": pa.bool_(),
@@ -48,7 +56,8 @@ _TO_AVRO: Mapping[pa.DataType, Any] = {
     pa.date32(): {"type": "int", "logicalType": "date"},
     pa.timestamp("us", "UTC"): {"type": "long", "logicalType": "timestamp-micros"},
 }
-_NAMED = ("record", "error", "enum", "fixed")
+NAMED = ("record", "error", "enum", "fixed")
+"""Types that have a name of their own."""
 _MOST_DEPTH = 64
 _MOST_FIXED_BYTES = 1 << 20
 _MOST_PARTS = 4 * MOST_FIELDS
@@ -109,6 +118,11 @@ def avro_of_schema(schema: ValueSchema, name: str = "Value") -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": _fields(schema.arrow, name)}
 
 
+def full_name(name: str, namespace: str) -> str:
+    """The full name of a type that is called so within a namespace."""
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
 class _Names:
     """The named types of a schema so far, by full name, and those that are being read. Source: Avro 1.12, "Names"."""
 
@@ -120,9 +134,6 @@ class _Names:
         self.within: tuple[str, ...] = ()
         self.namespace = ""
         self.count = 0
-
-    def full(self, name: str) -> str:
-        return name if "." in name or not self.namespace else f"{self.namespace}.{name}"
 
     def add(self, count: int) -> None:
         self.count += count
@@ -143,7 +154,7 @@ def _field_of(found: Any, name: str, path: str, names: _Names) -> pa.Field:
     if isinstance(found, str):
         if found in _SIMPLE:
             return pa.field(name, _SIMPLE[found], nullable=False)
-        full = names.full(found)
+        full = full_name(found, names.namespace)
         if full in names.within:
             raise SchemaError(f"field {path}: {found} holds itself; recursive types can't be columns")
         if full not in names.known:
@@ -156,11 +167,11 @@ def _field_of(found: Any, name: str, path: str, names: _Names) -> pa.Field:
         return known.with_name(name)
     if not isinstance(found, Mapping) or "type" not in found:
         raise SchemaError(f"field {path}: no Avro schema: {str(found)[:60]}")
-    if found["type"] not in _NAMED:
+    if found["type"] not in NAMED:
         return _unnamed_field(found, name, path, names)
     given = str(found["name"])
     namespace = given.rpartition(".")[0] if "." in given else str(found.get("namespace", names.namespace))
-    full = given if "." in given or not namespace else f"{namespace}.{given}"
+    full = full_name(given, namespace)
     if full in names.known or full in names.within:
         raise SchemaError(f"field {path}: the name {full} is defined twice")
     before, count, start = (names.within, names.namespace), names.count, len(names.declarations)
@@ -175,7 +186,10 @@ def _field_of(found: Any, name: str, path: str, names: _Names) -> pa.Field:
 def _named_field(found: Mapping[str, Any], name: str, path: str, names: _Names) -> pa.Field:
     kind = found["type"]
     if kind == "enum":
-        return pa.field(name, pa.string(), nullable=False, metadata={SYMBOLS: "\n".join(found["symbols"])})
+        metadata = {SYMBOLS: "\n".join(found["symbols"])}
+        if found.get("default") in found["symbols"]:
+            metadata[OTHERWISE] = str(found["default"])
+        return pa.field(name, pa.string(), nullable=False, metadata=metadata)
     if kind == "fixed":
         size = found["size"]
         if type(size) is not int or not 1 <= size <= _MOST_FIXED_BYTES:  # of 0: a list of a billion in no bytes

@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
 from sparklog.errors import InvalidConfigurationError
+from sparklog.schemas.avro_defaults import with_defaults
 from sparklog.schemas.avro_schema import avro_of_schema, readable_avro
 from sparklog.schemas.canonical import SchemaError, ValueSchema
 from sparklog.schemas.undecodable import UndecodableError, shown
@@ -47,6 +48,10 @@ def _parsed(schema: ValueSchema) -> Any:
         raise SchemaError(f"an Avro schema that can't be read: {type(error).__name__} {error}") from error
 
 
+def _defaults(schema: ValueSchema) -> _ToObject | None:
+    return None if schema.source is None else with_defaults(json.loads(schema.source.text))
+
+
 def avro_reader(schema: ValueSchema) -> Callable[[bytes], Any]:
     """Bytes to a dict of a schema. The function raises ``UndecodableError``."""
     library, parsed = _fastavro(), _parsed(schema)
@@ -65,11 +70,16 @@ def avro_reader(schema: ValueSchema) -> Callable[[bytes], Any]:
     return read
 
 
-def avro_writer(schema: ValueSchema) -> Callable[[Any], bytes]:
-    """A dict of a schema to bytes. The function raises ``ValueError`` or ``TypeError`` for what the record doesn't
-    allow."""
+def avro_writer(schema: ValueSchema, others: Sequence[ValueSchema] = ()) -> Callable[[Any], bytes]:
+    """A dict of a schema to bytes; a symbol that an enumeration doesn't have is its default, and a field that may not
+    be null, and is, has its default, where the record says one. The function raises ``ValueError`` or ``TypeError`` for
+    what the record doesn't allow.
+
+    Args:
+        others: nothing of them is needed.
+    """
     library, parsed = _fastavro(), _parsed(schema)
-    convert = (None if _is_of_avro(schema) else _to_pairs(schema.struct_type)) or _same
+    convert = (_defaults(schema) if _is_of_avro(schema) else _to_pairs(schema.struct_type)) or _same
 
     def write(row: Any) -> bytes:
         target = io.BytesIO()

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterator
 from functools import lru_cache
 
 import pyarrow as pa
 
 from sparklog.schemas.avro_schema import schema_of_avro, strict_type_of_avro
-from sparklog.schemas.canonical import SchemaError, ValueSchema, field_paths
+from sparklog.schemas.canonical import Declaration, SchemaError, ValueSchema, field_paths
+from sparklog.schemas.narrowing import Gap, gaps
 from sparklog.schemas.protobuf_schema import strict_type_of_source
-from sparklog.schemas.strict import demands_anything, stricter_fields, violations
+from sparklog.schemas.strict import demands_anything, violations
 
-__all__ = ["new_demands", "unmet_demands", "unmet_readers"]
+__all__ = ["declarations_of", "gaps_of_older_reader", "gaps_of_reader", "unmet_demands"]
 
 
 @lru_cache(maxsize=64)
@@ -39,17 +40,23 @@ def unmet_demands(schema: ValueSchema, values: pa.StructArray) -> dict[int, str]
     return violations(values, kind) if demands_anything(kind) else {}
 
 
-def new_demands(new: ValueSchema, old: ValueSchema) -> Iterable[str]:
-    """The fields that ``new`` demands and values of ``old`` may lack."""
-    return () if new.source is None else stricter_fields(_strict_type(new), _strict_type(old))
+def declarations_of(schema: ValueSchema) -> tuple[Declaration, ...]:
+    """The declarations of a schema's source beside its types, also where the schema is one that a topic keeps."""
+    if schema.declarations or schema.source is None or schema.source.language != "avro":
+        return schema.declarations
+    return schema_of_avro(json.loads(schema.source.text)).declarations
 
 
-def unmet_readers(old: ValueSchema, new: ValueSchema) -> Iterable[str]:
-    """The fields that readers by ``old`` demand and values of ``new`` may lack. Readers of Avro have a default where a
-    schema says so, but for a field that is there and null."""
-    has_default = set()
-    if old.source is not None and old.source.language == "avro":
-        declarations = schema_of_avro(json.loads(old.source.text)).declarations
-        has_default = {each.path for each in declarations if each.default is not None}
-    there = {path.lower() for path in field_paths(new.struct_type)}
-    return (path for path in new_demands(old, new) if path not in has_default or path.lower() in there)
+def gaps_of_reader(reader: ValueSchema, writer: ValueSchema) -> Iterator[Gap]:
+    """The values of ``writer`` that readers of bytes by ``reader`` can't have."""
+    return iter(()) if reader.source is None else gaps(_strict_type(reader), _strict_type(writer))
+
+
+def gaps_of_older_reader(reader: ValueSchema, writer: ValueSchema) -> Iterator[Gap]:
+    """The same as :func:`gaps_of_reader`, for a reader of before: one of Avro has a default where its schema says so,
+    but for a field that is there and null."""
+    has_default = {each.path for each in declarations_of(reader) if each.default is not None}
+    there = {path.lower() for path in field_paths(writer.struct_type)}
+    for gap in gaps_of_reader(reader, writer):
+        if gap.values or gap.path not in has_default or gap.path.lower() in there:
+            yield gap

@@ -5,7 +5,7 @@ Equal in value both ways, not in bytes: what a producer sent as bytes comes back
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +19,8 @@ from sparklog.schemas.canonical import ValueSchema
 from sparklog.schemas.json_columns import json_to_struct, reads_as_columns
 from sparklog.schemas.json_pattern import look_readable
 from sparklog.schemas.json_values import json_reader, json_writer
-from sparklog.schemas.protobuf_values import message_indexes, protobuf_to_struct, protobuf_writer, without_indexes
+from sparklog.schemas.protobuf_values import message_indexes, protobuf_to_struct, without_indexes
+from sparklog.schemas.protobuf_writing import protobuf_writer
 from sparklog.schemas.records import python_rows_to_struct
 from sparklog.schemas.to_python import struct_to_python
 from sparklog.schemas.undecodable import UndecodableError, shown
@@ -148,17 +149,28 @@ def frame_ids(values: pa.Array) -> list[int | None]:
     ]
 
 
-def encode(value_format: str, schema: ValueSchema, values: pa.StructArray, *, schema_id: int = 0) -> pa.Array:
-    """Values as bytes, null as null.
+def encode(
+    value_format: str,
+    schema: ValueSchema,
+    values: pa.StructArray,
+    *,
+    schema_id: int = 0,
+    others: Sequence[ValueSchema] = (),
+    otherwise: Callable[[int], bytes | None] | None = None,
+) -> pa.Array:
+    """Values as bytes, null as null. A text that an enumeration doesn't have is its default in Avro, and its number in
+    Protobuf, where there is such a thing.
 
     Args:
         schema_id: of Confluent's framing.
+        others: schemas that values may be of, the oldest first, which know numbers of Protobuf's enumerations.
+        otherwise: returns the bytes of the value at a place that the schema can't hold; None: there are none.
     Raises:
         InvalidConfigurationError: no such format, its library isn't installed, or the schema isn't for it.
         UnwritableError: the format's own schema has no such value.
     """
     name, is_framed = _parsed(value_format)
-    write = _WRITERS[name](schema)
+    write = _WRITERS[name](schema, others)
     frame = b""
     if is_framed:
         frame = _FRAME + schema_id.to_bytes(4, "big") + (message_indexes(schema) if name == "protobuf" else b"")
@@ -167,7 +179,10 @@ def encode(value_format: str, schema: ValueSchema, values: pa.StructArray, *, sc
         try:
             found.append(None if row is None else frame + write(row))
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            raise UnwritableError(len(found), f"a value that {value_format} can't hold: {error}") from error
+            raw = None if otherwise is None else otherwise(len(found))
+            if raw is None:
+                raise UnwritableError(len(found), f"a value that {value_format} can't hold: {error}") from error
+            found.append(raw)
     return pa.array(found, pa.binary())
 
 
@@ -184,7 +199,7 @@ def check_format(value_format: str, schema: ValueSchema) -> None:
     """Raise ``InvalidConfigurationError`` where values of a schema can't be bytes of a format: its library isn't
     installed, or the schema isn't for it."""
     name, _ = _parsed(value_format)
-    _WRITERS[name](schema)
+    _WRITERS[name](schema, ())
 
 
 def _parsed(value_format: str) -> tuple[str, bool]:
@@ -204,7 +219,7 @@ def _unframed(raw: bytes) -> bytes:
 _READERS: Mapping[str, Callable[[ValueSchema], Callable[[bytes], Any]]] = MappingProxyType(
     {"json": json_reader, "avro": avro_reader}
 )
-_WRITERS: Mapping[str, Callable[[ValueSchema], Callable[[Any], bytes]]] = MappingProxyType(
+_WRITERS: Mapping[str, Callable[[ValueSchema, Sequence[ValueSchema]], Callable[[Any], bytes]]] = MappingProxyType(
     {"json": json_writer, "avro": avro_writer, "protobuf": protobuf_writer}
 )
 FORMATS = tuple(f"{name}{framing}" for name in _WRITERS for framing in ("", "-confluent"))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -15,6 +17,11 @@ __all__ = ["is_json_schema", "schema_of_json_schema"]
 
 _SIMPLE = {"boolean": pa.bool_(), "integer": pa.int64(), "number": pa.float64(), "string": pa.string()}
 _FORMATS = {"date-time": pa.timestamp("us", "UTC"), "date": pa.date32()}
+_NAMES_OF_VALUES = {bool: "boolean", int: "integer", float: "number", str: "string"}
+_MEMBERS = frozenset({"properties", "additionalProperties", "items"})
+_TYPE_WORDS = _MEMBERS | {"$ref", "type", "enum", "const", "allOf", "anyOf", "oneOf"}
+"""Words that say what a value is; others narrow it, or describe it."""
+_INDEX = re.compile("0|[1-9][0-9]{0,5}")
 _MOST_DEPTH = 64
 _MOST_PARTS = 4 * MOST_FIELDS
 """A field may be a reference to a list of a type."""
@@ -61,12 +68,9 @@ def _type_of(
         if name in references:
             raise SchemaError(f"field {path}: {name} holds itself; recursive types can't be columns")
         return _type_of(_resolved(name, root, path), path, root, (*references, name), reading)
-    for word in ("anyOf", "oneOf"):
-        if word in found:
-            kinds = [each for each in found[word] if not (isinstance(each, Mapping) and each.get("type") == "null")]
-            if len(kinds) != 1:
-                raise SchemaError(f"field {path}: {word} of {len(kinds)} types; expected one, or one and null")
-            return _type_of(kinds[0], path, root, references, reading)
+    for word in ("anyOf", "oneOf", "allOf"):
+        if word in found and not (word == "allOf" and _says_its_type(found)):
+            return _type_of(_only_part(found, word, path), path, root, references, reading)
     kind = _name_of(found, path)
     if kind in _SIMPLE:
         return _FORMATS.get(str(found.get("format")), _SIMPLE[kind]) if kind == "string" else _SIMPLE[kind]
@@ -79,7 +83,60 @@ def _type_of(
     raise SchemaError(f"field {path}: the type {kind!r}; expected one of {', '.join(_SIMPLE)}, array, object")
 
 
+def _only_part(found: Mapping[str, Any], word: str, path: str) -> Any:
+    """The part of a combination that says what the type is: a schema may be wrapped in one to be nullable, or to have
+    words beside a reference."""
+    if word == "allOf":  # parts without a type narrow another one
+        kinds = [each for each in found[word] if _is_typed(each)]
+        expected = "one, beside those without a type"
+    else:
+        kinds = [each for each in found[word] if not _is_null(each)]
+        expected = "one, or one and null"
+        names = {_name_of_values(each) for each in kinds}
+        if len(names) == 1 and None not in names:  # a value each, with a title
+            return {"type": names.pop()}
+    if len(kinds) != 1:
+        raise SchemaError(f"field {path}: {word} of {len(kinds)} types; expected {expected}")
+    return kinds[0]
+
+
+def _says_its_type(found: Mapping[str, Any]) -> bool:
+    """Does a schema say what it is without its ``allOf``? That narrows it then."""
+    is_object = found.get("type") in (None, "object", ["object", "null"], ["null", "object"])
+    return not is_object or not _MEMBERS.isdisjoint(found) or not any(map(_is_typed, found["allOf"] or ()))
+
+
+def _is_typed(found: Any) -> bool:
+    return not isinstance(found, Mapping) or not _TYPE_WORDS.isdisjoint(found)
+
+
+def _is_null(found: Any) -> bool:
+    """Does a schema allow null alone?"""
+    if not isinstance(found, Mapping):
+        return False
+    values = _values(found)
+    return found.get("type") in ("null", ["null"]) or (values is not None and all(each is None for each in values))
+
+
+def _values(found: Mapping[str, Any]) -> list[Any] | None:
+    """The values that ``const`` or ``enum`` lists; None: there is neither."""
+    if "const" in found:
+        return [found["const"]]
+    return found["enum"] if isinstance(found.get("enum"), list) and found["enum"] else None
+
+
+def _name_of_values(found: Any) -> str | None:
+    """The type of all that ``const`` or ``enum`` lists, but for null; None: there is no such type."""
+    values = _values(found) if isinstance(found, Mapping) else None
+    names = {_NAMES_OF_VALUES.get(type(each)) for each in values or () if each is not None}
+    if names == {"integer", "number"}:
+        return "number"
+    return names.pop() if len(names) == 1 else None
+
+
 def _name_of(found: Mapping[str, Any], path: str) -> str:
+    if _is_null(found):
+        raise SchemaError(f"field {path}: null alone; expected a type, or one type and null")
     kind = found.get("type")
     if isinstance(kind, list):
         kinds = [each for each in kind if each != "null"]
@@ -90,9 +147,9 @@ def _name_of(found: Mapping[str, Any], path: str) -> str:
         kind = kinds[0]
     if kind is None and "properties" in found:
         return "object"
-    if kind is None and all(isinstance(each, str) for each in found.get("enum", [0])):
-        return "string"
-    return str(kind)
+    if kind is None and "items" in found:
+        return "array"
+    return str(_name_of_values(found) if kind is None else kind)
 
 
 def _object(
@@ -114,9 +171,21 @@ def _object(
 
 
 def _resolved(name: str, root: Mapping[str, Any], path: str) -> Any:
+    """The part of the schema that a JSON pointer in a URI's fragment leads to. Source: RFC 6901, section 6."""
     found: Any = root
-    for part in [each for each in name[1:].split("/") if each] if name.startswith("#") else [None]:
-        if not (isinstance(found, Mapping) and part in found):
-            raise SchemaError(f"field {path}: the reference {name!r} leads nowhere; expected one within the schema")
-        found = found[part]
+    pointer = unquote(name[1:])
+    if name[:1] != "#" or pointer[:1] not in ("", "/"):
+        raise _leads_nowhere(name, path)
+    for escaped in pointer.split("/")[1:]:
+        part = escaped.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list) and _INDEX.fullmatch(part) and int(part) < len(found):
+            found = found[int(part)]
+        elif isinstance(found, Mapping) and part in found:
+            found = found[part]
+        else:
+            raise _leads_nowhere(name, path)
     return found
+
+
+def _leads_nowhere(name: str, path: str) -> SchemaError:
+    return SchemaError(f"field {path}: the reference {name!r} leads nowhere; expected one within the schema")

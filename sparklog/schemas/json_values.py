@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import base64
-import datetime
 import decimal
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
+from sparklog.iso_times import parse_date, parse_time
 from sparklog.schemas.canonical import ValueSchema
 from sparklog.schemas.undecodable import UndecodableError, shown
 
@@ -27,8 +27,7 @@ _ToObject = Callable[[Any], Any]
 def json_reader(schema: ValueSchema) -> Callable[[bytes], Any]:
     """Bytes to a dict of a schema. The function raises ``UndecodableError``."""
     convert = _from_json(schema.struct_type)
-    has_decimals = "decimal(" in schema.to_json()
-    options: dict[str, Any] = {"parse_float": decimal.Decimal} if has_decimals else {}
+    options: dict[str, Any] = {"parse_float": _exact_number} if _has_exact_numbers(schema.struct_type) else {}
     decoder = json.JSONDecoder(parse_constant=_refuse_constant, **options)  # json.loads makes one for each value
 
     def read(raw: bytes) -> Any:
@@ -45,6 +44,25 @@ def json_reader(schema: ValueSchema) -> Callable[[bytes], Any]:
             raise UndecodableError(f"no JSON of the schema: {error}: {shown(raw)}") from error
 
     return read
+
+
+def _has_exact_numbers(kind: pa.DataType) -> bool:
+    """Has a type integers or decimals, at any depth? Then a number with a point or an exponent is read as it stands:
+    a double would change it beyond 2^53."""
+    if pa.types.is_struct(kind):
+        return any(_has_exact_numbers(field.type) for field in kind)
+    if pa.types.is_list(kind):
+        return _has_exact_numbers(kind.value_type)
+    if pa.types.is_map(kind):
+        return _has_exact_numbers(kind.key_type) or _has_exact_numbers(kind.item_type)
+    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind))
+
+
+def _exact_number(text: str) -> decimal.Decimal | float:
+    try:
+        return decimal.Decimal(text)
+    except decimal.InvalidOperation:  # an exponent beyond 10^18: no integer, no decimal, and 0 or infinity as a double
+        return float(text)
 
 
 def _refuse_constant(name: str) -> Any:
@@ -113,8 +131,6 @@ def _same(value: Any) -> Any:
 
 def _integer_from_json(value: Any) -> Any:
     """``5.0`` and ``5e0`` are integers, too. A number like 1e99999999 must not become one: that takes hours."""
-    if isinstance(value, float):
-        return int(value) if value.is_integer() else value
     if isinstance(value, decimal.Decimal) and value.adjusted() < _MOST_DIGITS_OF_INTEGERS:
         return int(value) if value == value.to_integral_value() else value
     return value
@@ -132,22 +148,19 @@ def _float_from_json(value: Any) -> Any:
     return found
 
 
-def _time_from_json(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    text = value[:-1] + "+00:00" if value.endswith(("Z", "z")) else value
-    return datetime.datetime.fromisoformat(text)
-
-
 _FROM_JSON: Mapping[pa.DataType, _ToObject] = {
     pa.binary(): lambda value: base64.b64decode(value, validate=True) if isinstance(value, str) else value,
-    pa.date32(): lambda value: datetime.date.fromisoformat(value) if isinstance(value, str) else value,
-    pa.timestamp("us", "UTC"): _time_from_json,
+    pa.date32(): lambda value: parse_date(value) if isinstance(value, str) else value,
+    pa.timestamp("us", "UTC"): lambda value: parse_time(value) if isinstance(value, str) else value,
 }
 
 
-def json_writer(schema: ValueSchema) -> Callable[[Any], bytes]:
-    """A dict of a schema to bytes."""
+def json_writer(schema: ValueSchema, others: Sequence[ValueSchema] = ()) -> Callable[[Any], bytes]:
+    """A dict of a schema to bytes.
+
+    Args:
+        others: nothing of them is needed.
+    """
     convert = _to_json(schema.struct_type) or _same
 
     def write(row: Any) -> bytes:

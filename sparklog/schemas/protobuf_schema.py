@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from sparklog.errors import InvalidConfigurationError
 from sparklog.schemas.canonical import MOST_FIELDS, SchemaError, SchemaSource, ValueSchema, canonical_schema
-from sparklog.schemas.strict import HIGH, LOW, ONE_OF, SYMBOLS
+from sparklog.schemas.strict import HIGH, LOW, NUMBERED, ONE_OF, SYMBOLS
 
 __all__ = [
     "ENUM",
@@ -22,10 +22,13 @@ __all__ = [
     "MESSAGE",
     "TIMESTAMP_MESSAGE",
     "WELL_KNOWN",
+    "descriptor_of",
     "is_map",
     "is_message",
     "is_repeated",
+    "is_required",
     "is_wrapper",
+    "message_class",
     "message_of_source",
     "schema_of_descriptor_set",
     "schema_of_message",
@@ -156,6 +159,24 @@ def message_of_source(text: str) -> Any:
         raise SchemaError(f"a Protobuf message that can't be read: {type(error).__name__} {error}") from error
 
 
+def descriptor_of(schema: ValueSchema) -> Any:
+    """The descriptor of the message that a schema was made of. Raises ``InvalidConfigurationError``: there is none."""
+    if schema.source is None or schema.source.language != "protobuf":
+        raise InvalidConfigurationError(
+            "value.format=protobuf: the schema wasn't made of a Protobuf message; expected a message's class, its "
+            "descriptor, or a file of protoc --descriptor_set_out"
+        )
+    return message_of_source(schema.source.text)
+
+
+@lru_cache(maxsize=64)
+def message_class(descriptor: Any) -> Any:
+    """The class of a descriptor's messages."""
+    from google.protobuf import message_factory
+
+    return message_factory.GetMessageClass(descriptor)
+
+
 def _message_type(name: str, files: Any) -> Any:
     from google.protobuf import descriptor_pool
 
@@ -217,10 +238,11 @@ def _field_of(field: Any, path: str, within: tuple[str, ...], count: list[int]) 
         return pa.field(field.name, pa.list_(pa.field("element", kind, nullable=False, metadata=metadata)))
     if field.containing_oneof is not None and len(field.containing_oneof.fields) > 1:
         metadata = {**(metadata or {}), ONE_OF: field.containing_oneof.name}
-    return pa.field(field.name, kind, nullable=not _is_required(field), metadata=metadata)
+    return pa.field(field.name, kind, nullable=not is_required(field), metadata=metadata)
 
 
-def _is_required(field: Any) -> bool:
+def is_required(field: Any) -> bool:
+    """Must each message have a value of the field of a descriptor?"""
     found = getattr(field, "is_required", None)
     return bool(field.label == field.LABEL_REQUIRED if found is None else found)
 
@@ -237,5 +259,5 @@ def _one_type(
             return _struct_of(field.message_type, f"{path}.", within, count), None
         return known, _DEMANDS.get(field.message_type.fields[0].type) if is_wrapper(field.message_type) else None
     if field.type == ENUM:
-        return pa.string(), {SYMBOLS: "\n".join(value.name for value in field.enum_type.values)}
+        return pa.string(), {SYMBOLS: "\n".join(value.name for value in field.enum_type.values), NUMBERED: ""}
     return _TYPES[field.type], _DEMANDS.get(field.type)

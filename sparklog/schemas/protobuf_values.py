@@ -1,9 +1,8 @@
-"""Values in Protobuf: many messages at once to columns, and dicts to messages."""
+"""Values in Protobuf: many messages at once to columns. Dicts to messages: :mod:`sparklog.schemas.protobuf_writing`."""
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from operator import attrgetter, methodcaller
 from typing import Any
@@ -11,28 +10,27 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sparklog.errors import InvalidConfigurationError
 from sparklog.schemas.canonical import ValueSchema
 from sparklog.schemas.protobuf_schema import (
     ENUM,
     GROUP,
     MESSAGE,
     TIMESTAMP_MESSAGE,
+    descriptor_of,
     is_map,
     is_repeated,
     is_wrapper,
-    message_of_source,
+    message_class,
 )
+from sparklog.schemas.protobuf_writing import varint
 from sparklog.schemas.undecodable import UndecodableError, shown
 
-__all__ = ["message_indexes", "protobuf_to_struct", "protobuf_writer", "without_indexes"]
+__all__ = ["message_indexes", "protobuf_to_struct", "without_indexes"]
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_MICROSECOND = datetime.timedelta(microseconds=1)
 _SECONDS_OF_YEARS = (-62_135_596_800, 253_402_300_799)
 """The years 1 to 9999. Source: Protobuf, timestamp.proto."""
 _TIMESTAMP = pa.timestamp("us", "UTC")
-_WRITE_ERRORS = (TypeError, ValueError, OverflowError)
+_VALUE_ERRORS = (TypeError, ValueError, OverflowError)
 
 
 def protobuf_to_struct(
@@ -49,8 +47,8 @@ def protobuf_to_struct(
     Raises:
         InvalidConfigurationError: the schema wasn't made of a Protobuf message.
     """
-    descriptor = _descriptor(schema)
-    parse = _message_class(descriptor).FromString
+    descriptor = descriptor_of(schema)
+    parse = message_class(descriptor).FromString
     has_enums = passed_over is not None and _has_enums(descriptor)
     errors: dict[int, str] = {}
     places: list[int] = []
@@ -145,7 +143,7 @@ def _structs(schema: ValueSchema, descriptor: Any, messages: Sequence[Any]) -> t
         places: list[int] = np.flatnonzero(~is_wrong).tolist()
         found, wrong = _structs(schema, descriptor, [messages[at] for at in places])
         return _spread(found, places, len(messages)), errors | {places[at]: each for at, each in wrong.items()}
-    except (*_WRITE_ERRORS, pa.ArrowException) as error:
+    except (*_VALUE_ERRORS, pa.ArrowException) as error:
         if len(messages) == 1:
             reason = f"no value of {descriptor.full_name}: {error}"
             return pa.nulls(1, schema.struct_type), {0: reason}
@@ -215,127 +213,17 @@ def _moments(field: Any, values: list[Any], mask: Any) -> pa.Array:
     return pa.array(seconds * 1_000_000 + nanos // 1_000, mask=mask).view(_TIMESTAMP)
 
 
-def protobuf_writer(schema: ValueSchema) -> Callable[[Any], bytes]:
-    """A dict of a schema to a message's bytes; a field that is null is left out. The function raises ``ValueError`` or
-    ``TypeError`` for what the message can't hold."""
-    descriptor = _descriptor(schema)
-    new, fill = _message_class(descriptor), _filler(descriptor)
-
-    def write(row: Any) -> bytes:
-        message = new()
-        fill(message, row)
-        if not message.IsInitialized():
-            raise ValueError(f"{', '.join(message.FindInitializationErrors())} is required")
-        return bytes(message.SerializeToString(deterministic=True))
-
-    return write
-
-
-_Fill = Callable[[Any, Any], None]
-_Convert = Callable[[Any], Any]
-
-
-def _filler(descriptor: Any) -> _Fill:
-    setters = {field.name: _setter(field) for field in descriptor.fields}
-
-    def fill(message: Any, row: Any) -> None:
-        for name, value in row.items():
-            if value is not None:
-                setters[name](message, value)
-
-    return fill
-
-
-def _setter(field: Any) -> _Fill:
-    name = field.name
-    if is_map(field):
-        return _map_setter(name, field.message_type.fields_by_name["value"])
-    if field.type in (MESSAGE, GROUP):
-        return _part_setter(field)
-    convert = _converter(field)
-    if is_repeated(field):
-        return lambda message, found: getattr(message, name).extend(map(convert, found))
-    return lambda message, value: setattr(message, name, convert(value))
-
-
-def _part_setter(field: Any) -> _Fill:
-    name, fill = field.name, _message_filler(field.message_type)
-
-    def set_one(message: Any, value: Any) -> None:
-        part = getattr(message, name)
-        part.SetInParent()
-        fill(part, value)
-
-    def set_many(message: Any, values: Any) -> None:
-        parts = getattr(message, name)
-        for value in values:
-            fill(parts.add(), value)
-
-    return set_many if is_repeated(field) else set_one
-
-
-def _map_setter(name: str, value: Any) -> _Fill:
-    if value.type in (MESSAGE, GROUP):
-        fill = _message_filler(value.message_type)
-
-        def fill_map(message: Any, found: Any) -> None:
-            target = getattr(message, name)
-            for key, each in found.items():
-                fill(target[_plain(key)], each)
-
-        return fill_map
-    convert = _converter(value)
-    return lambda message, found: getattr(message, name).update({_plain(key): convert(v) for key, v in found.items()})
-
-
-def _plain(value: Any) -> Any:
-    """A decimal is how a table holds integers of 64 bits without a sign."""
-    return value if isinstance(value, str | bool) else int(value)
-
-
-def _message_filler(descriptor: Any) -> _Fill:
-    if descriptor.full_name == TIMESTAMP_MESSAGE:
-        return _fill_moment
-    if not is_wrapper(descriptor):
-        return _filler(descriptor)
-    convert = _converter(descriptor.fields_by_name["value"])
-    return lambda message, value: setattr(message, "value", convert(value))
-
-
-def _fill_moment(message: Any, value: datetime.datetime) -> None:
-    microseconds = (value - _EPOCH) // _MICROSECOND
-    message.seconds, rest = divmod(microseconds, 1_000_000)
-    message.nanos = rest * 1_000
-
-
-def _converter(field: Any) -> _Convert:
-    if field.type == ENUM:
-        numbers = {value.name: value.number for value in field.enum_type.values}
-        return lambda value: numbers[value] if value in numbers else int(value)
-    if field.cpp_type in (field.CPPTYPE_UINT64, field.CPPTYPE_UINT32):
-        return int
-    return lambda value: value
-
-
 def message_indexes(schema: ValueSchema) -> bytes:
     """The bytes behind the id in Confluent's framing: where the message is in its file. Source: Confluent, "Wire
     format": the number of indexes and each of them as zigzag varints, and a single 0 for the first message."""
     path: list[int] = []
-    at = _descriptor(schema)
+    at = descriptor_of(schema)
     while at is not None:
         parent = at.containing_type
         siblings = parent.nested_types if parent is not None else list(at.file.message_types_by_name.values())
         path.insert(0, [each.full_name for each in siblings].index(at.full_name))
         at = parent
-    return b"\0" if path == [0] else b"".join(map(_varint, (len(path), *path)))
-
-
-def _varint(number: int) -> bytes:
-    number, found = number << 1, bytearray()
-    while number >= 0x80:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*found, number])
+    return b"\0" if path == [0] else b"".join(varint(each << 1) for each in (len(path), *path))
 
 
 def without_indexes(raw: bytes, expected: bytes) -> bytes:
@@ -345,22 +233,6 @@ def without_indexes(raw: bytes, expected: bytes) -> bytes:
         if raw.startswith(indexes):
             return raw[len(indexes) :]
     raise UndecodableError(f"Confluent's framing of another message: got {shown(raw[:16])}, expected {expected!r}")
-
-
-def _descriptor(schema: ValueSchema) -> Any:
-    if schema.source is None or schema.source.language != "protobuf":
-        raise InvalidConfigurationError(
-            "value.format=protobuf: the schema wasn't made of a Protobuf message; expected a message's class, its "
-            "descriptor, or a file of protoc --descriptor_set_out"
-        )
-    return message_of_source(schema.source.text)
-
-
-@lru_cache(maxsize=64)
-def _message_class(descriptor: Any) -> Any:
-    from google.protobuf import message_factory
-
-    return message_factory.GetMessageClass(descriptor)
 
 
 def _decode_error() -> Any:

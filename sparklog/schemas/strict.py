@@ -6,17 +6,33 @@ A *strict type* is an Arrow type whose fields that may not be null say so, with 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["HIGH", "LOW", "MULTIPLE", "ONE_OF", "SIZE", "SYMBOLS", "demands_anything", "stricter_fields", "violations"]
+__all__ = [
+    "HIGH",
+    "LOW",
+    "MULTIPLE",
+    "NUMBERED",
+    "ONE_OF",
+    "OTHERWISE",
+    "SIZE",
+    "SYMBOLS",
+    "children",
+    "demands_anything",
+    "violations",
+]
 
 SYMBOLS = b"symbols"
 """A text is one of these, joined by newlines."""
+OTHERWISE = b"otherwise"
+"""The symbol that readers of bytes have for a text that is none of these. No demand: writers must use these."""
+NUMBERED = b"numbered"
+"""The texts have numbers in the bytes, and a reader has the number of one that it doesn't know. No demand either."""
 SIZE = b"size"
 """The number of bytes."""
 LOW = b"low"
@@ -26,6 +42,7 @@ MULTIPLE = b"multiple"
 """A time is a multiple of so many microseconds."""
 ONE_OF = b"one of"
 """One may have a value of the fields of a struct with the same text here."""
+_NO_DEMANDS = frozenset({ONE_OF, OTHERWISE, NUMBERED})
 _MOST_SHOWN = 60
 
 _Found = tuple[Any, str]
@@ -35,11 +52,12 @@ _Found = tuple[Any, str]
 def demands_anything(kind: pa.DataType) -> bool:
     """Does a strict type demand anything at all?"""
     return any(
-        not field.nullable or field.metadata is not None or demands_anything(field.type) for field in _children(kind)
+        not field.nullable or field.metadata is not None or demands_anything(field.type) for field in children(kind)
     )
 
 
-def _children(kind: pa.DataType) -> list[pa.Field]:
+def children(kind: pa.DataType) -> list[pa.Field]:
+    """The fields of a struct, the element of a list, the value of a map; none of another type."""
     if pa.types.is_struct(kind):
         return list(kind)
     if pa.types.is_list(kind):
@@ -91,7 +109,7 @@ def _of_field(column: pa.Array, field: pa.Field, path: str, is_there: Any) -> It
 
 
 def _of_elements(column: Any, kind: pa.DataType, path: str, is_there: Any) -> Iterator[_Found]:
-    [element] = _children(kind)
+    [element] = children(kind)
     offsets = np.asarray(column.offsets)
     start, end = int(offsets[0]), int(offsets[-1])
     elements = (column.items if pa.types.is_map(kind) else column.values).slice(start, end - start)
@@ -103,7 +121,7 @@ def _of_elements(column: Any, kind: pa.DataType, path: str, is_there: Any) -> It
 
 def _of_metadata(column: pa.Array, metadata: dict[bytes, bytes], path: str, is_there: Any) -> Iterator[_Found]:
     for name, demand in metadata.items():
-        if name == ONE_OF:
+        if name in _NO_DEMANDS:
             continue
         wrong, expected = _misses(column, name, demand.decode())
         places = np.flatnonzero(np.asarray(pc.fill_null(wrong, False)) & is_there)
@@ -126,25 +144,3 @@ def _misses(column: pa.Array, name: bytes, demand: str) -> tuple[pa.Array, str]:
     if name == LOW:
         return pc.less(column, limit), f"{demand} or more"
     return pc.greater(column, limit), f"{demand} or less"
-
-
-def stricter_fields(new: pa.StructType, old: pa.StructType) -> Iterable[str]:
-    """The fields, at any depth, of which a strict type demands a value where another doesn't, though it has what they
-    are in: values of the other may lack them."""
-    yield from _stricter(new, old, "")
-
-
-def _stricter(new: pa.DataType, old: pa.DataType, prefix: str) -> Iterator[str]:
-    if pa.types.is_struct(new) and pa.types.is_struct(old):
-        before = {field.name: field for field in old}
-        for field in new:
-            known = before.get(field.name)
-            if not field.nullable and (known is None or known.nullable):
-                yield f"{prefix}{field.name}"
-            if known is not None:
-                yield from _stricter(field.type, known.type, f"{prefix}{field.name}.")
-        return
-    for one, other in zip(_children(new), _children(old), strict=False):
-        if not one.nullable and other.nullable:
-            yield f"{prefix}{one.name}"
-        yield from _stricter(one.type, other.type, f"{prefix}{one.name}.")

@@ -106,7 +106,7 @@ def test_what_a_change_of_the_source_means_for_bytes_is_told(cluster, tmp_path):
     record = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": ["null", "long"]}]}
     files = [tmp_path / "order.avsc", tmp_path / "renamed.avsc"]
     for file, name in zip(files, ("Order", "Renamed"), strict=True):
-        file.write_text(json.dumps({**record, "name": name}))
+        file.write_text(json.dumps({**record, "name": name, "aliases": ["Order"]}))
     done("topics", "create", "avro", "--schema", files[0], cluster=cluster)
 
     def changes(schema):

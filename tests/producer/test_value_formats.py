@@ -126,8 +126,11 @@ def test_avro_of_before_the_topic_was_typed_is_read_by_its_first_schema():
     with a_producer(cluster) as producer:
         producer.send("t", avro(OLD, id=1, total=1.5))
     evolve(cluster, value_schema(OLD))
-    evolve(cluster, value_schema(NEW))
-    assert values(cluster) == [{"note": None, "total": 1.5, "id": 1}]
+    wider = {**OLD, "fields": [*OLD["fields"], {"name": "note", "type": ["null", "string"], "default": None}]}
+    evolve(cluster, value_schema(wider))
+    assert values(cluster) == [{"id": 1, "total": 1.5, "note": None}]
+    assert values(cluster, value_format="bytes") == [avro(wider, id=1, total=1.5, note=None)]
+    assert values(cluster, value_format="bytes", value_schema_id=1) == [avro(OLD, id=1, total=1.5)]
 
 
 def test_a_format_that_the_schema_is_not_for_is_refused():

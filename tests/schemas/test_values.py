@@ -375,6 +375,60 @@ def test_json_that_is_no_value_is_told_by_its_place(text):
     assert column.null_count == 2
 
 
+EXACT = [  # an integer in JSON as others write one: a text, and what it is
+    ("9007199254740993.0", 9007199254740993),
+    ("9.007199254740993e15", 9007199254740993),
+    ("1.152921504606846977E18", 1152921504606846977),
+    ("-9.223372036854775807E18", -(2**63) + 1),
+    ("-9223372036854775808.000", -(2**63)),
+    ("9007199254740993.00000000000000000000001", None),
+    ("9.223372036854775808E18", None),
+    ("5.0", 5),
+    ("50e-1", 5),
+    ("1.5", None),
+    ("-0.0", 0),
+    ("1e999999999", None),
+    ("1e999999999999999999999", None),
+    ("1e-999999999999999999999", None),
+]
+
+
+@pytest.mark.parametrize("more", [[], [("price", pa.decimal128(30, 10))]])
+@pytest.mark.parametrize(("text", "number"), EXACT)
+def test_an_integer_in_float_notation_is_exact_or_refused(text, number, more):
+    fields = [
+        ("n", pa.int64()),
+        ("l", pa.list_(pa.int64())),
+        ("m", pa.map_(pa.string(), pa.int64())),
+        ("f", pa.float64()),
+    ]
+    schema = value_schema(pa.schema([*fields, *more]))
+    plain = value_schema(pa.schema([fields[0], *more]))
+    for each, form in ((plain, '{"n":%s}'), (schema, '{"n":%s}'), (schema, '{"l":[1,%s]}'), (schema, '{"m":{"k":%s}}')):
+        raws = pa.array([b'{"n":1}'] * 200 + [(form % text).encode()])
+        for part in (raws, raws.slice(200)):
+            column, errors = decode("json", each, part)
+            row = column.to_pylist()[-1]
+            if number is None:
+                assert row is None
+                assert [*errors] == [len(part) - 1]
+            else:
+                assert errors == {}
+                assert number in (row["n"], *(row.get("l") or ()), *dict(row.get("m") or ()).values())
+
+
+@pytest.mark.parametrize("more", [[], [("n", pa.int64())], [("price", pa.decimal128(30, 10))]])
+def test_floats_are_the_same_beside_integers_and_decimals(more):
+    texts = ["0.1", "1e-999999999999999999999", "4.9e-324", "1.7976931348623157e308", "9007199254740993.0", "-0.0"]
+    schema = value_schema(pa.schema([("f", pa.float64()), ("m", pa.map_(pa.string(), pa.float64())), *more]))
+    raws = [b'{"f":%s,"m":{"k":%s}}' % (text.encode(), text.encode()) for text in texts]
+    column, errors = decode("json", schema, pa.array(raws))
+    assert errors == {}
+    for text, row in zip(texts, column.to_pylist(), strict=True):
+        assert repr(row["f"]) == repr(row["m"][0][1]) == repr(float(text))
+    assert decode("json", schema, pa.array([b'{"f":1e999999999999999999999}']))[1].keys() == {0}
+
+
 def test_large_floats_that_json_has_as_integers_are_read():  # JavaScript writes them so
     column, errors = decode(
         "json", SCHEMA, pa.array([b'{"total":100000000000000000000,"ratio":16777217}'], pa.binary())

@@ -6,7 +6,6 @@ Kafka's words: a segment is a run of offsets of one partition; here it is one da
 from __future__ import annotations
 
 import json
-import re
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from typing import Any
 
 from sparklog.delta.actions import AddFile
 from sparklog.errors import CorruptLogError
+from sparklog.iso_times import parse_time
 from sparklog.log.data.refused import NO_REWRITES, ForeignRewrites, Stop
 
 __all__ = [
@@ -36,7 +36,6 @@ _DAY_MS = 86_400_000
 _INT64 = 2**63
 _OUR_LENGTH = len("1970-01-01T00:00:00.000Z")
 _FEW = 16
-_FRACTION = re.compile(r"\.(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +108,7 @@ def parse_timestamp(text: str) -> int:
             return since.days * _DAY_MS + since.seconds * 1_000 + since.microseconds // 1_000
         except ValueError:
             pass
-    padded = _FRACTION.sub(lambda match: "." + match[1][:6].ljust(6, "0"), text.strip().replace(" ", "T", 1))
-    moment = datetime.fromisoformat(padded.removesuffix("Z") + "+00:00" if padded.endswith("Z") else padded)
+    moment = parse_time(text.strip())
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // timedelta(milliseconds=1)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparklog.iso_times import parse_date
 from sparklog.log.data.segments import parse_timestamp
 from sparklog.log.data.stats_columns import stats_columns
 from sparklog.log.data.value_columns import DATA, Leaf
@@ -187,5 +187,5 @@ _READERS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]]] =
     (pa.types.is_floating, _float),
     (pa.types.is_decimal, lambda value: Decimal(repr(_number(value)))),
     (pa.types.is_string, _text),
-    (pa.types.is_date, lambda value: date.fromisoformat(_text(value))),
+    (pa.types.is_date, lambda value: parse_date(_text(value))),
 )

@@ -1,5 +1,5 @@
-"""Names that a request has more than once are answered once: one topic with ten thousand partitions, named as often, would
-be an answer of gigabytes. Source: Kafka ``KafkaApis.handleTopicMetadataRequest``, which takes a set. Pure."""
+"""Names that a request has more than once are answered once: one topic with ten thousand partitions, named as often,
+would be an answer of gigabytes. Source: Kafka ``KafkaApis.handleTopicMetadataRequest``, which takes a set. Pure."""
 
 from __future__ import annotations
 

@@ -51,11 +51,11 @@ def _number(text: str) -> int:
     return int(text.replace(",", ""))
 
 
-def all_hostile() -> Iterator[Hostile]:
-    """All requests, but for those of SASL."""
+def all_hostile(only: frozenset[str] | None = None) -> Iterator[Hostile]:
+    """All requests, but for those of SASL; ``only``: of these APIs."""
     limits = told_limits()
     for key, api in sorted(APIS.items()):
-        if not api.name.startswith("Sasl"):
+        if not api.name.startswith("Sasl") and (only is None or api.name in only):
             for version in sorted({api.first, api.last}):
                 yield from _of_version(key, api, version, limits.get(api.name, limits["all others"]))
 

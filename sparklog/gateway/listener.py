@@ -24,6 +24,7 @@ _BACKLOG = 512
 _AT_ONCE = 32
 """Connections that are accepted before others have their turn."""
 _PAUSE_S = 1.0
+_LOOK_S = 0.1
 _NO_FILE = (errno.EMFILE, errno.ENFILE)
 
 
@@ -110,14 +111,17 @@ class Listener:
             except OSError as error:
                 await self._despite(error, listening)
                 continue
-            why = self._why_full()
-            if why is None:
-                self._take(client)
-            else:
-                self._refuse(client, address_text(address), why)
+            self._take_or_refuse(client, address)
             count += 1
             if count % _AT_ONCE == 0:
                 await asyncio.sleep(0)
+
+    def _take_or_refuse(self, client: socket.socket, address: object) -> None:
+        why = self._why_full()
+        if why is None:
+            self._take(client)
+        else:
+            self._refuse(client, address_text(address), why)
 
     def _refuse(self, client: socket.socket, address: str, why: str) -> None:
         client.close()
@@ -128,27 +132,37 @@ class Listener:
             _LOGGER.warning("client %s was refused: %s%s", address, why, left_out, extra=extra)
 
     async def _despite(self, error: OSError, listening: socket.socket) -> None:
-        """Go on after an error of the system: disconnect the client that waits, or wait for better times."""
-        is_refused = error.errno in _NO_FILE and self._refuse_by_spare(listening)
+        """Go on after an error of the system: disconnect the clients that wait, or wait for better times."""
+        count = 0
+        while error.errno in _NO_FILE and (client := self._accept_by_spare(listening)) is not None:
+            if self._has_spare_again():  # there is room again
+                self._take_or_refuse(client, None)
+                return
+            client.close()
+            self._has_spare_again()
+            self._refused()
+            count += 1
+            if count % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        is_at_hand = self._spare >= 0 or self._has_spare_again()
         left_out = self._repeats.left_out(f"accept {error.errno}")
         if left_out is not None:
-            what = "a client was disconnected" if is_refused else f"no client is accepted for {_PAUSE_S:.0f} s"
+            what = f"{count} clients were disconnected" if is_at_hand else "no client is accepted for now"
             _LOGGER.error("%s: %s%s", what, error, left_out, extra=about(reason="system"))
-        await asyncio.sleep(0 if is_refused else _PAUSE_S)
+        # Without a file to spare accepting fails whether a client waits or not, so nothing tells when one comes.
+        await asyncio.sleep(_LOOK_S if is_at_hand and error.errno in _NO_FILE else _PAUSE_S)
 
-    def _refuse_by_spare(self, listening: socket.socket) -> bool:
-        """Disconnect the client that waits by means of the file that is held for that; False: it can't be."""
+    def _accept_by_spare(self, listening: socket.socket) -> socket.socket | None:
+        """The client that waits, by means of the file that is held for that; None: none waits, or there is no file."""
         if self._spare < 0:
-            return self._has_spare_again()
+            return None
         os.close(self._spare)
         self._spare = -1
         try:
-            client, _ = listening.accept()
-        except OSError:  # it has gone, or another thread has taken the file
-            return self._has_spare_again()
-        client.close()
-        self._refused()
-        return self._has_spare_again()
+            return listening.accept()[0]
+        except OSError:  # none waits, or another thread has taken the file
+            self._has_spare_again()
+            return None
 
     def _has_spare_again(self) -> bool:
         try:

@@ -146,17 +146,20 @@ class FrameReader(asyncio.StreamReader):
             return memoryview(start + await self.readexactly(size - len(start)))
         if (error := self.exception()) is not None:
             raise error
+        if self._is_over:
+            raise asyncio.IncompleteReadError(b"", size)
         frame, have = bytearray(size), len(start) + received
         frame[: len(start)] = start
         frame[len(start) : have] = self._take(received)
-        if self._is_over:
-            raise asyncio.IncompleteReadError(b"", size)
         self._left = memoryview(frame)[have:]
+        is_whole = False
         try:
             await self._wait()
             is_whole = self._left is None
         finally:
             self._left = None
+            if not is_whole:
+                del frame  # an error's trace would keep it, when others have its room already
         if not is_whole:
             raise self.exception() or asyncio.IncompleteReadError(b"", size)
         return memoryview(frame).toreadonly()

@@ -66,6 +66,7 @@ nightly: $(VENV)/.all ## Run every test, and walks and schedules as a whole: ove
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster 4000000000000..4000000000499
 	@for store in s3 azurite; do $(BIN)/python -m proof.torture --rounds 5 $(if $(SEED),--seed $(SEED)) --faulty --apps --store $$store --if-there || exit 1; done
 	@$(BIN)/python -m proof.soak --minutes $(MINUTES)
+	@$(BIN)/python -m proof.bounds
 	@for store in folder s3 azurite; do $(BIN)/python -m proof.torture --rounds 6 $(if $(SEED),--seed $(SEED)) --exchanged --store $$store --if-there || exit 1; done
 
 lint: $(VENV)/.dev ## Format, lint and types

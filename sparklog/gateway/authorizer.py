@@ -226,7 +226,15 @@ def _alter_users(rules: Rules, body: _Body) -> _Body | None:
     return _of_admins(rules, {"results": [{**_REFUSED, "user": name} for name in names]})
 
 
-_REFUSED: _Body = {"error_code": _CLUSTER, "error_message": None}
+def _describe_users(rules: Rules, body: _Body) -> _Body | None:
+    """The error is that of each user who is asked for, or of one without a name where all are: librdkafka 2.16 ends its
+    process by an error of the whole answer, with a message and without. Java's client takes both in the same way."""
+    names = dict.fromkeys(asked["name"] for asked in body["users"] or ()) or [""]
+    results = [{**_REFUSED, "user": name, "credential_infos": []} for name in names]
+    return _of_admins(rules, {"error_code": ErrorCode.NONE, "error_message": None, "results": results})
+
+
+_REFUSED: _Body = {"error_code": _CLUSTER, "error_message": "Cluster authorization failed."}
 
 _REFUSALS: dict[str, _Refuse] = {
     "ListOffsets": _list_offsets,
@@ -259,7 +267,7 @@ _REFUSALS: dict[str, _Refuse] = {
     "DescribeLogDirs": lambda rules, _: _of_admins(rules, {"error_code": _CLUSTER, "results": []}),
     "ElectLeaders": lambda rules, _: _of_admins(rules, {"error_code": _CLUSTER, "replica_election_results": []}),
     "AlterPartitionReassignments": lambda rules, _: _of_admins(rules, {**_REFUSED, "responses": []}),
-    "DescribeUserScramCredentials": lambda rules, _: _of_admins(rules, {**_REFUSED, "results": []}),
+    "DescribeUserScramCredentials": _describe_users,
     "AlterUserScramCredentials": _alter_users,
     "ListPartitionReassignments": lambda rules, _: _of_admins(rules, {**_REFUSED, "topics": []}),
     "DescribeClientQuotas": lambda rules, _: _of_admins(rules, {**_REFUSED, "entries": None}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import uuid
 from collections import deque
@@ -11,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from sparklog.admin import Admin
-from sparklog.admin.many import all_described
-from sparklog.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
+from sparklog.errors import KafkaTimeoutError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.gateway.counts import GatewayFigures
 from sparklog.gateway.defects import topic_defects
 from sparklog.gateway.neighbours import Neighbours
 from sparklog.gateway.repeats import Repeats
 from sparklog.gateway.settings import GatewaySettings
+from sparklog.gateway.topic_directory import TopicDirectory, TopicFacts
 from sparklog.gateway.users import KnownUsers, Rules
 from sparklog.gateway.zones import Node, Route, node_id_of, own_node
 from sparklog.log.cluster import Cluster
@@ -28,14 +29,17 @@ from sparklog.storage.retrying import Patience
 
 __all__ = ["Backend", "Handler", "Request", "node_id_of"]
 
-_THREADS = {"produce": 16, "look": 16, "group": 16, "sasl": 2, "other": 16}
+_THREADS = {"produce": 16, "look": 16, "group": 16, "sasl": 2, "other": 16, "codec": 2}
 """Most threads of each kind of calls, so that none takes all of another's: while the store is away, calls of Produce
 wait for longer than looks may."""
 _LOOK_S = 1.0
 """Longest wait for a look for a topic's id that is under way, and shortest time between two."""
+_FOLLOWED_MS = 900_000.0
+"""For so long after somebody asked for all topics they are followed: clients ask again every five minutes."""
 _RESTS = 4
 """Times that a look for a topic's id took, which the next one comes later."""
 T = TypeVar("T")
+_LOGGER = logging.getLogger("sparklog.gateway")
 
 
 class Request:
@@ -88,6 +92,8 @@ class Backend:
         self.neighbours: Neighbours | None = None
         """The gateways of the cluster; None: this one has no zone, and names itself alone."""
         self.admin = Admin(cluster)
+        self.directory = TopicDirectory(cluster)
+        self._following: asyncio.Task[None] | None = None
         self.topic_names: dict[uuid.UUID, str] = {}
         """Names of topics that were seen, by id."""
         self.extras: dict[str, Any] = {}
@@ -118,6 +124,7 @@ class Backend:
     def opened(self, cluster: Cluster, users: KnownUsers | None) -> None:
         """Take over a cluster that was given before it was open, with the same store, and the users."""
         self.cluster, self.users = cluster, users
+        self.directory = TopicDirectory(cluster)
 
     async def begin_zone(self, address: tuple[str, int], *, is_open: bool = True) -> None:
         """Make this gateway known to others, where it has a zone. Raises ``InvalidArgumentError``.
@@ -149,6 +156,10 @@ class Backend:
                 raise RuntimeError(f"a call failed unexpectedly: {error!r}") from error
 
         return await asyncio.get_running_loop().run_in_executor(self._threads[kind], contained)
+
+    async def run_codec(self, call: Callable[[], T]) -> T:
+        """Do in a thread what doesn't block, and takes long: of many clients at once, few go on."""
+        return await self._run("codec", call)
 
     async def run_sasl(self, call: Callable[[], T]) -> T:
         """Do in a thread a step of an authentication: whatever else waits, clients come in."""
@@ -246,21 +257,36 @@ class Backend:
         self.topic_names[uuid.UUID(topic.topic_id)] = name
         return topic
 
-    def describe_all(self) -> dict[str, TopicDescription | Exception]:
-        """All topics as they are now; for one that can't be read, the error. May block.
-
-        Raises ``StoreError``: the store can't be read.
-        """
-        topics = all_described(self.cluster)
-        described = [topic for topic in topics.values() if isinstance(topic, TopicDescription)]
-        self.topic_names = {uuid.UUID(topic.topic_id): topic.name for topic in described}
+    def describe_all(self, *, is_sure: bool = False) -> Mapping[str, TopicFacts | Exception]:
+        """All topics; for one that can't be read, the error. May block. Arguments and errors as
+        :meth:`TopicDirectory.all`."""
+        topics = self.directory.all(is_sure=is_sure)
+        described = [topic for topic in topics.values() if isinstance(topic, TopicFacts)]
+        self.topic_names = {topic.uuid: topic.name for topic in described}
         return topics
 
-    def forget_topic(self, name: str) -> None:
-        """Look at a topic that was deleted anew where groups are concerned."""
-        groups = self.extras.get("groups")
+    async def follow_topics(self) -> None:
+        """See to it that all topics are followed, as long as somebody asks for all of them now and then. In a folder
+        alone: elsewhere each look costs a request for each topic."""
+        is_under_way = self._following is not None and not self._following.done()
+        if not is_under_way and self.directory.is_large and not self.cluster.store.is_remote:
+            self._following = asyncio.ensure_future(self._follow_topics())
+
+    async def _follow_topics(self) -> None:
+        while self.directory.unasked_ms < _FOLLOWED_MS:
+            await asyncio.sleep(self.cluster.tail_trust_ms / 3_000)
+            try:
+                await self.run_look(self.directory.follow)
+            except SparklogError as error:
+                _LOGGER.info("all topics can't be looked at: %s", error)
+                return
+
+    def topics_changed(self, *, deleted: str | None = None) -> None:
+        """A topic was created, deleted or changed through this gateway."""
+        self.directory.changed()
+        groups = self.extras.get("groups") if deleted is not None else None
         if groups is not None:
-            groups.topics.forget([name])
+            groups.topics.forget([deleted])
 
     def name_in(self, asked: Mapping[str, Any], field: str) -> str:
         """The topic that a request names in a field, or by its id. May block. Raises
@@ -299,7 +325,7 @@ class Backend:
         known = {*self.topic_names.copy().values()}  # other threads add to it
         parallel_results(self.describe, [name for name in self.admin.list_topics() if name not in known])
         if topic_id not in self.topic_names:
-            self.describe_all()
+            self.describe_all(is_sure=True)
         ended_ms = self.cluster.clock.ticks_ms()
         self._next_look_ms = ended_ms + max(_LOOK_S * 1_000, _RESTS * (ended_ms - began_ms))
 
@@ -321,6 +347,8 @@ class Backend:
 
     async def close(self) -> None:
         """Deliver what was sent, and end the threads."""
+        if self._following is not None:
+            self._following.cancel()
         for extra in self.extras.values():
             await extra.close()
         await self.run(self._close_clients)

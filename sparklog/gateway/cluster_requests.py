@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from sparklog.errors import SparklogError, StoreUnavailableError, UnknownTopicOrPartitionError
 from sparklog.gateway.authorized_operations import cluster_operations, topic_operations
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.error_codes import ErrorCode, code_of
+from sparklog.gateway.topic_directory import TopicFacts
 from sparklog.gateway.topics import described_partitions
 from sparklog.gateway.zones import Route
 from sparklog.log.follow import TopicFollower
@@ -84,7 +85,7 @@ async def describe_topic_partitions(backend: Backend, request: Request) -> _Answ
     route = backend.route(request)
     names = [topic["name"] for topic in body["topics"]]
 
-    def asked_topics() -> list[TopicDescription | tuple[str, ErrorCode]]:
+    def asked_topics() -> Sequence[TopicDescription | TopicFacts | tuple[str, ErrorCode]]:
         if not names:
             every = backend.describe_all()
             return [_or_code(name, topic) for name, topic in every.items() if rules is None or rules.may_see(name)]
@@ -110,12 +111,15 @@ async def describe_topic_partitions(backend: Backend, request: Request) -> _Answ
     return {"topics": answers, "next_cursor": cursor}
 
 
-def _or_code(name: str, described: TopicDescription | Exception) -> TopicDescription | tuple[str, ErrorCode]:
-    return described if isinstance(described, TopicDescription) else (name, code_of(described))
+def _or_code(name: str, described: TopicFacts | Exception) -> TopicFacts | tuple[str, ErrorCode]:
+    return described if isinstance(described, TopicFacts) else (name, code_of(described))
 
 
 def page_of_partitions(
-    topics: Iterable[TopicDescription | tuple[str, ErrorCode]], start: tuple[str, int] | None, limit: int, route: Route
+    topics: Iterable[TopicDescription | TopicFacts | tuple[str, ErrorCode]],
+    start: tuple[str, int] | None,
+    limit: int,
+    route: Route,
 ) -> tuple[list[_Answer], tuple[str, int] | None]:
     """A page of topics, and where the next one begins; None: there is none.
 
@@ -153,7 +157,7 @@ async def describe_log_dirs(backend: Backend, request: Request) -> _Answer:
     can't be read is left out, since the answer has an error for a whole folder alone."""
     wanted, rules = request.body["topics"], request.rules
 
-    def sizes(asked: tuple[str, Sequence[int] | None]) -> _Answer:
+    def sizes(asked: tuple[str, Collection[int] | None]) -> _Answer:
         name, numbers = asked
         follower = TopicFollower(backend.cluster.topic_log(name), name)
         partitions = []
@@ -166,9 +170,12 @@ async def describe_log_dirs(backend: Backend, request: Request) -> _Answer:
 
     def topics() -> list[_Answer]:
         if wanted is None:
-            asked: list[tuple[str, Sequence[int] | None]] = [(name, None) for name in backend.admin.list_topics()]
+            asked: list[tuple[str, Collection[int] | None]] = [(name, None) for name in backend.admin.list_topics()]
         else:
-            asked = [(topic["topic"], topic["partitions"]) for topic in wanted]
+            numbers: dict[str, set[int]] = {}
+            for topic in wanted:
+                numbers.setdefault(topic["topic"], set()).update(topic["partitions"])
+            asked = [*numbers.items()]
         visible = [topic for topic in asked if rules is None or rules.may_see(topic[0])]
         answers = []
         for (name, _), result in zip(visible, parallel_results(sizes, visible), strict=True):

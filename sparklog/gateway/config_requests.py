@@ -13,6 +13,7 @@ from sparklog.config import TOPIC_SETTINGS, TopicConfig, setting_names
 from sparklog.config.settings import to_text
 from sparklog.errors import SparklogError
 from sparklog.gateway.backend import Backend, Request, node_id_of
+from sparklog.gateway.distinct import distinct
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.log.topic import alter_topic
 
@@ -42,8 +43,16 @@ class _RefusedError(ValueError):
 async def describe_configs(backend: Backend, request: Request) -> dict[str, Any]:
     """The settings of topics."""
     body = request.body
+    shared: dict[tuple[str, ConfigEntry], dict[str, Any]] = {}
 
-    def describe(wanted: dict[str, Any]) -> dict[str, Any]:
+    def setting(name: str, entry: ConfigEntry) -> dict[str, Any]:
+        """A setting of a topic, made once for all topics that have it so."""
+        key = name, entry
+        if key not in shared:
+            shared[key] = config_of(name, entry, has_synonyms=body.get("include_synonyms", False))
+        return shared[key]
+
+    def describe(wanted: Mapping[str, Any]) -> dict[str, Any]:
         resource: dict[str, Any] = {"resource_type": wanted["resource_type"], "resource_name": wanted["resource_name"]}
         if wanted["resource_type"] == _BROKER:
             return {**resource, "configs": []}
@@ -57,15 +66,12 @@ async def describe_configs(backend: Backend, request: Request) -> dict[str, Any]
             entries = config_entries(backend.describe(wanted["resource_name"]).config)
         except SparklogError as error:
             return {**resource, "error_code": code_of(error), "error_message": str(error), "configs": []}
-        has_synonyms = body.get("include_synonyms", False)
-        configs = [
-            config_of(name, entry, has_synonyms=has_synonyms)
-            for name, entry in entries.items()
-            if names is None or name in names
-        ]
+        asked = None if names is None else frozenset(names)
+        configs = [setting(name, entry) for name, entry in entries.items() if asked is None or name in asked]
         return {**resource, "configs": configs}
 
-    return {"results": await backend.run(lambda: [describe(asked) for asked in body["resources"]])}
+    resources = distinct(body["resources"], "resource_type", "resource_name", "configuration_keys")
+    return {"results": await backend.run(lambda: [describe(asked) for asked in resources])}
 
 
 def _of_groups(backend: Backend, names: list[str] | None) -> list[dict[str, Any]]:

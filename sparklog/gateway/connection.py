@@ -12,20 +12,21 @@ from typing import Any
 from sparklog.errors import KafkaTimeoutError, SparklogError, StoreError
 from sparklog.gateway.apis import API_VERSIONS, APIS, PRODUCE, Api
 from sparklog.gateway.authentication import Authentication
-from sparklog.gateway.authorizer import NotAllowedError, refusal
+from sparklog.gateway.authorizer import NotAllowedError
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.bounded_queue import BoundedQueue
 from sparklog.gateway.client_log import ClientLog, UnavailableError
 from sparklog.gateway.counts import GatewayFigures
-from sparklog.gateway.error_counts import error_name, errors_in
+from sparklog.gateway.error_counts import error_name
 from sparklog.gateway.frame_reader import FrameReader
+from sparklog.gateway.large_messages import decoded, encoded, refused_by
 from sparklog.gateway.produce import begin_produce
 from sparklog.gateway.produce_rounds import rounds_of
 from sparklog.gateway.refusals import KINDS
 from sparklog.gateway.sent_request import Sent
 from sparklog.gateway.silence import Silence
 from sparklog.gateway.wire import WireError
-from sparklog.gateway.wire.frames import Frame, read_request_header, response_frame, unversioned_header
+from sparklog.gateway.wire.frames import Frame, unversioned_header
 from sparklog.logs import without_content
 
 __all__ = ["ByteBudget", "Connection"]
@@ -157,6 +158,13 @@ class Connection:
                 with contextlib.suppress(OSError, asyncio.TimeoutError):
                     await asyncio.wait_for(self._writer.wait_closed(), 1)
             self._writer.transport.abort()  # what the client doesn't read would be kept for ever
+            # An error keeps by its trace the frames that it went through, and they this connection, which keeps it, as
+            # its transport's protocol does: nothing of a request that broke off would be freed before the interpreter
+            # happens to look for such circles.
+            self._reading = None
+            for error in [self._reader.lost_by, self._reader.exception(), *map(_error_of, (reading, answering))]:
+                _forget_trace(error)
+            self._reader.let_go()
 
     def _report(self, error: BaseException | None) -> None:
         if error is None or isinstance(error, (EOFError, ConnectionError)):
@@ -241,9 +249,7 @@ class Connection:
                 self._begun = [one for one in self._begun if not one.is_sent]
             self._begun.append(sent)
             return api, sent
-        header = read_request_header(frame, api.request)
-        # librdkafka ends its Metadata requests with bytes too many, which Kafka's brokers pass over.
-        body = api.request.decode(header.body, version, is_exact=False)
+        header, body = await decoded(self._backend, api, version, frame)
         host = str(self._peer[0]) if self._peer else ""
         self._log.client_id = header.client_id
         request = Request(version, body, header.client_id or "", self._local, host)
@@ -257,17 +263,18 @@ class Connection:
         return api, lambda: self._produced(api, pending, version, correlation_id)
 
     async def _answered(self, api: Api, request: Request, version: int, correlation_id: int) -> Frame | None:
-        return self._frame(api, version, correlation_id, await self._response(api, request), request.body)
+        return await self._frame(api, version, correlation_id, await self._response(api, request), request.body)
 
-    def _frame(
+    async def _frame(
         self, api: Api, version: int, correlation_id: int, response: dict[str, Any], asked: Mapping[str, Any]
     ) -> Frame:
-        codes = errors_in(api.response, response)
-        for code in codes:
-            self._backend.figures.errors[api.name, error_name(code)] += 1
-        if not KINDS.keys().isdisjoint(codes):
-            self._log.refused(api.name, response, asked, sum(code in KINDS for code in codes))
-        return response_frame(api.response, version, correlation_id, response)
+        count_by_code, frame = await encoded(self._backend, api.response, version, correlation_id, response)
+        for code, count in count_by_code.items():
+            self._backend.figures.errors[api.name, error_name(code)] += count
+        refused_count = sum(count for code, count in count_by_code.items() if code in KINDS)
+        if refused_count:
+            self._log.refused(api.name, response, asked, refused_count)
+        return frame
 
     async def _response(self, api: Api, request: Request) -> dict[str, Any]:
         if api.name == "SaslHandshake":
@@ -277,7 +284,7 @@ class Connection:
         if api.handle is None:
             raise WireError(f"{api.name} has no handler")
         try:
-            refused = refusal(api.name, request.rules, request)
+            refused = await refused_by(self._backend, api.name, request)
         except NotAllowedError as error:
             raise WireError(str(error)) from error
         return refused if refused is not None else await api.handle(self._backend, request)
@@ -287,7 +294,7 @@ class Connection:
     ) -> Frame | None:
         if pending is None:
             return None
-        return self._frame(api, version, correlation_id, await pending, {})
+        return await self._frame(api, version, correlation_id, await pending, {})
 
     async def _answer_all(self) -> None:
         while (item := await self._answers.get()) is not None:
@@ -340,7 +347,7 @@ class Connection:
         finally:
             await self._budget.give_back(size)
         if not found and isinstance(answer, dict):
-            await self._write(self._frame(APIS[PRODUCE], sent.version, sent.correlation_id, answer, {}))
+            await self._write(await self._frame(APIS[PRODUCE], sent.version, sent.correlation_id, answer, {}))
         elif data := b"".join(found):
             await self._write(data)
 
@@ -357,6 +364,17 @@ class Connection:
             transport.write(part)
             if _unsent_bytes(transport) != 0 or transport.is_closing():
                 await asyncio.wait_for(self._writer.drain(), self._idle_s)
+
+
+def _error_of(task: asyncio.Future[None]) -> BaseException | None:
+    return task.exception() if task.done() and not task.cancelled() else None
+
+
+def _forget_trace(error: BaseException | None) -> None:
+    """Let go of the frames that an error, and those before it, went through."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 def _unsent_bytes(transport: asyncio.WriteTransport) -> int | None:

@@ -30,6 +30,8 @@ __all__ = ["consumer_group_describe", "consumer_group_heartbeat"]
 _LOGGER = logging.getLogger("sparklog.gateway")
 _OF_THIS_PROTOCOL = 1
 """Source: Kafka ``ConsumerGroupDescribeResponse.Member.MemberType``."""
+_UNSEEN = "The described group uses topics that the client is not authorized to describe."
+"""Source: Kafka ``KafkaApis.handleConsumerGroupDescribe``, also of the rule."""
 _NOT_FOR_A_MEMBER = (LEAVES, LEAVES_FOR_A_WHILE)
 
 
@@ -117,7 +119,7 @@ async def consumer_group_describe(backend: Backend, request: Request) -> dict[st
     """Groups of this protocol with what each member has and is to have; of others Kafka's tools ask DescribeGroups."""
     served = coordinators(backend)
     groups = []
-    for group in request.body["group_ids"]:
+    for group in dict.fromkeys(request.body["group_ids"]):
         code, coordinated = check_group_id(group), served.groups.get(group)
         if code is ErrorCode.NONE and coordinated is None:
             code = await _elsewhere(backend, group)
@@ -127,6 +129,9 @@ async def consumer_group_describe(backend: Backend, request: Request) -> dict[st
             message = f"group {group} isn't of the protocol consumer, or isn't here"
             described = {"error_code": code, "error_message": message, "group_state": "", "assignor_name": ""}
             groups.append({"group_id": group, "members": [], **described})
+        elif request.rules is not None and not all(map(request.rules.may_see, _topics_of(coordinated.consumer))):
+            described = {"error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED, "error_message": _UNSEEN}
+            groups.append({"group_id": group, "members": [], "group_state": "", "assignor_name": "", **described})
         else:
             groups.append(_described(coordinated))
     if request.body["include_authorized_operations"]:
@@ -142,6 +147,12 @@ async def _elsewhere(backend: Backend, group: str) -> ErrorCode:
     except SparklogError as error:
         return coordinator_code_of(error)
     return code if code is ErrorCode.NOT_COORDINATOR else ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def _topics_of(group: ConsumerGroup) -> frozenset[str]:
+    """All topics that the members of a group subscribe to, have, or are to have."""
+    partitions = (at for member in group.members.values() for at in (*member.holds, *member.target))
+    return group.topics().union(at.topic for at in partitions)
 
 
 def _described(coordinated: Coordinated) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from sparklog.gateway.error_codes import ErrorCode
+from sparklog.gateway.pieces import Pieces
 from sparklog.gateway.wire import Message, message
 from sparklog.gateway.wire.fields import Field
 
@@ -52,7 +53,11 @@ def _walk(fields: tuple[Field, ...]) -> _Walk | None:
             if code:
                 codes.append(code)
         for name, walk in inner:
-            for element in value.get(name) or ():
+            elements = value.get(name) or ()
+            if isinstance(elements, Pieces):  # which are made once, to be encoded
+                codes.extend(elements.error_codes)
+                continue
+            for element in elements:
                 walk(element, codes)
 
     return collect

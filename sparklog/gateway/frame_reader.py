@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import SupportsIndex
 
-__all__ = ["FrameReader", "new_protocol"]
+__all__ = ["FrameReader", "new_protocol", "shared_room"]
 
 _HEAD = struct.Struct(">iH")
 """The size of a frame, and its first two bytes."""
@@ -113,7 +113,7 @@ class FrameReader(asyncio.StreamReader):
             if len(self._ahead) - self._at >= n:
                 return self._take(n)
             if self._is_over:
-                raise asyncio.IncompleteReadError(self._take(len(self._ahead) - self._at), n)
+                raise asyncio.IncompleteReadError(b"", n)  # what has come is of no use to anybody
             await self._wait()
 
     async def has_come(self, size: int) -> bool:
@@ -146,17 +146,20 @@ class FrameReader(asyncio.StreamReader):
             return memoryview(start + await self.readexactly(size - len(start)))
         if (error := self.exception()) is not None:
             raise error
+        if self._is_over:
+            raise asyncio.IncompleteReadError(b"", size)
         frame, have = bytearray(size), len(start) + received
         frame[: len(start)] = start
         frame[len(start) : have] = self._take(received)
-        if self._is_over:
-            raise asyncio.IncompleteReadError(bytes(frame[:have]), size)
         self._left = memoryview(frame)[have:]
+        is_whole = False
         try:
             await self._wait()
             is_whole = self._left is None
         finally:
             self._left = None
+            if not is_whole:
+                del frame  # an error's trace would keep it, when others have its room already
         if not is_whole:
             raise self.exception() or asyncio.IncompleteReadError(b"", size)
         return memoryview(frame).toreadonly()
@@ -186,6 +189,11 @@ class FrameReader(asyncio.StreamReader):
         self._error = exc
         self._wake()
 
+    def let_go(self) -> None:
+        """Keep nothing any more of what has come, nor an error: its trace would keep what was being read."""
+        self._ahead, self._at, self._left = bytearray(), 0, None
+        self._error = self.lost_by = None
+
 
 class _Protocol(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
     """Receives into the memory that a reader names."""
@@ -214,10 +222,15 @@ class _Protocol(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
         self._frames.received(nbytes, self._shared)
 
 
+def shared_room() -> memoryview:
+    """Where the connections of one event loop receive what nobody has asked for yet: one receives at a time."""
+    return memoryview(bytearray(_SHARED_BYTES))
+
+
 def new_protocol(
-    connected: Callable[[FrameReader, asyncio.StreamWriter], None],
+    connected: Callable[[FrameReader, asyncio.StreamWriter], None], room: memoryview | None = None
 ) -> Callable[[], asyncio.BufferedProtocol]:
-    """The protocols of one event loop's connections; ``connected`` is called for each connection. One receives at a
-    time, so they share the memory of what nobody has asked for yet."""
-    shared = memoryview(bytearray(_SHARED_BYTES))
+    """The protocols of connections; ``connected`` is called for each of them. ``room``: of :func:`shared_room`; None:
+    one of these connections' own."""
+    shared = shared_room() if room is None else room
     return lambda: _Protocol(FrameReader(), connected, shared)

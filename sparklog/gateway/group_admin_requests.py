@@ -9,11 +9,19 @@ from sparklog.errors import SparklogError
 from sparklog.gateway.authorized_operations import group_operations
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.coordination.classic_group import ClassicGroup, ClassicState
-from sparklog.gateway.coordination.consumer_protocol import CONSUMER, encode_assignment, encode_subscription
+from sparklog.gateway.coordination.consumer_protocol import (
+    CONSUMER,
+    MOST_TOPICS,
+    assigned_topics,
+    encode_assignment,
+    encode_subscription,
+    named_topics,
+)
 from sparklog.gateway.error_codes import ErrorCode, code_of, coordinator_code_of
 from sparklog.gateway.group_coordinator import coordinators
 from sparklog.gateway.group_requests import check_group_id
 from sparklog.gateway.group_stay import ASSIGNOR
+from sparklog.gateway.users import Rules
 from sparklog.groups.admin.description import GroupDescription, GroupState
 
 __all__ = ["delete_groups", "describe_groups", "list_groups"]
@@ -27,7 +35,8 @@ async def describe_groups(backend: Backend, request: Request) -> dict[str, Any]:
     """Groups with their members and what is assigned to them."""
     served = coordinators(backend)
     groups = []
-    for group in request.body["groups"]:
+    described: dict[str, Any]
+    for group in dict.fromkeys(request.body["groups"]):
         code = check_group_id(group)
         if group not in served.groups:
             await served.end(group)  # one that this gateway is leaving would be answered NOT_COORDINATOR
@@ -40,10 +49,24 @@ async def describe_groups(backend: Backend, request: Request) -> dict[str, Any]:
             described = {"error_code": ErrorCode.GROUP_ID_NOT_FOUND, "error_message": message, "group_state": ""}
         else:
             described = await backend.run_for_group(partial(_described_elsewhere, backend, group, request.api_version))
+        if request.rules is not None and described.get("protocol_type") == CONSUMER:
+            described["members"] = [_as_seen_by(request.rules, member) for member in described["members"]]
         groups.append({"group_id": group, "protocol_type": "", "protocol_data": "", "members": [], **described})
         if request.body.get("include_authorized_operations", False) and not described.get("error_code"):
             groups[-1]["authorized_operations"] = group_operations(request.rules, group)
     return {"groups": groups}
+
+
+def _as_seen_by(rules: Rules, member: dict[str, Any]) -> dict[str, Any]:
+    """A member, without its subscription and assignment if one of them has a topic that the user may not see."""
+    try:
+        topics = named_topics(member["member_metadata"], MOST_TOPICS) if member["member_metadata"] else []
+        topics += assigned_topics(member["member_assignment"]) if member["member_assignment"] else []
+    except ValueError:  # whatever it is
+        topics = [""]
+    if all(map(rules.may_see, topics)):
+        return member
+    return {**member, "member_metadata": b"", "member_assignment": b""}
 
 
 def _described_here(group: ClassicGroup) -> dict[str, Any]:

@@ -9,9 +9,11 @@ from typing import Any
 
 from sparklog.errors import CommitFailedError, SparklogError, UnstableOffsetCommitError
 from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.distinct import distinct
 from sparklog.gateway.error_codes import ErrorCode, code_of, coordinator_code_of
 from sparklog.gateway.group_coordinator import Coordinators, coordinators
 from sparklog.gateway.group_requests import check_group_id
+from sparklog.gateway.users import Rules
 from sparklog.groups.offsets.changes import check_offset
 from sparklog.groups.offsets.rows import Rows
 from sparklog.model import OffsetAndMetadata, TopicPartition
@@ -145,9 +147,9 @@ async def offset_fetch(backend: Backend, request: Request) -> dict[str, Any]:
     body = request.body
     is_stable = body.get("require_stable", False)
     if "groups" not in body:
-        return await _fetched(backend, body["group_id"], body["topics"], is_stable=is_stable)
+        return await _fetched(backend, request.rules, body["group_id"], body["topics"], is_stable=is_stable)
     groups = []
-    for asked in body["groups"]:
+    for asked in distinct(body["groups"], "group_id"):
         group, member_id, epoch = asked["group_id"], asked.get("member_id"), asked.get("member_epoch", -1)
         code = ErrorCode.NONE
         if epoch >= 0 and group in coordinators(backend).groups:
@@ -155,16 +157,22 @@ async def offset_fetch(backend: Backend, request: Request) -> dict[str, Any]:
         if code is not ErrorCode.NONE:
             groups.append({"group_id": group, "error_code": code, "topics": []})
             continue
-        groups.append({"group_id": group, **await _fetched(backend, group, asked["topics"], is_stable=is_stable)})
+        fetched = await _fetched(backend, request.rules, group, asked["topics"], is_stable=is_stable)
+        groups.append({"group_id": group, **fetched})
     return {"groups": groups}
 
 
 async def _fetched(
-    backend: Backend, group: str, wanted: list[dict[str, Any]] | None, *, is_stable: bool
+    backend: Backend, rules: Rules | None, group: str, wanted: list[dict[str, Any]] | None, *, is_stable: bool
 ) -> dict[str, Any]:
+    """The offsets of a group: of all topics, of those that the user may see; of others that are named, an error.
+
+    Source: Kafka ``KafkaApis.fetchOffsets``."""
+    unseen = [topic for topic in wanted or () if rules is not None and not rules.may_see(topic["name"])]
     named = {
         topic["name"]: [TopicPartition(topic["name"], number) for number in topic["partition_indexes"]]
         for topic in wanted or ()
+        if rules is None or rules.may_see(topic["name"])
     }
     code, unstable = check_group_id(group), False
     rows: Rows = {}
@@ -180,7 +188,8 @@ async def _fetched(
     if wanted is None:
         named = {}
         for partition in sorted(rows):
-            if _committed(rows, partition, facts) is not None:
+            is_seen = rules is None or rules.may_see(partition.topic)
+            if is_seen and _committed(rows, partition, facts) is not None:
                 named.setdefault(partition.topic, []).append(partition)
     topics = []
     for name, partitions in named.items():
@@ -189,8 +198,16 @@ async def _fetched(
             of_each = ErrorCode.UNSTABLE_OFFSET_COMMIT if unstable else code
             answers = [{**answer, "error_code": of_each} for answer in answers]
         topics.append({"name": name, "partitions": answers})
+    if code is ErrorCode.NONE:
+        topics += [_unseen(topic) for topic in unseen]
     is_all_unstable = unstable and wanted is None
     return {"error_code": ErrorCode.UNSTABLE_OFFSET_COMMIT if is_all_unstable else code, "topics": topics}
+
+
+def _unseen(topic: dict[str, Any]) -> dict[str, Any]:
+    refused = {"error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    partitions = [TopicPartition(topic["name"], number) for number in topic["partition_indexes"]]
+    return {"name": topic["name"], "partitions": [{**_fetched_partition(at, None), **refused} for at in partitions]}
 
 
 async def _rows(

@@ -36,7 +36,7 @@ def check_group_id(group: str) -> ErrorCode:
 async def find_coordinator(backend: Backend, request: Request) -> dict[str, Any]:
     """A group's: the gateway that is in it, else this one. A transactional id's: this gateway."""
     body = request.body
-    keys = body.get("coordinator_keys")
+    keys = None if body.get("coordinator_keys") is None else [*dict.fromkeys(body["coordinator_keys"])]
     kind = body.get("key_type", _GROUP)
     asked = [body["key"]] if keys is None else keys
     if asked and kind == _TRANSACTION and backend.neighbours is not None and not backend.neighbours.stay(request):

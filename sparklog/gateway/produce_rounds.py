@@ -18,6 +18,7 @@ from sparklog._native import CORE
 from sparklog.errors import SparklogError
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.defects import log_defect
+from sparklog.gateway.element_limits import IN_THE_LOOP
 from sparklog.gateway.error_codes import ErrorCode
 from sparklog.gateway.fetch import Fetching
 from sparklog.gateway.produce import Answer, begin_part, failed, refused_records
@@ -381,6 +382,8 @@ class ProduceRounds:
             return None
         version, correlation_id, acks, topics = found
         if acks not in (-1, 0, 1):
+            return None
+        if len(topics) + sum(len(partitions) for _, partitions in topics) > IN_THE_LOOP.of_message:
             return None
         producer = self._backend.producer(acks)
         kind = min(acks, 0)

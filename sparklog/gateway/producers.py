@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sparklog.errors import KafkaTimeoutError, SparklogError, StoreError, UnknownTopicOrPartitionError
 from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.distinct import distinct
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.transactions import sessions_of
 from sparklog.log.producer_batches import NumberingProducer, numbering_producers
@@ -46,10 +48,10 @@ async def init_producer_id(backend: Backend, request: Request) -> dict[str, Any]
 async def describe_producers(backend: Backend, request: Request) -> _Answer:
     """The idempotent producers of which partitions remember something. None has a transaction open there: what it sent
     in one is in no topic before the commit."""
-    rules = request.rules
+    rules, topics = request.rules, distinct(request.body["topics"], "name", "partition_indexes")
 
-    def topic(wanted: _Answer) -> _Answer:
-        name, numbers = wanted["name"], wanted["partition_indexes"]
+    def topic(wanted: Mapping[str, Any]) -> _Answer:
+        name, numbers = wanted["name"], dict.fromkeys(wanted["partition_indexes"])
         if rules is not None and not rules.may_read(name):
             return _refused_topic(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
         try:
@@ -67,7 +69,7 @@ async def describe_producers(backend: Backend, request: Request) -> _Answer:
             partitions.append({"partition_index": number, "error_code": code, "active_producers": producers})
         return {"name": name, "partitions": partitions}
 
-    return {"topics": await backend.run_look(lambda: [topic(one) for one in request.body["topics"]])}
+    return {"topics": await backend.run_look(lambda: [topic(one) for one in topics])}
 
 
 def _described(producer: NumberingProducer) -> _Answer:
@@ -81,7 +83,7 @@ def _described(producer: NumberingProducer) -> _Answer:
     }
 
 
-def _refused_topic(wanted: _Answer, code: ErrorCode, message: str | None) -> _Answer:
+def _refused_topic(wanted: Mapping[str, Any], code: ErrorCode, message: str | None) -> _Answer:
     refused: _Answer = {"error_code": code, "error_message": message, "active_producers": []}
     return {
         "name": wanted["name"],

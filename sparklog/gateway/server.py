@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparklog.gateway.backend import Backend
-from sparklog.gateway.client_log import address_text
 from sparklog.gateway.connection import ByteBudget, Connection
 from sparklog.gateway.defects import log_defect
-from sparklog.gateway.frame_reader import FrameReader, new_protocol
+from sparklog.gateway.frame_reader import FrameReader, new_protocol, shared_room
+from sparklog.gateway.listener import Listener, bound_sockets
 from sparklog.gateway.settings import GatewaySettings
 from sparklog.gateway.users import KnownUsers
 from sparklog.log.cluster import Cluster
-from sparklog.logs import about
+from sparklog.logs import about, short
 
 if TYPE_CHECKING:
     from sparklog.gateway.figures import GatewayProbe
@@ -29,6 +31,8 @@ _LOGGER = logging.getLogger("sparklog.gateway")
 _TURNS = 5
 _CLOSE_S = 10.0
 _TURN_S = 1.0
+_HANDSHAKE_S = 10.0
+"""Bound of a TLS handshake: whoever doesn't authenticate takes the place of a client for no longer."""
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -86,8 +90,12 @@ class Gateway:
         self._backend = Backend(cluster, self._settings, advertised, users)
         self._backend.figures.connections_max = self._settings.max_connections
         self._budget = ByteBudget(self._settings.queued_bytes, self._backend.figures)
-        self._connections: dict[asyncio.Task[None], tuple[Connection, asyncio.StreamWriter]] = {}
-        self._server: asyncio.Server | None = None
+        self._connections: dict[asyncio.Task[None], Connection | None] = {}
+        """By its task; None while its TLS handshake is under way."""
+        self._unbegun: set[socket.socket] = set()
+        """Connections whose task hasn't begun yet."""
+        self._room = shared_room()
+        self._listener: Listener | None = None
         self._turning: asyncio.Task[None] | None = None
         self._is_closing = False
 
@@ -110,42 +118,72 @@ class Gateway:
         """Take connections from now on; returns host and port, which is a free one for 0.
 
         Raises ``OSError``, and ``InvalidArgumentError``: this zone or address can't be announced to others."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(new_protocol(self._connected), host, port, ssl=self._tls)
+        sockets = bound_sockets(host, port)
+        address: tuple[str, int] = sockets[0].getsockname()[:2]
+        self._listener = Listener(sockets, self._take, self._why_full, self._note_refused, self._backend.log_repeats)
         self._turning = asyncio.ensure_future(self._turn())
-        address: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
         await self._backend.begin_zone(address, is_open=self._backend.figures.why_unopened() is None)
         return address
 
-    def _connected(self, reader: FrameReader, writer: asyncio.StreamWriter) -> None:
+    def _why_full(self) -> str | None:
         if self._is_closing:
-            writer.transport.abort()
-            return
+            return "the gateway is stopping"
+        if len(self._connections) < self._settings.max_connections:
+            return None
+        return f"{len(self._connections)} connections are open"
+
+    def _note_refused(self) -> None:
+        if not self._is_closing:
+            self._backend.figures.refused += 1
+
+    def _take(self, client: socket.socket) -> None:
+        """Serve a connection, which counts from now on."""
         figures = self._backend.figures
-        if len(self._connections) >= self._settings.max_connections:
-            figures.refused += 1
-            client = address_text(writer.get_extra_info("peername"))
-            _LOGGER.warning(
-                "client %s was refused: %d connections are open",
-                client,
-                len(self._connections),
-                extra=about(client=client, reason="full"),
-            )
-            writer.transport.abort()
-            return
-        connection = Connection(self._backend, self._budget, reader, writer)
-        task = asyncio.ensure_future(connection.serve())
-        self._connections[task] = connection, writer
+        task = asyncio.ensure_future(self._serve(client))
+        self._connections[task] = None
+        self._unbegun.add(client)
         figures.accepted += 1
         figures.connections = len(self._connections)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(partial(self._ended, client))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        _, writer = self._connections.pop(task)
+    async def _serve(self, client: socket.socket) -> None:
+        loop, made = asyncio.get_running_loop(), list[tuple[FrameReader, asyncio.StreamWriter]]()
+        new = new_protocol(lambda reader, writer: made.append((reader, writer)), self._room)
+        self._unbegun.discard(client)
+        client.setblocking(False)
+        try:
+            await loop.connect_accepted_socket(
+                new, client, ssl=self._tls, ssl_handshake_timeout=None if self._tls is None else _HANDSHAKE_S
+            )
+        except (OSError, EOFError) as error:
+            self._note_no_handshake(error)
+            return
+        reader, writer = made.pop()
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a connection is served by a task")
+        self._connections[task] = connection = Connection(self._backend, self._budget, reader, writer)
+        try:
+            await connection.serve()
+        finally:
+            writer.transport.abort()
+
+    def _note_no_handshake(self, error: Exception) -> None:
+        """Note that a client came no further than TLS: anybody may come as often, so one a second is logged."""
+        self._backend.figures.disconnected["handshake"] += 1
+        left_out = self._backend.log_repeats.left_out("handshake")
+        if left_out is not None:
+            why = short(str(error) or type(error).__name__)
+            _LOGGER.info("a client's TLS handshake failed: %s%s", why, left_out, extra=about(reason="handshake"))
+
+    def _ended(self, client: socket.socket, task: asyncio.Task[None]) -> None:
+        del self._connections[task]
         self._backend.figures.connections = len(self._connections)
-        writer.transport.abort()  # where the task was cancelled before it began
+        if client in self._unbegun:  # the task was cancelled before it began
+            self._unbegun.discard(client)
+            client.close()
         error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, (EOFError, OSError)):
+        if error is not None and not isinstance(error, EOFError | OSError):
             log_defect(self._backend.log_repeats, "a connection ended by an error", error=error)
 
     async def _turn(self) -> None:
@@ -166,15 +204,17 @@ class Gateway:
             drain_s: for so long, requests that were read are answered first; then they aren't any more.
         """
         self._is_closing = self._backend.figures.is_draining = True
-        if self._server is not None:
-            self._server.close()
-        await _let_transports_close()  # of clients that were being accepted
+        if self._listener is not None:
+            await self._listener.close()
         if self._backend.neighbours is not None:
             await self._backend.neighbours.withdraw()
         open_count = len(self._connections)
         if self._connections and drain_s > 0:
-            for connection, _ in self._connections.values():
-                connection.drain()
+            for task, connection in self._connections.items():
+                if connection is None:
+                    task.cancel()
+                else:
+                    connection.drain()
             await asyncio.wait(list(self._connections), timeout=drain_s)
         if self._turning is not None:
             self._turning.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,8 +19,11 @@ from sparklog.errors import (
 from sparklog.gateway.authorized_operations import cluster_operations, topic_operations
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.config_requests import config_of
+from sparklog.gateway.distinct import distinct
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.leader_epochs import leader_epoch
+from sparklog.gateway.pieces import Pieces
+from sparklog.gateway.topic_directory import TopicFacts
 from sparklog.gateway.users import Rules
 from sparklog.gateway.zones import Route
 from sparklog.log.topic import TopicDescription, first_offset_kept
@@ -48,11 +51,24 @@ async def metadata(backend: Backend, request: Request) -> dict[str, Any]:
         ],
         "cluster_id": backend.cluster.cluster_id or None,
         "controller_id": route.own.node_id,
-        "topics": [
-            _with_operations(topic, request)
-            for topic in await backend.run_look(partial(_topics, backend, request, route))
-        ],
+        "topics": await _answered_topics(backend, request, route),
     }
+
+
+async def _answered_topics(backend: Backend, request: Request, route: Route) -> Sequence[dict[str, Any]]:
+    wanted = request.body["topics"]
+    if wanted is not None and (wanted or request.api_version):
+        topics = await backend.run_look(partial(_named_topics, backend, request, route))
+        return [_with_operations(topic, request) for topic in topics]
+    found = await backend.run_look(backend.describe_all)
+    await backend.follow_topics()
+    rules = request.rules
+    seen = [(name, topic) for name, topic in found.items() if rules is None or rules.may_see(name)]
+    for name, topic in seen:
+        if isinstance(topic, Exception):
+            _LOGGER.warning("topic %r can't be described: %s", name, topic)
+    codes = [code_of(topic) for _, topic in seen if isinstance(topic, Exception)]
+    return Pieces(seen, lambda one: _with_operations(_described_or_code(*one, route), request), codes)
 
 
 def _with_operations(topic: dict[str, Any], request: Request) -> dict[str, Any]:
@@ -62,15 +78,8 @@ def _with_operations(topic: dict[str, Any], request: Request) -> dict[str, Any]:
     return {**topic, "topic_authorized_operations": topic_operations(request.rules, topic["name"])}
 
 
-def _topics(backend: Backend, request: Request, route: Route) -> list[dict[str, Any]]:
-    wanted = request.body["topics"]
-    if wanted is None or (request.api_version == 0 and not wanted):
-        rules, by_name = request.rules, backend.describe_all()
-        return [
-            _described_or_code(name, described, route)
-            for name, described in by_name.items()
-            if rules is None or rules.may_see(name)
-        ]
+def _named_topics(backend: Backend, request: Request, route: Route) -> list[dict[str, Any]]:
+    wanted = distinct(request.body["topics"], "name", "topic_id")
     if request.api_version in _IDS_WITHOUT_USE and any(
         asked["name"] is None or asked["topic_id"] != _NO_ID for asked in wanted
     ):
@@ -81,7 +90,7 @@ def _topics(backend: Backend, request: Request, route: Route) -> list[dict[str, 
 
 
 def _one_topic(
-    backend: Backend, wanted: dict[str, Any], rules: Rules | None, route: Route, *, may_create: bool
+    backend: Backend, wanted: Mapping[str, Any], rules: Rules | None, route: Route, *, may_create: bool
 ) -> dict[str, Any]:
     name, topic_id = wanted["name"], wanted.get("topic_id", uuid.UUID(int=0))
     try:
@@ -111,24 +120,25 @@ def _existing(backend: Backend, name: str, *, may_create: bool) -> TopicDescript
         backend.admin.create_topics([NewTopic(name, backend.settings.num_partitions)])
     except TopicAlreadyExistsError:  # by another client meanwhile
         return backend.describe(name)
+    backend.topics_changed()
     return backend.describe(name)
 
 
-def _described_or_code(name: str, described: TopicDescription | Exception, route: Route) -> dict[str, Any]:
-    if isinstance(described, TopicDescription):
+def _described_or_code(name: str, described: TopicFacts | Exception, route: Route) -> dict[str, Any]:
+    if isinstance(described, TopicFacts):
         return _described(described, route)
-    _LOGGER.warning("topic %r can't be described: %s", name, described)
     return {"error_code": code_of(described), "name": name, "topic_id": uuid.UUID(int=0), "partitions": []}
 
 
-def _described(topic: TopicDescription, route: Route) -> dict[str, Any]:
+def _described(topic: TopicDescription | TopicFacts, route: Route) -> dict[str, Any]:
     partitions = described_partitions(topic, route)
-    return {"name": topic.name, "topic_id": uuid.UUID(topic.topic_id), "partitions": partitions}
+    topic_id = topic.uuid if isinstance(topic, TopicFacts) else uuid.UUID(topic.topic_id)
+    return {"name": topic.name, "topic_id": topic_id, "partitions": partitions}
 
 
-def described_partitions(topic: TopicDescription, route: Route) -> list[dict[str, Any]]:
+def described_partitions(topic: TopicDescription | TopicFacts, route: Route) -> list[dict[str, Any]]:
     """The partitions of a topic, led by the gateways of a route."""
-    ids, epoch = route.leader_ids(uuid.UUID(topic.topic_id).bytes), leader_epoch(topic.topic_id)
+    ids, epoch = route.leader_ids(bytes.fromhex(topic.topic_id)), leader_epoch(topic.topic_id)
     return [
         {
             "partition_index": number,
@@ -155,6 +165,7 @@ async def create_topics(backend: Backend, request: Request) -> dict[str, Any]:
             configs={setting["name"]: setting["value"] for setting in wanted["configs"]},
         )
         backend.admin.create_topics([new], validate_only=request.body.get("validate_only", False))
+        backend.topics_changed()
         if request.body.get("validate_only", False):
             return {"num_partitions": new.partition_count(), "replication_factor": 1}
         topic = backend.describe(new.name)
@@ -181,7 +192,7 @@ async def delete_topics(backend: Backend, request: Request) -> dict[str, Any]:
             else backend.describe_by_id(wanted["topic_id"], is_sure=True).name
         )
         backend.admin.delete_topics([name])
-        backend.forget_topic(name)
+        backend.topics_changed(deleted=name)
         return {"name": name, "topic_id": wanted["topic_id"]}
 
     wanted = [*by_name, *request.body.get("topics", ())]
@@ -218,6 +229,7 @@ async def create_partitions(backend: Backend, request: Request) -> dict[str, Any
         backend.admin.create_partitions(
             {name: NewPartitions(count)}, timeout_ms=backend.bound_ms(request), validate_only=body["validate_only"]
         )
+        backend.topics_changed()
         return {"error_code": ErrorCode.NONE, "error_message": None}
 
     return {"results": await backend.run(lambda: [_tried(grow, topic, topic["name"]) for topic in body["topics"]])}

@@ -202,6 +202,7 @@ async def _inherited(backend: Backend, request: Request) -> ErrorCode:
 
 async def describe_transactions(backend: Backend, request: Request) -> dict[str, Any]:
     """Transactional ids as of now, whichever gateway or client has them."""
+    rules = request.rules
 
     def describe(transactional_id: str) -> dict[str, Any]:
         state: dict[str, Any] = {"transactional_id": transactional_id, "transaction_state": "", "topics": []}
@@ -215,6 +216,8 @@ async def describe_transactions(backend: Backend, request: Request) -> dict[str,
             return {**state, "error_code": ErrorCode.UNKNOWN_SERVER_ERROR}
         partitions: dict[str, list[int]] = {}
         for topic, partition in sorted(described.topic_partitions):
+            if rules is not None and not rules.may_see(topic):
+                continue  # source: Kafka ``KafkaApis.handleDescribeTransactionsRequest``
             partitions.setdefault(topic, []).append(partition)
         return {
             **state,
@@ -225,7 +228,8 @@ async def describe_transactions(backend: Backend, request: Request) -> dict[str,
             "topics": [{"topic": topic, "partitions": numbers} for topic, numbers in partitions.items()],
         }
 
-    states = await backend.run(lambda: [describe(name) for name in request.body["transactional_ids"]])
+    ids = dict.fromkeys(request.body["transactional_ids"])
+    states = await backend.run(lambda: [describe(name) for name in ids])
     return {"transaction_states": states}
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from sparklog._native import CORE
-from sparklog.errors import ObjectNotFoundError, StoreError
+from sparklog.errors import ObjectNotFoundError
 from sparklog.storage import _local_errors as failed
 from sparklog.storage._paths import is_path
 from sparklog.storage.base import ObjectInfo
@@ -40,9 +40,17 @@ class LocalListing:
         """Is there an object in a folder? An object store has no empty folders; here one is left behind when its last
         file is deleted. One that can't be looked into is there: whoever reads it learns why."""
         try:
-            return next(self.walk(folder, ""), None) is not None
-        except StoreError:
+            with os.scandir(f"{self._root}/{folder}") as entries:  # not sorted: of ten thousand topics each has folders
+                for entry in entries:
+                    if _is_listed(entry.name) and (
+                        self._is_used(f"{folder}{entry.name}/") if _is_folder(entry) else _is_there(entry)
+                    ):
+                        return True
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
             return True
+        return False
 
     def walk(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
         """The objects of a folder and of those in it whose paths sort after ``after``. Raises ``StoreError``."""
@@ -122,6 +130,16 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         if error.errno != errno.ELOOP:
             raise
         return False
+
+
+def _is_there(entry: os.DirEntry[str]) -> bool:
+    """Is it more than a link to nothing? Raises ``OSError``."""
+    if entry.is_symlink():
+        try:
+            entry.stat()
+        except FileNotFoundError:
+            return False
+    return True
 
 
 def _is_listed(name: str) -> bool:

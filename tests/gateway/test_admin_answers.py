@@ -134,7 +134,9 @@ def test_users_are_told_to_admins_without_their_keys(with_users, users):
         assert mechanisms(ann) == {"ann": both, "bob": both}
         found = mechanisms(ann, "bob", "eve", "ann", "ann")
         assert found == {"bob": both, "eve": ErrorCode.RESOURCE_NOT_FOUND, "ann": ErrorCode.DUPLICATE_RESOURCE}
-        assert mechanisms(bob, "bob") == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        # Not of the whole answer, by which librdkafka 2.16 ends its process.
+        assert mechanisms(bob, "bob", "ann") == dict.fromkeys(("bob", "ann"), ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        assert mechanisms(bob) == {"": ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
         users.write_text("nonsense\n")
         assert mechanisms(ann) == ErrorCode.UNKNOWN_SERVER_ERROR
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import sys
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -295,5 +296,28 @@ def test_the_first_byte_of_the_next_frame_keeps_no_memory_of_the_one_before(size
         assert sys.getsizeof(client.reader._ahead) < 65_536
         await client.send(rest, 65_536)
         assert await asyncio.wait_for(client.read(), 60) == following
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("ends_at_once", [True, False], ids=["before", "while it is read"])
+def test_the_error_of_a_request_that_breaks_off_keeps_none_of_its_memory(ends_at_once):
+    """✗ Its room was another client's already: 300 producers that were killed together took 1.2 GB for a moment."""
+    size = 1_000_000
+
+    async def play():
+        reader = FrameReader()
+        if ends_at_once:
+            reader.feed_eof()
+        tracemalloc.start()
+        try:
+            reading = asyncio.ensure_future(reader.read_frame(bytes(8), size))
+            await asyncio.sleep(0)
+            reader.feed_eof()
+            await asyncio.wait([reading])
+            assert isinstance(reading.exception(), asyncio.IncompleteReadError)
+            assert tracemalloc.get_traced_memory()[0] < size // 2
+        finally:
+            tracemalloc.stop()
 
     asyncio.run(play())

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from sparklog.gateway.coordination.consumer_protocol import subscribed_topics
+from sparklog.gateway.coordination.consumer_protocol import MOST_TOPICS, named_topics
 from sparklog.gateway.error_codes import ErrorCode
 from sparklog.logs import short
 
@@ -140,14 +140,17 @@ def selected_protocol(members: Collection[Member]) -> str | None:
 
 
 def topics_of(members: Collection[Member]) -> frozenset[str]:
-    """The topics that consumers subscribe to; a subscription that can't be read counts for none."""
+    """The topics that consumers subscribe to; of a member with a subscription that can't be read, those before it."""
     topics: set[str] = set()
     for member in members:
-        for _, metadata in member.protocols:
-            try:
-                topics |= subscribed_topics(metadata)
-            except ValueError as error:
-                _LOGGER.info("the subscription of member %s can't be parsed: %s", short(member.member_id), error)
+        left = MOST_TOPICS
+        try:
+            for _, metadata in member.protocols:
+                named = named_topics(metadata, left)
+                topics.update(named)
+                left -= len(named)
+        except ValueError as error:
+            _LOGGER.info("the subscription of member %s can't be parsed: %s", short(member.member_id), error)
     return frozenset(topics)
 
 

@@ -11,16 +11,35 @@ from collections.abc import Iterable
 
 from sparklog.model import TopicPartition
 
-__all__ = ["CONSUMER", "encode_assignment", "encode_subscription", "subscribed_topics"]
+__all__ = [
+    "CONSUMER",
+    "MOST_TOPICS",
+    "assigned_topics",
+    "encode_assignment",
+    "encode_subscription",
+    "named_topics",
+    "subscribed_topics",
+]
 
 CONSUMER = "consumer"
 """The protocol type of groups of consumers; of others the coordinator understands nothing."""
 
 
+MOST_TOPICS = 20_000
+"""In all subscriptions of a member together: it has one for each of its assignors."""
+
+
 def subscribed_topics(metadata: bytes) -> frozenset[str]:
     """The topics of a subscription. Raises ``ValueError``: it is none."""
+    return frozenset(named_topics(metadata, MOST_TOPICS))
+
+
+def named_topics(metadata: bytes, most: int) -> list[str]:
+    """The same, as often as they are named. Raises ``ValueError``, also where there are more than ``most``."""
     try:
         _, count = struct.unpack_from(">hi", metadata)
+        if count > most:
+            raise ValueError(f"{count} topics: expected at most {most}")
         at, topics = 6, []
         for _ in range(count):
             (size,) = struct.unpack_from(">h", metadata, at)
@@ -31,7 +50,27 @@ def subscribed_topics(metadata: bytes) -> frozenset[str]:
             at += 2 + size
     except (struct.error, UnicodeDecodeError) as error:
         raise ValueError(str(error)) from error
-    return frozenset(topics)
+    return topics
+
+
+def assigned_topics(assignment: bytes) -> list[str]:
+    """The topics of an assignment. Raises ``ValueError``: it is none, or has more than :data:`MOST_TOPICS`."""
+    try:
+        _, count = struct.unpack_from(">hi", assignment)
+        if count > MOST_TOPICS:
+            raise ValueError(f"{count} topics: expected at most {MOST_TOPICS}")
+        at, topics = 6, []
+        for _ in range(count):
+            (size,) = struct.unpack_from(">h", assignment, at)
+            name = assignment[at + 2 : at + 2 + size]
+            (partition_count,) = struct.unpack_from(">i", assignment, at + 2 + max(0, size))
+            if size < 0 or partition_count < 0:
+                raise ValueError(f"a topic of {size} bytes and {partition_count} partitions at byte {at}")
+            topics.append(name.decode())
+            at += 6 + size + 4 * partition_count
+    except (struct.error, UnicodeDecodeError) as error:
+        raise ValueError(str(error)) from error
+    return topics
 
 
 def encode_subscription(topics: Iterable[str]) -> bytes:

@@ -13,7 +13,7 @@ from importlib import resources
 from typing import Any
 
 from sparklog.gateway.wire.fields import Field, Versions, WireError, struct_codec
-from sparklog.gateway.wire.primitives import Codec, Input
+from sparklog.gateway.wire.primitives import Codec, ElementLimits, Input
 
 __all__ = ["Message", "message"]
 
@@ -36,14 +36,22 @@ class Message:
             raise WireError(f"{self.name} {version}: expected version {self.versions.first} to {self.versions.last}")
         return _codec(self.name, version)
 
-    def decode(self, data: bytes | bytearray | memoryview, version: int, *, is_exact: bool = True) -> dict[str, Any]:
+    def decode(
+        self,
+        data: bytes | bytearray | memoryview,
+        version: int,
+        *,
+        is_exact: bool = True,
+        limits: ElementLimits | None = None,
+    ) -> dict[str, Any]:
         """The message that ``data`` is. Its records are views of ``data``.
 
         Args:
             is_exact: whether something behind it is an error.
-        Raises ``WireError``: it isn't one, or something follows it.
+            limits: of its elements; None: it may have as many as its bytes hold.
+        Raises ``WireError``: it isn't one, or something follows it; ``TooManyElementsError``, before memory is taken.
         """
-        source = Input(data)
+        source = Input(data, limits)
         value: dict[str, Any] = self.codec(version).read(source)
         if source.left and is_exact:
             raise WireError(f"{self.name} {version}: {source.left} bytes too many")

@@ -156,6 +156,7 @@ def _array(element: Codec, *, compact: bool, nullable: bool) -> Codec:
             raise WireError(f"an array of {count} elements at byte {data.at}")
         if count * least > data.left:  # before memory is taken for them
             raise WireError(f"an array of {count} elements at byte {data.at}: {data.left} bytes are left")
+        data.announce(count)
         return [read_element(data) for _ in range(count)]
 
     def write(out: bytearray, value: Any) -> None:
@@ -254,13 +255,15 @@ class _Tags:
         """Add the tagged fields to ``value``; those that this definition doesn't know are passed over."""
         for _, name, _, default in self._fields:
             value[name] = default
-        before = -1
-        for _ in range(_read_unsigned(data)):
+        before, count = -1, _read_unsigned(data)
+        if count:
+            data.announce(count)
+        for _ in range(count):
             tag, size = _read_unsigned(data), _read_unsigned(data)
             if tag <= before:
                 raise WireError(f"tag {tag} at byte {data.at} after tag {before}")
             before = tag
-            part = Input(data.take(size))
+            part = data.part(size)
             if tag in self._by_tag:
                 name, read = self._by_tag[tag]
                 value[name] = read(part)

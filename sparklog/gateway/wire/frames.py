@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparklog.gateway.wire.definitions import Message, message
-from sparklog.gateway.wire.primitives import Frame, Input, WireError
+from sparklog.gateway.wire.primitives import ElementLimits, Frame, Input, WireError
 
 __all__ = ["API_VERSIONS_KEY", "Frame", "RequestFrame", "read_request_header", "response_frame", "unversioned_header"]
 
 API_VERSIONS_KEY = 18
 _START = struct.Struct(">hhi")
+_HEADER_LIMITS = ElementLimits(16, 16)
+"""A header has no arrays, and no tagged fields so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ def read_request_header(data: memoryview, request: Message) -> RequestFrame:
     Raises ``WireError``: it isn't one.
     """
     _, version, _ = unversioned_header(data)
-    source = Input(data)
+    source = Input(data, _HEADER_LIMITS)
     header = message("RequestHeader").codec(2 if version in request.flexible else 1).read(source)
     return RequestFrame(
         header["request_api_key"],

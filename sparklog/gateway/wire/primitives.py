@@ -9,22 +9,78 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["FIXED", "Frame", "Input", "Read", "WireError", "Write", "read_unsigned", "text", "write_unsigned"]
+__all__ = [
+    "FIXED",
+    "ElementLimits",
+    "Frame",
+    "Input",
+    "Read",
+    "TooManyElementsError",
+    "WireError",
+    "Write",
+    "read_unsigned",
+    "text",
+    "write_unsigned",
+]
 
 
 class WireError(ValueError):
     """Bytes that aren't the message they should be, or a value that its type can't hold."""
 
 
+class TooManyElementsError(WireError):
+    """An array, or a message, of more elements than it may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElementLimits:
+    """How many elements a message may have. Tagged fields that its definition doesn't know are elements, too."""
+
+    of_array: int
+    """Bound of each array."""
+    of_message: int
+    """Bound of all arrays together."""
+
+
 class Input:
     """Bytes that are being read, and how far."""
 
-    __slots__ = ("at", "data", "end")
+    __slots__ = ("_limits", "_outer", "at", "data", "element_count", "end")
 
-    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+    def __init__(
+        self, data: bytes | bytearray | memoryview, limits: ElementLimits | None = None, outer: Input | None = None
+    ) -> None:
+        """
+        Args:
+            limits: of elements; None: there are none.
+            outer: the input that these bytes are a part of, whose elements count with theirs.
+        """
         self.data = memoryview(data)
         self.at = 0
         self.end = len(self.data)
+        self.element_count = 0
+        """Elements that were announced so far."""
+        self._limits = limits
+        self._outer = outer
+
+    def announce(self, count: int) -> None:
+        """Note that so many elements follow, before memory is taken for them. Raises ``TooManyElementsError``."""
+        self.element_count += count
+        if self._outer is not None:
+            self._outer.announce(count)
+        limits = self._limits
+        if limits is None:
+            return
+        if count > limits.of_array:
+            raise TooManyElementsError(f"{count} elements at byte {self.at}: expected at most {limits.of_array}")
+        if self.element_count > limits.of_message:
+            raise TooManyElementsError(
+                f"{self.element_count} elements up to byte {self.at}: expected at most {limits.of_message} in a message"
+            )
+
+    def part(self, size: int) -> Input:
+        """The next bytes as an input of their own, whose elements count as those of this one."""
+        return Input(self.take(size), outer=self)
 
     @property
     def left(self) -> int:

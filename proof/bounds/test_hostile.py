@@ -1,0 +1,35 @@
+"""The requests of ``proof.bounds``: each API is there, and what the documentation allows is decoded."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from proof.bounds.hostile import all_hostile, frame_of, told_limits
+from sparklog.gateway.apis import APIS
+from sparklog.gateway.element_limits import limits_of
+from sparklog.gateway.wire import TooManyElementsError
+
+
+def test_each_api_with_arrays_is_asked_for_too_much() -> None:
+    kinds = {(one.api.name, one.kind) for one in all_hostile() if one.is_too_much}
+    with_arrays = {
+        api.name for api in APIS.values() if any(field.kind.startswith("[]") for field in api.request.fields)
+    }
+    assert {name for name, kind in kinds if kind == "count"} == with_arrays
+    assert ("Fetch", "nesting") in kinds
+    assert ("ApiVersions", "tags") in kinds
+
+
+@pytest.mark.timeout(300)
+def test_the_documentation_s_limits_are_those_of_the_gateway() -> None:
+    assert set(told_limits()) > {"all others", "Fetch"}
+    chosen = all_hostile(frozenset({"FindCoordinator", "ListOffsets", "Fetch", "ApiVersions"}))
+    for one in itertools.islice(chosen, 40):
+        assert len(frame_of(one)) < 9_000_000
+        if one.is_too_much:
+            with pytest.raises(TooManyElementsError):
+                one.api.request.decode(one.body, one.version, is_exact=False, limits=limits_of(one.api.name))
+        else:
+            assert one.api.request.decode(one.body, one.version, limits=limits_of(one.api.name))

@@ -1,0 +1,198 @@
+"""Every array of every request has a limit, which is asked before memory is taken; large messages aren't decoded or
+encoded in the event loop; what is named twice is answered once."""
+
+from __future__ import annotations
+
+import re
+import threading
+import tracemalloc
+import uuid
+from pathlib import Path
+
+import pytest
+
+import sparklog.gateway
+from sparklog import Admin, NewTopic
+from sparklog.gateway.apis import APIS
+from sparklog.gateway.coordination.consumer_protocol import MOST_TOPICS, named_topics
+from sparklog.gateway.element_limits import DEFAULT, IN_THE_LOOP, OTHERS, is_large, limits_of
+from sparklog.gateway.wire import ElementLimits, Message, TooManyElementsError, message
+from sparklog.gateway.wire.fields import Field
+from tests.gateway.test_server import Wire, batch, produce
+
+FEW = ElementLimits(of_array=10, of_message=15)
+DOCS = Path(__file__).parents[2] / "docs" / "gateway.md"
+
+
+def arrays(fields: tuple[Field, ...], version: int, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """The paths of all arrays of a struct."""
+    found = []
+    for field in fields:
+        if version in field.versions:
+            here = (*path, field.name)
+            found += [here] * field.kind.startswith("[]") + arrays(field.fields, version, here)
+    return found
+
+
+def filled(fields: tuple[Field, ...], version: int, path: tuple[str, ...], count: int) -> dict:
+    """A value that has ``count`` elements in the array at ``path``, and one in those that lead there."""
+    value = {}
+    for field in fields:
+        if version not in field.versions or field.name != path[0]:
+            continue
+        inner = filled(field.fields, version, path[1:], count) if path[1:] else None
+        if field.kind.startswith("[]"):
+            element = {} if field.fields else {"string": "", "uuid": uuid.UUID(int=0)}.get(field.kind[2:], 0)
+            value[field.name] = [inner] if inner is not None else [element] * count
+        else:
+            value[field.name] = inner
+    return value
+
+
+CASES = [
+    pytest.param(api.request, version, path, id=f"{api.name}-{version}-{'.'.join(path)}")
+    for api in APIS.values()
+    for version in sorted({api.first, api.last})
+    for path in arrays(api.request.fields, version)
+]
+
+
+@pytest.mark.parametrize(("request_message", "version", "path"), CASES)
+def test_each_array_has_a_limit(request_message: Message, version: int, path: tuple[str, ...]) -> None:
+    many = request_message.encode(filled(request_message.fields, version, path, FEW.of_array + 1), version)
+    with pytest.raises(TooManyElementsError, match=r"11 elements at byte .*: expected at most 10"):
+        request_message.decode(many, version, limits=FEW)
+    fitting = request_message.encode(filled(request_message.fields, version, path, FEW.of_array), version)
+    assert request_message.decode(fitting, version, limits=FEW)
+
+
+def test_elements_of_all_arrays_count_together() -> None:
+    fetching = message("FetchRequest")
+    topics = [{"topic": "t", "partitions": [{"partition": 0}] * 4}] * 3
+    data = fetching.encode({"topics": topics}, 4)
+    assert fetching.decode(data, 4, limits=FEW)["topics"]
+    with pytest.raises(TooManyElementsError, match="expected at most 15 in a message"):
+        fetching.decode(fetching.encode({"topics": topics * 2}, 4), 4, limits=FEW)
+
+
+def test_tagged_fields_that_nobody_knows_count() -> None:
+    api_versions = message("ApiVersionsRequest")
+    known = bytes(api_versions.encode({}, 3))
+    tags = b"".join(bytes([40 + number, 0]) for number in range(11))
+    assert api_versions.decode(known[:-1] + b"\x0a" + tags[:20], 3, limits=FEW)
+    with pytest.raises(TooManyElementsError, match="11 elements"):
+        api_versions.decode(known[:-1] + b"\x0b" + tags, 3, limits=FEW)
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+def test_a_request_of_8_mib_takes_no_memory_beside_its_own(api) -> None:
+    """✗ Metadata 1 with 2.8 million names took 936 MB."""
+    paths = arrays(api.request.fields, api.last)
+    if not paths:
+        return
+    flexible = api.last in api.request.flexible
+    head = api.request.encode(filled(api.request.fields, api.last, paths[0][:1], 0), api.last)
+    api.request.decode(head, api.last)
+    count = limits_of(api.name).of_array + 1
+    body = api.request.encode(filled(api.request.fields, api.last, paths[0][:1], count), api.last)
+    data = bytes(body) + bytes(1 << 20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooManyElementsError):
+            api.request.decode(data, api.last, is_exact=False, limits=limits_of(api.name))
+        assert tracemalloc.get_traced_memory()[1] < 100_000, flexible
+    finally:
+        tracemalloc.stop()
+
+
+def test_those_who_are_not_known_may_send_the_fewest() -> None:
+    for api in ("ApiVersions", "SaslHandshake", "SaslAuthenticate"):
+        assert limits_of(api).of_message == min(limits.of_message for limits in [DEFAULT, *OTHERS.values()])
+
+
+def test_the_docs_have_the_limits() -> None:
+    rows = re.findall(r"^\| ([A-Za-z, ]+) \| ([\d,]+) \| ([\d,]+) \|", DOCS.read_text(), re.MULTILINE)
+    told = {
+        name: ElementLimits(number(each), number(every)) for names, each, every in rows for name in names.split(", ")
+    }
+    assert told == {"all others": DEFAULT, **OTHERS}
+
+
+def number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def test_a_message_is_large_by_all_its_elements() -> None:
+    topics = [{"name": "t", "partitions": [*range(9)]}] * 100
+    assert not is_large({"topics": topics})
+    assert is_large({"topics": [*topics, {"name": "t", "partitions": [0]}]})
+    assert not is_large({"topics": None, "records": [b"x" * 5_000], "text": "x" * 5_000})
+
+
+@pytest.fixture
+def wire():
+    root = f"memory://element-limits-{uuid.uuid4().hex}"
+    Admin(root).create_topics([NewTopic("jobs", 2)])
+    with sparklog.gateway.serve(root, auto_create_topics=False) as servers:
+        client = Wire(servers)
+        yield client
+        client.close()
+
+
+@pytest.fixture
+def decoders(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """The messages that were decoded, with the threads that did it."""
+    found: list[tuple[str, str]] = []
+    decode = Message.decode
+
+    def recorded(self, *given, **named):
+        value = decode(self, *given, **named)
+        if "limits" in named:
+            found.append((self.name, threading.current_thread().name))
+        return value
+
+    monkeypatch.setattr(Message, "decode", recorded)
+    return found
+
+
+@pytest.mark.timeout(240)
+def test_large_requests_are_decoded_in_a_thread_and_answered_once_for_each_name(wire, decoders, caplog) -> None:
+    def asked(count: int) -> dict:
+        return {"topics": [{"name": "jobs"}] * count, "allow_auto_topic_creation": False}
+
+    assert [topic["name"] for topic in wire.call("Metadata", 9, asked(IN_THE_LOOP.of_array))["topics"]] == ["jobs"]
+    assert [topic["name"] for topic in wire.call("Metadata", 9, asked(DEFAULT.of_array))["topics"]] == ["jobs"]
+    wire.call("Produce", 9, produce(batch(b"a"), topic="jobs"))
+    (_, first), (_, second), *others = decoders
+    assert first == "sparklog-gateway-loop"
+    assert second.startswith("sparklog-gateway-codec")
+    assert all(thread == "sparklog-gateway-loop" for _, thread in others)
+    wire.send("Metadata", 9, asked(DEFAULT.of_array + 1))
+    assert wire.is_closed()
+    assert "Metadata of version 9: 10001 elements" in caplog.text
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("api", "version", "body", "answers"),
+    [
+        ("DescribeGroups", 5, {"groups": ["g", "g"]}, "groups"),
+        ("FindCoordinator", 4, {"key_type": 0, "coordinator_keys": ["g", "g"]}, "coordinators"),
+        ("OffsetFetch", 8, {"groups": [{"group_id": "g", "topics": None}] * 2}, "groups"),
+        ("ConsumerGroupDescribe", 0, {"group_ids": ["g", "g"]}, "groups"),
+        ("DescribeConfigs", 4, {"resources": [{"resource_type": 2, "resource_name": "jobs"}] * 2}, "results"),
+        ("DescribeTransactions", 0, {"transactional_ids": ["x", "x"]}, "transaction_states"),
+        ("DescribeProducers", 0, {"topics": [{"name": "jobs", "partition_indexes": [0]}] * 2}, "topics"),
+    ],
+)
+def test_what_is_named_twice_is_answered_once(wire, api, version, body, answers) -> None:
+    """✗ Ten thousand times a topic of as many partitions would be an answer of gigabytes."""
+    assert len(wire.call(api, version, body)[answers]) == 1
+
+
+def test_subscriptions_of_a_member_are_bounded() -> None:
+    """✗ Eight MiB of topics without a name: four million, decoded in the event loop."""
+    data = b"\0\0" + (MOST_TOPICS + 1).to_bytes(4, "big") + b"\0\0" * (MOST_TOPICS + 1)
+    with pytest.raises(ValueError, match="20001 topics: expected at most 20000"):
+        named_topics(data, MOST_TOPICS)
+    assert len(named_topics(b"\0\0\0\0\0\2\0\0\0\0", 2)) == 2

@@ -53,7 +53,19 @@ _USER = "admin"
     metavar="ADDRESS",
     help="An address of this proxy. Repeatable.  [default: this machine]",
 )
-@click.option("--mask", "masks", multiple=True, metavar="FIELD", help="Mask this field or header. Repeatable.")
+@click.option(
+    "--mask",
+    "masks",
+    multiple=True,
+    metavar="FIELD",
+    help="Mask this field, at any depth, or header, or `key`; what has no known fields is hidden whole. Repeatable.",
+)
+@click.option(
+    "--plain",
+    multiple=True,
+    metavar="HEADER",
+    help="While fields are masked, show this header, or `key`, though it isn't JSON: it has no fields. Repeatable.",
+)
 @click.option(
     "--value-schema",
     "value_schemas",
@@ -105,14 +117,15 @@ def ui(
             raise click.UsageError(f"The console needs {error.name}: pip install 'sparklog[ui]'", ctx) from error
         from sparklog.errors import InvalidArgumentError
         from sparklog.exporter import parse_address
+        from sparklog.sql.apart import Origin
 
         try:
             host, port = parse_address(listen)
         except InvalidArgumentError as error:
             raise click.BadParameter(str(error), param_hint="--listen") from None
-        root_of(ctx)
+        uri, options = root_of(ctx)
         settings = _settings(ctx, host, interval, allow_unauthenticated=allow_unauthenticated, **given)
-        backend = Backend(lambda: cluster_of(ctx), settings)
+        backend = Backend(lambda: cluster_of(ctx), settings, origin=Origin(uri, options or {}))
         forgive_output()
         serve(backend, host, port, on_listening=lambda address: announce(f"open {address}"))
 
@@ -128,6 +141,7 @@ def _settings(
     trust_header: str | None,
     trusted_proxies: tuple[str, ...],
     masks: tuple[str, ...],
+    plain: tuple[str, ...],
     value_schemas: tuple[str, ...],
     hosts: tuple[str, ...],
 ) -> ConsoleSettings:
@@ -161,6 +175,7 @@ def _settings(
         trust_header=trust_header or "",
         trusted_proxies=frozenset(trusted_proxies or LOCAL_HOSTS),
         masks=frozenset(name.lower() for name in masks),
+        plain=frozenset(name.lower() for name in plain),
         value_schemas=dict(map(_named_schema, value_schemas)),
         hosts=frozenset(names) if is_local else None,
         interval_ms=interval * 1_000,

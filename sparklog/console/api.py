@@ -12,7 +12,7 @@ from sparklog.console.backend import Backend
 from sparklog.console.commits import newest_commits
 from sparklog.console.decoding import plain_record
 from sparklog.console.files import newest_files, plain_file
-from sparklog.console.jobs import EXPORTS, SearchJob, StatementJob, exported, in_one_line, search_of
+from sparklog.console.jobs import EXPORTS, SearchJob, StatementJob, exported, in_one_line, search_of, told
 from sparklog.console.openapi import DESCRIPTION
 from sparklog.console.plain import plain_group, plain_maintenance, plain_topic, plain_transaction
 from sparklog.console.statements import version_of, versions_of, wanted
@@ -128,7 +128,7 @@ class Api:
                     ]
                     yield "".join(f"{line}\n" for line in lines).encode(errors="backslashreplace")
             except SparklogError as caught:
-                error = in_one_line(caught)
+                error = told(caught, shape.masks, by_search=True)
             end = {"search": {**_fields(search().progress), "statement": asked.statement, "error": error}}
             yield as_json(end).encode(errors="backslashreplace") + b"\n"
 
@@ -204,8 +204,9 @@ class Api:
             self._backend.cluster(),
             text,
             lambda run, rows: exported(kind, run, rows),
-            self._backend.query_slot(),
+            self._backend.statement_slot(),
             versions=versions,
+            origin=self._backend.origin,
         )
         return self._streamed(job, EXPORTS.get(kind, "text/plain"))
 

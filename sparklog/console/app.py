@@ -17,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 
 from sparklog.console.api import Api, json_response
 from sparklog.console.backend import Backend, BusyError
-from sparklog.console.jobs import in_one_line
+from sparklog.console.jobs import in_one_line, told
 from sparklog.console.mcp import Mcp
 from sparklog.console.pages import Pages
 from sparklog.console.rendering import STATIC
@@ -71,7 +71,10 @@ def create_app(backend: Backend) -> Starlette:
 
     def failed(request: Request, error: Exception) -> Response:
         status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
-        return _error_page(request, pages, status, type(error).__name__, in_one_line(error))
+        message = in_one_line(error)
+        if status == 500 and isinstance(error, SparklogError):  # what is there can't be understood: maybe a record
+            message = told(error, backend.settings.masking)
+        return _error_page(request, pages, status, type(error).__name__, message)
 
     def refused(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500

@@ -35,6 +35,7 @@ from sparklog.log.state import TopicState, open_state
 from sparklog.observe import ClusterFigures, ClusterWatch, GroupFigures, Problem, TopicFigures, TransactionFigures
 from sparklog.observe.watching import Watching, WatchStatus
 from sparklog.paths import CLUSTER_FILE, TOPICS_FOLDER, check_topic_name
+from sparklog.sql.apart import Origin
 from sparklog.sql.dataset import load_living
 from sparklog.storage.request_counts import Activity
 
@@ -46,6 +47,8 @@ _FIRST_LOOK_S = 1.3
 topics while the look is under way, take a third of a second more."""
 _FIRST_PAGE_S = 1.28
 """How long they wait for what an overview shows first, where its first part is there by then."""
+_MOST_STATEMENTS = 2
+"""Processes with a statement, which take half a GiB each at most."""
 _START_MS = 1_000.0
 """For the store, before the console listens all the same."""
 _GRACE_MS = 1_000.0
@@ -64,13 +67,18 @@ class BusyError(RetriableError):
 class Backend:
     """A cluster, as a console sees it. For several threads."""
 
-    def __init__(self, open_cluster: Callable[[], Cluster], settings: ConsoleSettings) -> None:
+    def __init__(
+        self, open_cluster: Callable[[], Cluster], settings: ConsoleSettings, *, origin: Origin | None = None
+    ) -> None:
         """Opens nothing.
 
         Args:
             open_cluster: called when the cluster is first needed, and again as long as it fails.
+            origin: how a process opens it that runs one statement; None: statements run in this process, whose memory
+                they may use up.
         """
         self.settings = settings
+        self.origin = origin
         self.exporter = ExporterApp()
         self.history = History()
         self.secret = secrets.token_bytes(32)
@@ -84,6 +92,7 @@ class Backend:
         self.page_threads = Threads("page", 24)
         self.write_threads = Threads("write", 8)
         self._queries = threading.BoundedSemaphore(settings.most_queries)
+        self._statements = threading.BoundedSemaphore(_MOST_STATEMENTS)
         self._tails = threading.BoundedSemaphore(settings.most_tails)
         self._jobs: WeakSet[Job] = WeakSet()
         self._jobs_lock = threading.Lock()
@@ -269,13 +278,20 @@ class Backend:
             name=topic,
             partition_count=head.partition_count,
             values=head.values,
-            masks=self.settings.masks,
+            masks=self.settings.masking,
             named_schema=self.settings.value_schemas.get(topic),
         )
 
     def query_slot(self) -> Callable[[], None]:
         """Take one of the places for queries; returns what gives it back. Raises ``BusyError``."""
         return _taken(self._queries, f"{self.settings.most_queries} searches are under way: try again")
+
+    def statement_slot(self) -> Callable[[], None]:
+        """Take one of the places for statements, which are fewer where each has a process of its own. As
+        :meth:`query_slot`."""
+        if self.origin is None:
+            return self.query_slot()
+        return _taken(self._statements, f"{_MOST_STATEMENTS} statements are under way: try again")
 
     def tail_slot(self) -> Callable[[], None]:
         """Take one of the places for those who follow a topic; returns what gives it back. Raises ``BusyError``."""

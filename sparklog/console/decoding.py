@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sparklog.console.masks import HIDDEN, NO_MASKS, Masks, Unmasked
 from sparklog.console.wire_formats import NamedSchema, frame_id, protobuf_fields, within_frame
 from sparklog.errors import InvalidArgumentError
 from sparklog.sql.search import FoundRecord
 from sparklog.texts import as_json, utf8_text, with_text
 
-__all__ = ["DECODINGS", "HIDDEN", "Shown", "is_masked", "masked", "plain_record", "shown", "shown_record"]
+__all__ = ["DECODINGS", "Shown", "plain_record", "shown", "shown_record"]
 
 DECODINGS = ("auto", "json", "protobuf", "text", "hex")
-HIDDEN = "•••"
 _HEX_ROW = 16
 _MOST_HEX_BYTES = 4_096
 _HEX_IN_A_LINE = 48
@@ -37,52 +36,49 @@ class Shown:
     """A remark on further contents of the bytes, such as the schema's id in Confluent's framing."""
 
 
-def is_masked(name: str, masks: frozenset[str]) -> bool:
-    """Is what has this name never shown?"""
-    return name.lower() in masks
-
-
-def masked(value: Any, masks: frozenset[str]) -> Any:
-    """A value of JSON without what the masks hide."""
-    if isinstance(value, Mapping):
-        return {name: HIDDEN if is_masked(str(name), masks) else masked(one, masks) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [masked(one, masks) for one in value]
-    return value
-
-
 def shown(
     data: Any,
     *,
     size: int,
     how: str = "auto",
-    masks: frozenset[str] = frozenset(),
+    name: str = "",
+    masks: Masks = NO_MASKS,
     pretty: bool = False,
     schema: NamedSchema | None = None,
 ) -> Shown:
-    """A key or value as text.
+    """A key, a value or the value of a header as text.
 
     Args:
         data: bytes, perhaps cut; a dict of a typed topic; None.
         size: of the whole, in bytes; -1 for a dict.
         how: one of :data:`DECODINGS`; what can't be read so is shown in hexadecimal digits.
-        masks: bytes that aren't JSON are then hidden whole, as their fields are unknown.
+        name: of the header, or ``key``; empty for a value.
+        masks: what they hide; bytes of which nobody knows the fields, and bytes that were cut, are hidden whole.
         pretty: whether it is spread over several lines, as on a page of its own.
         schema: of the bytes, if one was named.
     """
     if how not in DECODINGS:
         raise InvalidArgumentError(f"decode={how}: expected one of {', '.join(DECODINGS)}")
+    if masks.hides(name):
+        return Shown(kind="hidden", text=HIDDEN, size=-1)
     if data is None:
         return Shown(kind="null", text="null", size=-1)
     if not isinstance(data, bytes):
-        return Shown(kind="typed", text=_json_text(masked(data, masks), pretty=pretty), size=-1)
+        content = masks.of_value(data) if masks else data
+        return Shown(kind="typed", text=_json_text(content, pretty=pretty), size=-1)
     is_cut = size > len(data)
-    value = None if is_cut else _structured(data, how, schema, has_masks=bool(masks))
+    if masks:
+        found = None if is_cut else masks.of_bytes(name, data, schema=schema if how == "auto" else None)
+        if isinstance(found, Unmasked) and how in ("auto", "json"):
+            note = _frame_note(data) if found.is_framed else ""
+            return Shown(kind=found.format, text=_json_text(found.value, pretty=pretty), size=size, note=note)
+        if not isinstance(found, bytes):
+            return Shown(kind="hidden", text="hidden: fields are masked, and nobody knows which it has", size=size)
+        schema = None
+    value = None if is_cut else _structured(data, how, schema)
     if value is not None:
         kind, content, note = value
-        return Shown(kind=kind, text=_json_text(masked(content, masks), pretty=pretty), size=size, note=note)
-    if masks:
-        return Shown(kind="hidden", text="hidden: it isn't JSON, and fields are masked", size=size)
+        return Shown(kind=kind, text=_json_text(content, pretty=pretty), size=size, note=note)
     text = _text_of(data, is_cut=is_cut)
     if how in ("auto", "text") and text is not None and (how == "text" or _is_printable(text)):
         return Shown(kind="text", text=text, size=size, is_cut=is_cut)
@@ -92,7 +88,7 @@ def shown(
     return Shown(kind="hex", text=hexadecimal, size=size, is_cut=is_cut or len(data) > most, note=note)
 
 
-def _structured(data: bytes, how: str, schema: NamedSchema | None, *, has_masks: bool) -> tuple[str, Any, str] | None:
+def _structured(data: bytes, how: str, schema: NamedSchema | None) -> tuple[str, Any, str] | None:
     """The kind, the value and a note, where bytes have fields; None where they are to be shown as they are."""
     if how == "auto" and schema is not None:
         value = schema.value_of(data)
@@ -100,12 +96,12 @@ def _structured(data: bytes, how: str, schema: NamedSchema | None, *, has_masks:
             return schema.format, value, _frame_note(data)
     if how in ("auto", "json"):
         found = _parsed(data)
-        if found is not None and (has_masks or how == "json" or isinstance(found[0], dict | list)):
+        if found is not None and (how == "json" or isinstance(found[0], dict | list)):
             return "json", found[0], ""
         found = None if frame_id(data) is None else _parsed(within_frame(data))
         if found is not None:
             return "json", found[0], _frame_note(data)
-    if how == "protobuf" and not has_masks:  # without a schema nobody knows which field is masked
+    if how == "protobuf":
         fields = protobuf_fields(data)
         if fields is not None:
             return (
@@ -126,7 +122,7 @@ def shown_record(
     record: FoundRecord,
     *,
     how: str = "auto",
-    masks: frozenset[str] = frozenset(),
+    masks: Masks = NO_MASKS,
     pretty: bool = False,
     schema: NamedSchema | None = None,
 ) -> dict[str, Any]:
@@ -140,69 +136,54 @@ def shown_record(
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        "key": _shown_unless("key", record.key, record.key_size, how, masks),
+        "key": shown(record.key, size=record.key_size, how=how, name="key", masks=masks),
         "value": shown(record.value, size=record.value_size, how=how, masks=masks, pretty=pretty, schema=schema),
         "headers": [
-            (name, _shown_unless(name, value, -1 if value is None else len(value), "auto", masks))
+            (name, shown(value, size=-1 if value is None else len(value), name=name, masks=masks))
             for name, value in record.headers
         ],
     }
 
 
 def plain_record(
-    topic: str, record: FoundRecord, *, masks: frozenset[str] = frozenset(), schema: NamedSchema | None = None
+    topic: str, record: FoundRecord, *, masks: Masks = NO_MASKS, schema: NamedSchema | None = None
 ) -> dict[str, Any]:
     """A record as the JSON API has it; bytes that aren't UTF-8 in base64, under a name that ends so.
 
     Args:
         schema: of the value, if one was named: then it is an object.
     """
-    value: Any = record.value
-    is_whole = isinstance(value, bytes) and record.value_size <= len(value)
-    decoded = schema.value_of(value) if schema is not None and is_whole else None
-    if decoded is not None:
-        value = masked(decoded, masks)
-    elif masks:
-        value = _unmasked_part(record, masks)
+    value_size = record.value_size
     found: dict[str, Any] = {
         "topic": topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
-        "key": _masked_bytes("key", record.key, masks, is_cut=record.key_size > len(record.key or b"")),
-        "value": value,
-        "headers": [{"key": name, "value": _masked_bytes(name, content, masks)} for name, content in record.headers],
+        "key": _plain("key", record.key, record.key_size, masks),
+        "value": _plain("", record.value, value_size, masks, schema),
+        "headers": [{"key": name, "value": _plain(name, content, -1, masks)} for name, content in record.headers],
     }
-    if isinstance(record.value, bytes) and record.value_size > len(record.value):
-        found["value_size"] = record.value_size
+    if isinstance(record.value, bytes) and value_size > len(record.value):
+        found["value_size"] = value_size
     return dict(with_text(found))
 
 
-def _masked_bytes(name: str, data: bytes | None, masks: frozenset[str], *, is_cut: bool = False) -> bytes | str | None:
-    """A key or the value of a header without what the masks hide: bytes that aren't JSON have no fields, and of those
-    that were cut nobody knows."""
-    if is_masked(name, masks) or (masks and is_cut):
+def _plain(name: str, data: Any, size: int, masks: Masks, schema: NamedSchema | None = None) -> Any:
+    """A key, a value or the value of a header, without what the masks hide; what was cut is hidden whole by any."""
+    if masks.hides(name):
         return HIDDEN
-    found = _structured(data, "auto", None, has_masks=True) if masks and data is not None else None
-    return data if found is None else json.dumps(masked(found[1], masks), ensure_ascii=False)
-
-
-def _unmasked_part(record: FoundRecord, masks: frozenset[str]) -> Any:
-    if record.value is None:
+    if data is None:
         return None
-    if not isinstance(record.value, bytes):
-        return masked(record.value, masks)
-    found = None if record.value_size > len(record.value) else _parsed(record.value)
-    return HIDDEN if found is None else json.dumps(masked(found[0], masks), ensure_ascii=False)
-
-
-def _shown_unless(name: str, data: bytes | None, size: int, how: str, masks: frozenset[str]) -> Shown:
-    if is_masked(name, masks):
-        return Shown(kind="hidden", text=HIDDEN, size=-1)
-    is_cut = data is not None and size > len(data)  # then nobody knows whether it has fields
-    has_fields = data is not None and _structured(data, "auto", None, has_masks=True) is not None
-    others = masks if is_cut or has_fields else frozenset[str]()
-    return shown(data, size=size, how=how, masks=others)
+    if not isinstance(data, bytes):
+        return masks.of_value(data) if masks else data
+    is_cut = size > len(data)
+    if not masks:
+        decoded = schema.value_of(data) if schema is not None and not is_cut else None
+        return data if decoded is None else decoded
+    found = None if is_cut else masks.of_bytes(name, data, schema=schema)
+    if isinstance(found, Unmasked):
+        return found.value if found.by_schema else found.text
+    return HIDDEN if found is None else found
 
 
 def _parsed(data: bytes) -> tuple[Any] | None:

@@ -13,17 +13,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparklog.console.decoding import Shown, shown_record
+from sparklog.console.masks import Masks
 from sparklog.console.wire_formats import NamedSchema
 from sparklog.consumer import Consumer
-from sparklog.errors import InvalidArgumentError, SparklogError
+from sparklog.errors import InvalidArgumentError, SparklogError, StoreError, UnknownTopicOrPartitionError
 from sparklog.log.cluster import Cluster
 from sparklog.log.state import TopicState
 from sparklog.model import ConsumerRecord, TopicPartition
+from sparklog.sql.answer_limits import in_pieces
+from sparklog.sql.apart import ApartQuery, Origin
 from sparklog.sql.confined import ConfinedQuery
 from sparklog.sql.search import FoundRecord, Search, TopicSearch
 from sparklog.texts import as_json, as_text, with_text
 
-__all__ = ["EXPORTS", "SearchJob", "StatementJob", "TailJob", "exported", "in_one_line", "search_of"]
+__all__ = ["EXPORTS", "SearchJob", "StatementJob", "TailJob", "exported", "in_one_line", "search_of", "told"]
 
 EXPORTS = {
     "csv": "text/csv; charset=utf-8",
@@ -35,11 +38,26 @@ _POLL_MS = 500
 _QUIET_POLLS = 30
 _MOST_A_POLL = 200
 _TAIL_BYTES = 4_096
+_GROUP_BYTES = 8 * 2**20
+_GROUP_BATCHES = 1_000
 
 
 def in_one_line(error: BaseException) -> str:
     """The message of an error, in one line."""
     return " ".join((str(error) or type(error).__name__).split())
+
+
+def told(error: SparklogError, masks: Masks, *, by_search: bool = False) -> str:
+    """The message of an error that was raised while records were read: the words of what can't be read may be those of
+    a record, so while fields are masked only kinds of errors are told that name no content.
+
+    Args:
+        by_search: whether it was a search, whose conditions see nothing that is masked, so neither do their errors.
+    """
+    kinds = (StoreError, UnknownTopicOrPartitionError, *((InvalidArgumentError,) if by_search else ()))
+    if not masks or isinstance(error, kinds):
+        return in_one_line(error)
+    return f"{type(error).__name__}: the reason isn't told while fields are masked"
 
 
 class SearchJob:
@@ -93,11 +111,13 @@ class StatementJob:
         give_back: Callable[[], None],
         *,
         versions: Mapping[str, int] | None = None,
+        origin: Origin | None = None,
     ) -> None:
         """Begins nothing.
 
         Args:
             versions: topics that are shown as of an older version.
+            origin: how a process of its own opens the cluster; None: the statement runs in this one.
             render: makes the answer: its first argument runs the statement and returns the columns, the second one are
                 the rows.
             give_back: called at the end.
@@ -107,24 +127,30 @@ class StatementJob:
         self._render = render
         self._give_back = give_back
         self._versions = versions
+        self._origin = origin
         self._lock = threading.Lock()
-        self._query: ConfinedQuery | None = None
+        self._query: ConfinedQuery | ApartQuery | None = None
         self._is_cancelled = False
 
     def __iter__(self) -> Iterator[bytes]:
         yield from self._render(self._run, self._batches())
 
     def _run(self) -> pa.Schema:
-        query = ConfinedQuery(self._cluster, self._text, versions=self._versions)
+        query = self._opened()
         with self._lock:
             self._query = query
             if self._is_cancelled:
                 query.cancel()
         return query.run()
 
+    def _opened(self) -> ConfinedQuery | ApartQuery:
+        if self._origin is None:
+            return ConfinedQuery(self._cluster, self._text, versions=self._versions)
+        return ApartQuery(self._origin, self._text, versions=self._versions)
+
     def _batches(self) -> Iterator[pa.RecordBatch]:
         if self._query is not None:
-            yield from self._query.batches()
+            yield from in_pieces(self._query.batches())
 
     def cancel(self) -> None:
         """End it soon."""
@@ -152,7 +178,7 @@ class TailJob:
         *,
         partition: int | None,
         how: str,
-        masks: frozenset[str],
+        masks: Masks,
         schema: NamedSchema | None = None,
         give_back: Callable[[], None],
     ) -> None:
@@ -189,7 +215,7 @@ class TailJob:
             try:
                 polled = consumer.poll(timeout_ms=_POLL_MS, max_records=_MOST_A_POLL)
             except SparklogError as error:
-                yield _event("failed", {"error": in_one_line(error)})
+                yield _event("failed", {"error": told(error, self._masks)})
                 return
             records = [record for found in polled.values() for record in found]
             quiet = 0 if records else quiet + 1
@@ -254,10 +280,16 @@ def _json_lines(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterato
 
 def _parquet(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
     sink = _Sink()
+    waiting: list[pa.RecordBatch] = []
     with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
         for batch in batches:
-            writer.write_batch(batch)
+            waiting.append(batch)
+            if sum(one.nbytes for one in waiting) >= _GROUP_BYTES or len(waiting) >= _GROUP_BATCHES:
+                writer.write_table(pa.Table.from_batches(waiting, schema))  # a row group, which isn't kept any longer
+                waiting = []
             yield sink.taken()
+        if waiting:
+            writer.write_table(pa.Table.from_batches(waiting, schema))
     yield sink.taken()
 
 

@@ -155,7 +155,8 @@ class Mcp:
             self._backend.cluster(),
             given["query"],
             lambda run, rows: exported("json", run, rows),
-            self._backend.query_slot(),
+            self._backend.statement_slot(),
+            origin=self._backend.origin,
         )
         self._backend.ending(job)
         timer = Timer(self._backend.settings.query_timeout_ms / 1_000, job.cancel)

@@ -14,7 +14,7 @@ from sparklog.console.backend import Backend
 from sparklog.console.commits import changed_fields, compare_versions, newest_commits
 from sparklog.console.decoding import DECODINGS, shown_record
 from sparklog.console.files import newest_files, plain_file
-from sparklog.console.jobs import EXPORTS, SearchJob, StatementJob, TailJob, exported, in_one_line, search_of
+from sparklog.console.jobs import EXPORTS, SearchJob, StatementJob, TailJob, exported, in_one_line, search_of, told
 from sparklog.console.rendering import ENVIRONMENT
 from sparklog.console.security import csrf_token, user_of
 from sparklog.console.statements import COMPARISONS, MODES, version_of, versions_of, wanted
@@ -52,6 +52,9 @@ _ROW_LIMIT = 1_000
 _LIST_BYTES = 16_384
 _RECORD_BYTES = 1_048_576
 _MOST_CELL = 2_000
+_MOST_PAGE = 8 * 2**20
+_CELL_CHARACTERS = 10
+_RAW_BYTES = 16 * 2**20
 _MARK = secrets.token_hex(16)
 """Stands where the rows of a streamed page go; random, so that nothing that was given has it."""
 
@@ -172,7 +175,7 @@ class Pages:
                     for found in steps:
                         yield from rows(found)
                 except SparklogError as caught:
-                    error = in_one_line(caught)
+                    error = told(caught, shape.masks, by_search=True)
                 end = ENVIRONMENT.get_template("record_end.html")
                 yield end.render(progress=search().progress, error=error)
                 yield tail
@@ -190,7 +193,7 @@ class Pages:
         record = self.record_at(request, most_bytes=_RECORD_BYTES)
         settings = self._backend.settings
         named = settings.value_schemas.get(name)
-        shown = shown_record(record, how=how, masks=settings.masks, pretty=True, schema=named)
+        shown = shown_record(record, how=how, masks=settings.masking, pretty=True, schema=named)
         version = version_of(given)
         return self.render(
             request, "record.html", topic=name, record=shown, decodings=DECODINGS, how=how, version=version
@@ -200,11 +203,17 @@ class Pages:
         """The bytes of a record's value or key, as a file."""
         if self._backend.settings.masks:
             raise InvalidArgumentError("the bytes of records aren't shown while fields are masked")
-        record = self.record_at(request, most_bytes=2**31)
+        give_back = self._backend.query_slot()
+        try:
+            record = self.record_at(request, most_bytes=_RAW_BYTES)
+        finally:
+            give_back()
         part = request.query_params.get("part", "value")
-        data = record.key if part == "key" else record.value
+        data, size = (record.key, record.key_size) if part == "key" else (record.value, record.value_size)
         if not isinstance(data, bytes):
             raise InvalidArgumentError(f"the {part} of this record isn't bytes")
+        if size > len(data):
+            raise InvalidArgumentError(f"the {part} has {size} bytes, expected at most {_RAW_BYTES}: consume it")
         name = f"{request.path_params['topic']}-{record.partition}-{record.offset}.bin"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return Response(data, media_type="application/octet-stream", headers=headers)
@@ -321,23 +330,17 @@ class Pages:
         is_off = bool(self._backend.settings.masks)
         if not text.strip() or is_off:
             return self.render(request, "sql.html", statement=text, mark="", exports=EXPORTS, is_off=is_off)
-        versions = versions_of(given)
         cluster = self._backend.cluster()
+        how: dict[str, Any] = {"versions": versions_of(given), "origin": self._backend.origin}
         self._backend.check_store()
+        slot = self._backend.statement_slot
         if kind:
-            slot = self._backend.query_slot()
-            job = StatementJob(cluster, text, lambda run, rows: exported(kind, run, rows), slot, versions=versions)
+            job = StatementJob(cluster, text, lambda run, rows: exported(kind, run, rows), slot(), **how)
             headers = {"Content-Disposition": f'attachment; filename="query.{kind}"'} if kind in EXPORTS else {}
             return self._streamed(job, EXPORTS.get(kind, "text/plain"), headers)
         page = self.text(request, "sql.html", statement=text, mark=_MARK, exports=EXPORTS, is_off=False)
         head, _, tail = page.partition(_MARK)
-        job = StatementJob(
-            cluster,
-            text,
-            lambda run, rows: in_chunks(_result(head, tail, run, rows)),
-            self._backend.query_slot(),
-            versions=versions,
-        )
+        job = StatementJob(cluster, text, lambda run, rows: in_chunks(_result(head, tail, run, rows)), slot(), **how)
         return self._streamed(job, "text/html; charset=utf-8")
 
     def _streamed(self, job: Any, media_type: str, headers: dict[str, str] | None = None) -> Response:
@@ -383,7 +386,12 @@ def find_record(
             f"topic {topic!r} has no partition {partition}; it has 0 to {shape.partition_count - 1}"
         )
     wanted_one = Search(
-        partitions=frozenset([partition]), first_offset=offset, newest_first=False, limit=1, most_bytes=most_bytes
+        partitions=frozenset([partition]),
+        first_offset=offset,
+        newest_first=False,
+        limit=1,
+        most_bytes=most_bytes,
+        seen=shape.seen(),
     )
     search = TopicSearch(backend.cluster(), topic, wanted_one, state=state)
     read_files()
@@ -395,10 +403,10 @@ def find_record(
 
 
 def _result(head: str, tail: str, run: Callable[[], pa.Schema], batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
-    """A page with the rows of a statement, at most a thousand."""
+    """A page with the rows of a statement, at most a thousand, and some megabytes of them."""
     yield head
     yield ""
-    count, error, is_cut = 0, "", False
+    count, size, error, is_cut = 0, 0, "", False
     template = ENVIRONMENT.get_template("sql_rows.html")
     try:
         schema = run()
@@ -408,7 +416,8 @@ def _result(head: str, tail: str, run: Callable[[], pa.Schema], batches: Iterato
             count += len(rows)
             cells = [[None if value is None else as_text(value)[:_MOST_CELL] for value in row] for row in rows]
             yield template.render(columns=[], rows=cells)
-            is_cut = count >= _ROW_LIMIT
+            size += sum(_CELL_CHARACTERS + len(cell or "") for row in cells for cell in row)
+            is_cut = count >= _ROW_LIMIT or size >= _MOST_PAGE
             if is_cut:
                 break
     except SparklogError as caught:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from sparklog.console.masks import Masks
 from sparklog.console.wire_formats import NamedSchema
 from sparklog.errors import InvalidArgumentError
 
@@ -29,7 +30,9 @@ class ConsoleSettings:
     trusted_proxies: frozenset[str] = frozenset(LOCAL_HOSTS)
     """The addresses from which such a header is believed."""
     masks: frozenset[str] = frozenset()
-    """Names of fields, of headers, or ``key``, in lower case: what they hold is never shown."""
+    """Names of fields, of headers, or ``key``, in lower case: what they hold is never shown, nor compared."""
+    plain: frozenset[str] = frozenset()
+    """Headers, or ``key``, in lower case, that are shown while fields are masked, though they aren't JSON."""
     value_schemas: Mapping[str, NamedSchema] = field(default_factory=lambda: MappingProxyType({}))
     """By untyped topic: the schema by which its values are shown."""
     hosts: frozenset[str] | None = frozenset(LOCAL_HOSTS)
@@ -51,6 +54,11 @@ class ConsoleSettings:
             raise InvalidArgumentError(
                 "a console that may write asks who is there: give users with passwords, or the header of a proxy"
             )
+
+    @property
+    def masking(self) -> Masks:
+        """The masks, and their exceptions."""
+        return Masks(self.masks, self.plain)
 
     @property
     def needs_login(self) -> bool:

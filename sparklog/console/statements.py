@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
 
 import pyarrow as pa
 
-from sparklog.console.decoding import is_masked
+from sparklog.console.masked_columns import SeenColumns
+from sparklog.console.masks import NO_MASKS, Masks
 from sparklog.console.wire_formats import NamedSchema
 from sparklog.errors import InvalidArgumentError
 from sparklog.iso_times import parse_time
@@ -44,6 +45,9 @@ _SEARCHES = frozenset({"newest", "key", "header", "field", "text"})
 _ROWS = 'partition, "offset", timestamp, key, value, headers'
 _SAFE = frozenset(range(32, 127)) - {ord("'"), ord("\\")}
 _MOST_RECORDS = 500
+_MOST_CELL_BYTES = 2**20
+_MOST_ANSWER_BYTES = 32 * 2**20
+"""Keys and values of all records of an answer: each is cut to its part of these."""
 _DIGITS = re.compile(r"-?\d{1,18}")
 
 
@@ -55,10 +59,14 @@ class TopicShape:
     partition_count: int
     values: pa.StructType | None = None
     """The fields of a typed topic's values; None for an untyped one."""
-    masks: frozenset[str] = field(default_factory=frozenset)
-    """Names that may not be searched for, as the results would reveal their content."""
+    masks: Masks = NO_MASKS
+    """Fields that may neither be shown nor be compared."""
     named_schema: NamedSchema | None = None
     """The schema of an untyped topic's values that somebody has named: they are shown by it, not looked for."""
+
+    def seen(self, *compared: str) -> SeenColumns | None:
+        """The part that a search may see that compares these columns; None: all."""
+        return SeenColumns(self.masks, frozenset(compared)) if self.masks else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,15 +94,15 @@ def wanted(given: Mapping[str, str], shape: TopicShape) -> Wanted:
     partition = _whole(given, "partition", 0, shape.partition_count - 1)
     limit = _whole(given, "limit", 1, _MOST_RECORDS)
     since_ms, until_ms = (parse_time_ms(given.get(name, ""), name) for name in ("since", "until"))
-    key, where, condition = _looked_for(mode, given, shape)
+    key, where, condition, compared = _looked_for(mode, given, shape)
     offset = None
     if mode == "offset":
         offset = _whole(given, "offset", 0, 2**63 - 1) or 0
         partition = partition or 0
     if mode == "time" and since_ms is None:
         raise InvalidArgumentError("since: expected a time, such as 2026-01-31T12:00Z")
-    if key is not None and given.get("home"):
-        partition = int(key_partitions(pa.array([key], pa.binary()), shape.partition_count)[0])
+    if mode == "key" and given.get("home"):
+        partition = int(key_partitions(pa.array([_key(given)], pa.binary()), shape.partition_count)[0])
     search = Search(
         partitions=None if partition is None else frozenset([partition]),
         first_offset=offset,
@@ -103,8 +111,10 @@ def wanted(given: Mapping[str, str], shape: TopicShape) -> Wanted:
         key=key,
         field=condition,
         where=where,
+        seen=shape.seen(compared),
         newest_first=mode in _SEARCHES,
         limit=limit or 50,
+        most_bytes=min(_MOST_CELL_BYTES, _MOST_ANSWER_BYTES // (limit or 50)),
     )
     return Wanted(search=search, statement=_statement(search, shape))
 
@@ -153,21 +163,25 @@ def blob_literal(data: bytes) -> str:
 
 def _looked_for(
     mode: str, given: Mapping[str, str], shape: TopicShape
-) -> tuple[bytes | None, str, FieldCondition | None]:
-    """The key, the condition in SQL, and the condition on a typed field; each None or empty where it isn't meant."""
+) -> tuple[bytes | None, str, FieldCondition | None, str]:
+    """The key, the condition in SQL, and the condition on a typed field, each None or empty where it isn't meant; and
+    the column that they compare."""
     if mode == "key":
         _refuse_masked("key", shape)
-        return _key(given), "", None
+        key = _key(given)
+        return (None, _key_condition(key), None, "key") if shape.masks else (key, "", None, "key")
     if mode == "header":
-        return None, _header_condition(given, shape), None
+        return None, _header_condition(given, shape), None, "headers"
     if mode == "field":
         return (None, *_field_condition(given, shape))
     if mode == "text":
-        if shape.masks:
-            raise InvalidArgumentError("text: it can't be searched while fields are masked")
         text = _needed(given, "text")
-        return None, f"contains(try(decode(value)), {text_literal(text)})", None
-    return None, "", None
+        return None, f"contains(try(decode(value)), {text_literal(text)})", None, "value"
+    return None, "", None, ""
+
+
+def _key_condition(key: bytes) -> str:
+    return f"key = {blob_literal(key)}"
 
 
 def _key(given: Mapping[str, str]) -> bytes:
@@ -189,7 +203,7 @@ def _header_condition(given: Mapping[str, str], shape: TopicShape) -> str:
     return f"len(list_filter(headers, lambda h: {condition})) > 0"
 
 
-def _field_condition(given: Mapping[str, str], shape: TopicShape) -> tuple[str, FieldCondition | None]:
+def _field_condition(given: Mapping[str, str], shape: TopicShape) -> tuple[str, FieldCondition | None, str]:
     path = tuple(part for part in _needed(given, "field").split(".") if part)
     for part in path:
         _refuse_masked(part, shape)
@@ -197,20 +211,33 @@ def _field_condition(given: Mapping[str, str], shape: TopicShape) -> tuple[str, 
     if comparison not in COMPARISONS or not path:
         raise InvalidArgumentError(f"comparison: got {comparison!r}, expected one of {', '.join(COMPARISONS)}")
     if shape.values is not None:
-        if comparison != "contains":
-            return "", FieldCondition(leaf=path, comparison=comparison, text=text)
-        _check_field(path, shape.values)
-        return f"contains(cast({_column(path, shape.values)} as varchar), {text_literal(text)})", None
+        condition = FieldCondition(leaf=path, comparison=comparison, text=text)
+        return _typed_condition(condition, shape.values, in_sql=bool(shape.masks))
     if any('"' in part or "\\" in part for part in path):
         raise InvalidArgumentError("field: got a name with a quote or a backslash, which can't be searched")
     steps = "".join(f'."{part}"' for part in path)
     found = f"json_extract_string(try_cast(try(decode(value)) as json), {text_literal('$' + steps)})"
     if comparison == "contains":
-        return f"contains({found}, {text_literal(text)})", None
+        return f"contains({found}, {text_literal(text)})", None, "value"
     number = _as_number(text)
     if number is not None and comparison not in ("=", "!="):
-        return f"try_cast({found} as double) {comparison} {number!r}", None
-    return f"{found} {comparison} {text_literal(text)}", None
+        return f"try_cast({found} as double) {comparison} {number!r}", None, "value"
+    return f"{found} {comparison} {text_literal(text)}", None, "value"
+
+
+def _typed_condition(
+    wanted: FieldCondition, values: pa.StructType, *, in_sql: bool
+) -> tuple[str, FieldCondition | None, str]:
+    """A condition on a field of typed values, by Arrow where it can be, and may be."""
+    if wanted.comparison != "contains" and not in_sql:
+        return "", wanted, ""
+    _check_field(wanted.leaf, values)
+    names = view_columns([one.name for one in values], TOPIC_COLUMNS)
+    column, text = _column(wanted.leaf, values), text_literal(wanted.text)
+    condition = f"{column} {wanted.comparison} {text}"
+    if wanted.comparison == "contains":
+        condition = f"contains(cast({column} as varchar), {text})"
+    return condition, None, names.get(wanted.leaf[0], wanted.leaf[0])
 
 
 def _as_number(text: str) -> float | None:
@@ -245,7 +272,7 @@ def _statement(search: Search, shape: TopicShape) -> str:
         if time_ms is not None:
             conditions.append(f"timestamp {comparison} epoch_ms({time_ms})::timestamptz")
     if search.key is not None:
-        conditions.append(f"key = {blob_literal(search.key)}")
+        conditions.append(_key_condition(search.key))
     if search.field is not None and shape.values is not None:
         column = _column(search.field.leaf, shape.values)
         conditions.append(f"{column} {search.field.comparison} {text_literal(search.field.text)}")
@@ -261,7 +288,7 @@ def _statement(search: Search, shape: TopicShape) -> str:
 
 
 def _refuse_masked(name: str, shape: TopicShape) -> None:
-    if is_masked(name, shape.masks):
+    if shape.masks.hides(name):
         raise InvalidArgumentError(f"{name} is masked, and can't be searched")
 
 

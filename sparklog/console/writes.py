@@ -128,6 +128,8 @@ class Writes:
 
     def _copied(self, topic: str, form: Form) -> dict[str, Any]:
         """The arguments that send what another record has, byte by byte."""
+        if self._backend.settings.masks:
+            raise InvalidArgumentError("records aren't copied while fields are masked: another topic may show them")
         partition, offset = _whole(form, "partition"), _whole(form, "offset")
         record = find_record(self._backend, topic, partition, offset, most_bytes=_WHOLE_RECORD)
         return {"key": record.key, "value": record.value, "headers": record.headers}

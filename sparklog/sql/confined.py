@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ConfinedQuery", "confine"]
 
-_BATCH_ROWS = 2_000
+_BATCH_ROWS = 64
+"""Rows that DuckDB hands out together: it doesn't count them as its own memory, and each may be large."""
+_MEMORY_BYTES = 160 * 2**20
+"""The memory of one statement; a console runs a few."""
 _INTERRUPT_AGAIN_S = 0.02
 _CONFINING = (
     "set temp_directory = ''",  # nothing is spilled to the disk, and no folder is left that may be read
@@ -45,12 +48,19 @@ class ConfinedQuery:
     """One SELECT (or EXPLAIN, DESCRIBE, SHOW, SUMMARIZE) over topics, run once; any thread may cancel it."""
 
     def __init__(
-        self, cluster: Cluster, text: str, *, versions: Mapping[str, int] | None = None, memory_bytes: int = 2**30
+        self,
+        cluster: Cluster,
+        text: str,
+        *,
+        versions: Mapping[str, int] | None = None,
+        memory_bytes: int = _MEMORY_BYTES,
+        threads: int | None = None,
     ) -> None:
         """Loads the logs of the topics whose names stand in ``text``; runs nothing.
 
         Args:
             versions: topics that are shown as of an older version.
+            threads: of DuckDB; None: as many as there are processors.
         Raises:
             InvalidArgumentError: no statement, more than one, or one that isn't a query.
             InvalidConfigurationError: DuckDB isn't installed.
@@ -71,6 +81,8 @@ class ConfinedQuery:
         self._connection = connection_for(cluster, text, versions=versions, unread=unread)
         log_unread(unread)
         try:
+            if threads is not None:
+                self._connection.execute(f"set threads = {threads:d}")
             confine(self._connection, memory_bytes=memory_bytes)
         except BaseException:
             self.close()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,22 +27,19 @@ from sparklog.log.cluster import Cluster
 from sparklog.log.data.schema import TIMESTAMP
 from sparklog.log.data.value_columns import DATA, Leaf, leaf_column, view_columns
 from sparklog.log.state import TopicState
-from sparklog.sql.confined import confine
 from sparklog.sql.dataset import TOPIC_COLUMNS, load_living
-from sparklog.sql.duck import duckdb_module
 from sparklog.sql.file_bounds import not_ruled_out
 from sparklog.sql.files import is_local, missing_file
-from sparklog.sql.filtering import rows_where
 from sparklog.sql.topic_files import TopicFile, file_schema, parquet_format, topic_files
+from sparklog.sql.where import Where
 
-__all__ = ["FieldCondition", "FoundRecord", "Search", "SearchProgress", "TopicSearch"]
+__all__ = ["FieldCondition", "FoundRecord", "Search", "SearchProgress", "Seen", "TopicSearch"]
 
 _AT_ONCE = 16
 """Files that are read side by side behind a network."""
 _BATCH_ROWS = 32_768
 _LEAST_ROWS = 64
 _BATCH_BYTES = 16 * 2**20
-_MEMORY_BYTES = 2**28
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": lambda field, value: field == value,
     "!=": lambda field, value: field != value,
@@ -64,6 +60,16 @@ class FieldCondition:
     text: str
 
 
+class Seen(Protocol):
+    """The part of records that a search may see, where that isn't all."""
+
+    def compared(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns that :attr:`Search.where` may compare, of the same number of rows."""
+
+    def values(self, values: pa.Array) -> pa.Array:
+        """Typed values as they are returned."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
     """The records that are looked for: those for which every condition that is given holds."""
@@ -81,11 +87,18 @@ class Search:
     where: str = ""
     """A condition in DuckDB's SQL over the columns of the topic's view; empty for none. Whoever builds it from what
     others gave writes that as literals."""
+    seen: Seen | None = None
+    """The part that the search may see; None: all. Then :attr:`where` alone compares keys, values and headers, after
+    this was applied to them: neither another condition nor the statistics of a file may."""
     newest_first: bool = True
     limit: int = 100
     """At most so many records; 1 or more."""
     most_bytes: int = 2**20
     """A key or value that is longer is cut to so many bytes; its size is returned."""
+
+    def __post_init__(self) -> None:
+        if self.seen is not None and (self.key is not None or self.field is not None):
+            raise InvalidArgumentError("a search that doesn't see all of a record has conditions in SQL alone")
 
 
 class FoundRecord(NamedTuple):
@@ -177,7 +190,7 @@ class TopicSearch:
         """
         waiting: list[FoundRecord] = []
         left = self._search.limit
-        with _Where(self._search.where) as where, closing(self._results(where)) as results:
+        with Where(self._search.where) as where, closing(self._results(where)) as results:
             for number, (file, records) in enumerate(results):
                 waiting = sorted([*waiting, *records], key=self._record_key)[:left]
                 has_more = number + 1 < len(self._files)
@@ -191,7 +204,7 @@ class TopicSearch:
                     break
         self.progress = replace(self.progress, is_done=not self._is_cancelled)
 
-    def _results(self, where: _Where) -> Generator[tuple[TopicFile, list[FoundRecord]], None, None]:
+    def _results(self, where: Where) -> Generator[tuple[TopicFile, list[FoundRecord]], None, None]:
         """The records that are found in each file, in the files' order. The longer it takes, the more at once."""
         readers = (os.cpu_count() or 1) if self._filesystem is not None and is_local(self._filesystem) else _AT_ONCE
         pool = ThreadPoolExecutor(readers, thread_name_prefix="sparklog-search")
@@ -233,7 +246,7 @@ class TopicSearch:
         time = -math.inf if record.timestamp_ms is None else record.timestamp_ms
         return (sign * time, record.partition, sign * record.offset)
 
-    def _read(self, file: TopicFile, where: _Where) -> list[FoundRecord]:
+    def _read(self, file: TopicFile, where: Where) -> list[FoundRecord]:
         """The first records of a file that are looked for, at most as many as are wanted."""
         base = file.segment.base_offset or 0
         condition = self._condition & (pc.field("offset_delta") >= file.log_start_offset - base)
@@ -246,8 +259,8 @@ class TopicSearch:
             records: list[FoundRecord] = []
             for batch in self._batches(file, fragment, condition):
                 if not where.is_empty:
-                    batch = batch.take(pa.array(where.rows(batch), pa.int64()))
-                some = [_record(row, self._search.most_bytes) for row in self._first(batch).to_pylist()]
+                    batch = batch.take(pa.array(where.rows(self._compared(batch)), pa.int64()))
+                some = [_record(row, self._search.most_bytes) for row in self._seen(self._first(batch)).to_pylist()]
                 records = sorted([*records, *some], key=self._record_key)[: self._search.limit]
                 if self._is_cancelled or self._is_over:
                     break
@@ -256,6 +269,17 @@ class TopicSearch:
             raise self._missing(file.path) from error
         except (pa.ArrowException, OSError) as error:
             raise CorruptRecordError(f"data file {file.path} can't be read: {error}") from error
+
+    def _compared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns that a condition in SQL compares: those of the topic's view."""
+        view = _view(batch)
+        return view if self._search.seen is None else self._search.seen.compared(view)
+
+    def _seen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The records as they are returned."""
+        if self._search.seen is None or DATA not in batch.schema.names:
+            return batch
+        return batch.set_column(batch.schema.get_field_index(DATA), DATA, self._search.seen.values(batch[DATA]))
 
     def _wanted_deltas(self, fragment: Any, condition: Any) -> Any:
         """A condition for the first records of a file, as many as are wanted: known without reading keys and values."""
@@ -282,7 +306,7 @@ class TopicSearch:
         )
         for batch in scanner.to_batches():
             if batch.num_rows:
-                yield _with_view_columns(batch)
+                yield batch.append_column("offset", pc.add(batch["base_offset"], batch["offset_delta"]))
 
     def _fragment(self, file: TopicFile) -> Any:
         """A file as Arrow reads it. Raises ``ObjectNotFoundError``: maintenance has deleted it meanwhile."""
@@ -304,43 +328,6 @@ def _check_rows(file: TopicFile, rows: int) -> None:
     stated = file.segment.record_count
     if stated not in (None, rows):
         raise CorruptRecordError(f"corrupt data file {file.path}: it has {rows} rows, and the log states {stated}")
-
-
-class _Where:
-    """A condition in SQL. Each thread has a connection of its own, which can do nothing else."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text.strip()
-        self._own = threading.local()
-        self._lock = threading.Lock()
-        self._connections: list[Any] = []
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._text
-
-    def __enter__(self) -> _Where:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for connection in self._connections:
-            connection.close()
-
-    def rows(self, batch: pa.RecordBatch) -> list[int]:
-        """The numbers of the rows for which it holds, ascending."""
-        return rows_where(self._connection(), self._text, pa.Table.from_batches([batch]))
-
-    def _connection(self) -> Any:
-        connection = getattr(self._own, "connection", None)
-        if connection is None:
-            connection = duckdb_module().connect()
-            with self._lock:
-                self._connections.append(connection)
-            connection.execute("set TimeZone = 'UTC'")
-            connection.execute("set threads = 1")
-            confine(connection, memory_bytes=_MEMORY_BYTES)
-            self._own.connection = connection
-        return connection
 
 
 def _condition(search: Search, schema: pa.Schema) -> Any:
@@ -400,13 +387,13 @@ def _batch_rows(file: TopicFile) -> int:
     return round(max(_LEAST_ROWS, min(_BATCH_ROWS, _BATCH_BYTES / max(1.0, mean_bytes))))
 
 
-def _with_view_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns of the topic's view, beside those that it is read by."""
-    batch = batch.append_column("offset", pc.add(batch["base_offset"], batch["offset_delta"]))
+def _view(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of the topic's view: a typed topic's values field by field."""
     if DATA not in batch.schema.names:
         return batch
     values = batch[DATA]
     names = view_columns([field.name for field in values.type], TOPIC_COLUMNS)
+    batch = batch.drop_columns([DATA])
     for field, column in names.items():
         batch = batch.append_column(column, leaf_column(values, (field,)))
     return batch

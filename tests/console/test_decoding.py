@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.console.decoding import DECODINGS, HIDDEN, masked, plain_record, shown, shown_record
+from sparklog.console.decoding import DECODINGS, plain_record, shown, shown_record
+from sparklog.console.masks import HIDDEN, Masks
 from sparklog.console.rendering import sparkline
 from sparklog.console.wire_formats import NamedSchema, protobuf_fields
 from sparklog.errors import InvalidArgumentError
@@ -60,7 +61,7 @@ def test_an_unknown_form_is_told() -> None:
 
 
 SECRET = "5ecret"
-MASKS = frozenset(["ssn"])
+MASKS = Masks(frozenset(["ssn"]))
 
 
 @given(
@@ -72,7 +73,7 @@ MASKS = frozenset(["ssn"])
 )
 def test_masks_hide_at_any_depth(value: Any, name: str) -> None:
     hidden = {"x": [value, {name: {"deep": SECRET}, "y": value}], name: SECRET}
-    assert SECRET not in json.dumps(masked(hidden, MASKS))
+    assert SECRET not in json.dumps(MASKS.of_value(hidden))
     data = json.dumps(hidden).encode()
     record = FoundRecord(0, 0, 0, data, data, [(name, SECRET.encode()), ("h", data)], len(data), len(data))
     for how in DECODINGS:
@@ -115,7 +116,9 @@ def test_a_value_is_shown_by_a_schema_that_was_named(data: bytes, note: str) -> 
     found = shown(data, size=len(data), schema=named)
     assert (found.kind, json.loads(found.text), found.note) == ("avro", {"id": 7, "note": "hi"}, note)
     assert shown(data, size=len(data), how="hex", schema=named).kind == "hex"
-    assert json.loads(shown(data, size=len(data), masks=frozenset({"note"}), schema=named).text)["note"] == HIDDEN
+    assert (
+        json.loads(shown(data, size=len(data), masks=Masks(frozenset({"note"})), schema=named).text)["note"] == HIDDEN
+    )
     assert shown(data[:-1], size=len(data), schema=named).kind == "hex"  # cut
     record = a_record()._replace(value=data, value_size=len(data))
     assert plain_record("t", record, schema=named)["value"] == {"id": 7, "note": "hi"}
@@ -134,16 +137,16 @@ def test_a_frame_is_told_and_json_in_it_is_read() -> None:
     found = shown(framed, size=len(framed))
     assert (found.kind, found.text, found.note) == ("json", '{"a": 1}', "perhaps framed, schema 17")
     record = a_record()._replace(key=framed, key_size=len(framed))
-    assert HIDDEN in shown_record(record, masks=frozenset({"a"}))["key"].text
-    masked_key = plain_record("t", record, masks=frozenset({"a"}))["key"]
+    assert HIDDEN in shown_record(record, masks=Masks(frozenset({"a"})))["key"].text
+    masked_key = plain_record("t", record, masks=Masks(frozenset({"a"})))["key"]
     assert json.loads(masked_key) == {"a": HIDDEN}
 
 
 def test_a_key_that_was_cut_is_hidden_where_fields_are_masked() -> None:
     """Nobody knows whether it was JSON."""
     record = a_record()._replace(key=b'{"a": "secret", "b', key_size=1_000)
-    assert "secret" not in shown_record(record, masks=frozenset({"a"}))["key"].text
-    assert plain_record("t", record, masks=frozenset({"a"}))["key"] == HIDDEN
+    assert "secret" not in shown_record(record, masks=Masks(frozenset({"a"})))["key"].text
+    assert plain_record("t", record, masks=Masks(frozenset({"a"})))["key"] == HIDDEN
     assert "secret" in shown_record(record)["key"].text
 
 
@@ -166,7 +169,7 @@ def test_a_protobuf_message_without_a_schema_has_numbers_for_names(data: bytes, 
     found = shown(data, size=len(data), how="protobuf")
     assert (found.kind, json.loads(found.text)) == ("protobuf", expected)
     assert found.note.startswith("by numbers of fields")
-    assert shown(data, size=len(data), how="protobuf", masks=frozenset({"1"})).kind == "hidden"
+    assert shown(data, size=len(data), how="protobuf", masks=Masks(frozenset({"1"}))).kind == "hidden"
 
 
 @given(st.binary())

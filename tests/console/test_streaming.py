@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 from sparklog.console.jobs import TailJob
+from sparklog.console.masks import NO_MASKS, Masks
 from sparklog.console.streaming import StreamedResponse, in_chunks
 from sparklog.errors import InvalidArgumentError
 from tests.console.support import a_cluster, a_topic, backend_of, console, produce
@@ -119,7 +120,7 @@ def test_a_topic_is_followed_until_it_is_cancelled() -> None:
     produce(cluster, b"before")
     given_back = threading.Event()
     job = TailJob(
-        cluster, "orders", partition=None, how="auto", masks=frozenset(["h"]), give_back=lambda: given_back.set()
+        cluster, "orders", partition=None, how="auto", masks=Masks(frozenset(["h"])), give_back=lambda: given_back.set()
     )
     events = iter(job)
     assert next(events) == b'event: begun\ndata: {"partitions": [0]}\n\n'
@@ -138,7 +139,7 @@ def test_a_partition_that_is_not_there_cannot_be_followed() -> None:
     cluster = a_cluster()
     a_topic(cluster)
     for topic, partition in (("orders", 1), ("nope", None)):
-        job = TailJob(cluster, topic, partition=partition, how="auto", masks=frozenset(), give_back=lambda: None)
+        job = TailJob(cluster, topic, partition=partition, how="auto", masks=NO_MASKS, give_back=lambda: None)
         with pytest.raises(InvalidArgumentError, match="isn't there"):
             next(iter(job))
         job.close()

@@ -166,3 +166,11 @@ def test_transactions_are_aborted_and_recovered(cluster: Cluster) -> None:
 def test_a_form_that_is_too_large_is_refused(cluster: Cluster) -> None:
     with console(cluster, **WRITING) as client:
         assert post(client, PATHS[1], value="x" * 5_000_000)[0] == 413
+
+
+def test_no_record_is_copied_while_fields_are_masked(cluster: Cluster) -> None:
+    """The target may have a schema, whose errors name values, or a mask by another name."""
+    with console(cluster, masks=frozenset(["ssn"]), **WRITING) as client:
+        status, text = post(client, "/topics/orders/produce", partition="0", offset="0")
+    assert status == 400
+    assert "fields are masked" in text

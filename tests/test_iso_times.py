@@ -85,13 +85,21 @@ def stored(texts: list[str], name: str = "at") -> list[Any]:
     return ["refused" if at in errors else row[name] for at, row in enumerate(column.to_pylist())]
 
 
+def decoded_event(data: bytes) -> Event:
+    decode = decoder_of(Event)
+    assert decode is not None
+    event = decode(data)
+    assert isinstance(event, Event)
+    return event
+
+
 @pytest.mark.parametrize(("text", "after"), ZONED.items())
 def test_a_time_is_the_same_in_typed_topics_workers_and_statistics(text, after):
     time = NOON + dt.timedelta(microseconds=after)
     assert parse_time(text) == time
     assert stored([text]) == [time]
     assert stored(["2024-05-01T12:00:00Z"] * 300 + [text]) == [NOON] * 300 + [time]
-    assert decoder_of(Event)(json.dumps({"at": text}).encode()).at == time
+    assert decoded_event(json.dumps({"at": text}).encode()).at == time
     assert parse_timestamp(text) == int(time.timestamp() * 1000)
 
 
@@ -99,7 +107,7 @@ def test_a_time_is_the_same_in_typed_topics_workers_and_statistics(text, after):
 def test_a_time_without_a_zone_has_none(text):
     assert parse_time(text).tzinfo is None
     assert stored([text]) == ["refused"]
-    assert decoder_of(Event)(json.dumps({"at": text}).encode()).at == parse_time(text)
+    assert decoded_event(json.dumps({"at": text}).encode()).at == parse_time(text)
     assert parse_timestamp(text) == int(parse_time(text).replace(tzinfo=dt.UTC).timestamp() * 1000)
 
 
@@ -110,7 +118,7 @@ def test_what_is_no_time_is_none_for_all(text):
     assert stored([text]) == ["refused"]
     assert stored(["2024-05-01T12:00:00Z"] * 300 + [text])[-1] == "refused"
     with pytest.raises(ValueError, match=r"."):
-        decoder_of(Event)(json.dumps({"at": text}).encode())
+        decoded_event(json.dumps({"at": text}).encode())
     if text == text.strip():
         with pytest.raises(ValueError, match=r"."):
             parse_timestamp(text)

@@ -53,7 +53,7 @@ def test_a_file_has_a_seal_and_checksums_of_its_pages(make, either_core):
     assert int(footer.metadata[SEAL_KEY][:12], 16) == len(data)
     page = bytearray(data)
     page[data.index(b"three")] ^= 1  # it isn't opened whole, so the checksum of the page is what is wrong
-    with pytest.raises(pa.ArrowInvalid, match="column text, .* has checksum"):
+    with pytest.raises(pa.ArrowInvalid, match=r"column text, .* has checksum"):
         open_parquet(pa.BufferReader(bytes(page))).read()
 
 

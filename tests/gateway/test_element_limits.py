@@ -8,6 +8,7 @@ import threading
 import tracemalloc
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,9 +35,9 @@ def arrays(fields: tuple[Field, ...], version: int, path: tuple[str, ...] = ()) 
     return found
 
 
-def filled(fields: tuple[Field, ...], version: int, path: tuple[str, ...], count: int) -> dict:
+def filled(fields: tuple[Field, ...], version: int, path: tuple[str, ...], count: int) -> dict[str, Any]:
     """A value that has ``count`` elements in the array at ``path``, and one in those that lead there."""
-    value = {}
+    value: dict[str, Any] = {}
     for field in fields:
         if version not in field.versions or field.name != path[0]:
             continue
@@ -157,7 +158,7 @@ def decoders(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
 @pytest.mark.timeout(240)
 def test_large_requests_are_decoded_in_a_thread_and_answered_once_for_each_name(wire, decoders, caplog) -> None:
-    def asked(count: int) -> dict:
+    def asked(count: int) -> dict[str, Any]:
         return {"topics": [{"name": "jobs"}] * count, "allow_auto_topic_creation": False}
 
     assert [topic["name"] for topic in wire.call("Metadata", 9, asked(IN_THE_LOOP.of_array))["topics"]] == ["jobs"]

@@ -106,7 +106,7 @@ def test_a_request_of_administrators_is_refused_with_a_message(servers, name) ->
     with contextlib.closing(made):
         made.call("SaslHandshake", 1, {"mechanism": "PLAIN"})
         made.call("SaslAuthenticate", 1, {"auth_bytes": b"\0ann\0pencil"})
-        body = {"users": None, "topics": None, "components": [], "strict": False}
+        body: dict[str, object] = {"users": None, "topics": None, "components": [], "strict": False}
         answer = made.call(name, 0, body)
         if name == "DescribeUserScramCredentials":
             (answer,) = answer["results"]

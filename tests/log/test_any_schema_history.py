@@ -279,7 +279,8 @@ class ProtobufSchemas(Drawn):
         return self.random.choice(self.SCALARS)
 
     def made(self, found: list[Any]) -> ValueSchema:
-        return schema_of(self.text(found))
+        made: ValueSchema = schema_of(self.text(found))
+        return made
 
     def text(self, fields: list[Any]) -> str:
         parts, together = [], []

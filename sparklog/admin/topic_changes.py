@@ -17,7 +17,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.cluster import Cluster
-from sparklog.log.delay_topics import DELAY_PREFIX
+from sparklog.log.delay_topics import DELAY_PREFIX, check_may_grow
 from sparklog.log.topic import (
     TopicDescription,
     alter_topic,
@@ -134,6 +134,7 @@ def checked_partition_counts(topic_partitions: Mapping[str, int | NewPartitions]
 def check_growth(topics: Iterable[TopicDescription], counts: Mapping[str, int]) -> None:
     """Raise ``InvalidPartitionsError`` for the first topic that has as many partitions already, or more."""
     for topic in topics:
+        check_may_grow(topic.name)
         if counts[topic.name] <= topic.partition_count:
             raise InvalidPartitionsError(
                 f"topic {topic.name!r} has {topic.partition_count} partitions, asked for {counts[topic.name]}: "

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 
+from sparklog.errors import InvalidPartitionsError
 from sparklog.paths import TOPICS_FOLDER
 
-__all__ = ["DELAY_PREFIX", "MOVED_BY_GROUP", "is_delay_table", "retry_source"]
+__all__ = ["DELAY_PREFIX", "MOVED_BY_GROUP", "check_may_grow", "is_delay_table", "retry_source"]
 
 DELAY_PREFIX = "delayed."
 """``delayed.T`` has the records for T that were sent with ``deliver_at``."""
@@ -29,3 +30,12 @@ def is_delay_table(table: str) -> bool:
     """Is this table that of a delay topic?"""
     topic = table.removeprefix(TOPICS_FOLDER)
     return topic.startswith(DELAY_PREFIX) or retry_source(topic) is not None
+
+
+def check_may_grow(topic: str) -> None:
+    """Raise ``InvalidPartitionsError`` for a topic of delayed records: a cancellation goes to the partition of its
+    records' key, and would pass those that wait in the key's partition of before."""
+    if topic.startswith(DELAY_PREFIX):
+        raise InvalidPartitionsError(
+            f"topic {topic!r} gets no more partitions: the records that wait in it could no longer be cancelled by key"
+        )

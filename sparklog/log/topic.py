@@ -25,6 +25,7 @@ from sparklog.log.commit import Commit, commit, create_first
 from sparklog.log.data.segments import Segment
 from sparklog.log.data.table_schema import PARTITION_COLUMNS, SCHEMA_STRING, SKIPPING_PROPERTY, table_properties
 from sparklog.log.data.value_columns import indexed_leaves, with_value_columns
+from sparklog.log.delay_topics import check_may_grow
 from sparklog.log.head import TopicHead, is_topic_property
 from sparklog.log.key_lengths import check_topic_length
 from sparklog.log.live_totals import EMPTY
@@ -226,9 +227,10 @@ def create_partitions(
     """Let a topic grow to ``total_count`` partitions. Keys go to other partitions afterwards, as in Kafka.
 
     Raises:
-        InvalidPartitionsError: not more than there are now.
+        InvalidPartitionsError: not more than there are now, or it is a topic of delayed records.
     """
     _check_partitions(name, total_count)
+    check_may_grow(name)
     asked = False
 
     def plan_new_partitions(state: TopicState) -> Commit | None:

@@ -7,7 +7,13 @@ from datetime import UTC, datetime
 import pytest
 
 from sparklog.admin import Admin, NewTopic
-from sparklog.errors import CorruptRecordError, InvalidArgumentError, InvalidTypeError, MessageSizeTooLargeError
+from sparklog.errors import (
+    CorruptRecordError,
+    InvalidArgumentError,
+    InvalidPartitionsError,
+    InvalidTypeError,
+    MessageSizeTooLargeError,
+)
 from sparklog.producer.delayed_records import CancelAll, Ended, Waiting, deliver_at_ms, parse_delayed
 from tests.processing.support import records
 from tests.producer.support import a_cluster, a_producer
@@ -51,6 +57,19 @@ def test_records_of_a_key_and_their_cancellation_are_in_one_partition():
         producer.cancel_delayed("t", "k")
     assert len({record.partition for record in records(cluster, "delayed.t")}) == 1
     assert isinstance(waiting(cluster)[-1], CancelAll)
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_a_topic_of_waiting_records_gets_no_more_partitions(validate_only):
+    cluster = a_delay_cluster()
+    with a_producer(cluster) as producer, Admin(cluster) as admin:
+        producer.send("t", b"v", b"k", deliver_at=DUE_MS).get()
+        with pytest.raises(InvalidPartitionsError, match="'delayed.t' gets no more partitions"):
+            admin.create_partitions({"delayed.t": 5}, validate_only=validate_only)
+        admin.create_partitions({"t": 5})
+        producer.cancel_delayed("t", b"k").get()
+        waits = {each.partition for each in records(cluster, "delayed.t")}
+    assert len(waits) == 1
 
 
 def test_what_waits_is_never_removed_for_its_age():

@@ -26,7 +26,7 @@ from sparklog.log import Cluster, append, append_plan
 from sparklog.log.commit import commit
 from sparklog.storage.entry_log import Created, EntryLog, Look, NumberedLog, Taken
 from sparklog.storage.position import Position, advance
-from sparklog.txn import deciding
+from sparklog.txn import deciding, deciding_for_groups
 from sparklog.txn.cleaning import KEEP_MS
 from sparklog.txn.entries import TransactionEntry, TransactionLog, append_entry, open_transaction_log
 from sparklog.txn.session import TransactionSession
@@ -276,7 +276,10 @@ def its_own_entry_shows_that_nothing_was_cleaned() -> Planted:
 
 def an_offset_counts_before_its_records_are_visible() -> Planted:
     """Rule T2: a partition's new owner goes on behind what is decided, and leaves the records to somebody else."""
-    return mock.patch.object(deciding, "_carry_out")
+    stack = ExitStack()
+    for module in (deciding, deciding_for_groups):
+        stack.enter_context(mock.patch.object(module, "carry_out"))
+    return stack
 
 
 def the_next_free_number_is_aborted() -> Planted:

@@ -45,7 +45,7 @@ from sparklog.model import TopicPartition
 from sparklog.producer.ordered_results import OrderedResults
 from sparklog.storage import entry_log, log_ground
 from sparklog.testing.history import AnomalyKind
-from sparklog.txn import deciding, epoch_log, forward
+from sparklog.txn import deciding, deciding_for_groups, epoch_log, forward
 from sparklog.txn.entries import Header, TransactionEntry, append_entry
 from sparklog.txn.epoch_log import EpochLog
 from sparklog.txn.session import TransactionSession
@@ -155,7 +155,10 @@ def pending_offsets_are_forgotten() -> AbstractContextManager[object]:
 
 def a_new_owner_goes_on_before_the_records() -> AbstractContextManager[object]:
     """Rule T2: what is decided counts for a partition's next owner, and its records come when somebody recovers."""
-    return mock.patch.object(deciding, "_carry_out")
+    stack = ExitStack()
+    for module in (deciding, deciding_for_groups):
+        stack.enter_context(mock.patch.object(module, "carry_out"))
+    return stack
 
 
 def offsets_count_before_the_records() -> AbstractContextManager[object]:

@@ -62,7 +62,7 @@ def is_uploaded(place: Place, entry: ProxiedRequest) -> bool:
 
 @pytest.mark.s3
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("store", ["s3", "azurite"])
+@pytest.mark.parametrize("store", ["s3", pytest.param("azurite", marks=pytest.mark.deep)])
 def test_a_batch_whose_decision_was_under_way_as_its_driver_was_killed_is_there_once(tmp_path: Path, store: str):
     play(tmp_path, store, has_spark=False)
 

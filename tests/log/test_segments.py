@@ -90,11 +90,11 @@ def test_what_other_engines_write_is_read(text, timestamp_ms):
         "2023-11-14T22:13:60.009Z",
         "2023-11-14T22+00:00.123Z",
         "2023-11-14T22:13:+1.009Z",
-        "2023-11-14T22:13:20.009z ",
+        "2023-11-14T22:13:20.009x",
     ],
 )
 def test_what_only_looks_like_a_timestamp_is_refused(text):
-    with pytest.raises(ValueError, match=r"nvalid isoformat|must be in"):
+    with pytest.raises(ValueError, match=r"expected a time|must be in"):
         parse_timestamp(text)
 
 

@@ -64,7 +64,7 @@ def test_a_topic_of_waiting_records_gets_no_more_partitions(validate_only):
     cluster = a_delay_cluster()
     with a_producer(cluster) as producer, Admin(cluster) as admin:
         producer.send("t", b"v", b"k", deliver_at=DUE_MS).get()
-        with pytest.raises(InvalidPartitionsError, match="'delayed.t' gets no more partitions"):
+        with pytest.raises(InvalidPartitionsError, match=r"'delayed\.t' gets no more partitions"):
             admin.create_partitions({"delayed.t": 5}, validate_only=validate_only)
         admin.create_partitions({"t": 5})
         producer.cancel_delayed("t", b"k").get()

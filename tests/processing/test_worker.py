@@ -277,7 +277,7 @@ def test_a_dead_letter_topic_that_is_deleted_stops_the_worker_before_the_record(
 
 
 @pytest.mark.slow
-def test_a_dead_letter_topic_that_cant_be_written_stops_its_partition_before_the_record():
+def test_a_dead_letter_topic_that_cant_be_written_stops_its_partition():
     store = MemoryStore()
     cluster = a_world("in", "dlq.in", store=store)
     send(cluster, "in", ["a"])

@@ -276,10 +276,7 @@ def its_own_entry_shows_that_nothing_was_cleaned() -> Planted:
 
 def an_offset_counts_before_its_records_are_visible() -> Planted:
     """Rule T2: a partition's new owner goes on behind what is decided, and leaves the records to somebody else."""
-    stack = ExitStack()
-    for module in (deciding, deciding_for_groups):
-        stack.enter_context(mock.patch.object(module, "carry_out"))
-    return stack
+    return _all(*(mock.patch.object(module, "carry_out") for module in (deciding, deciding_for_groups)))
 
 
 def the_next_free_number_is_aborted() -> Planted:
@@ -302,7 +299,7 @@ def the_next_free_number_is_aborted() -> Planted:
         append_entry(log, position, abort, tokens=set(), deadline=log.clock.deadline_in(timeout_ms))
         return {}
 
-    return mock.patch.object(deciding, "decide", decide)
+    return _all(*(mock.patch.object(module, "decide", decide) for module in (deciding, deciding_for_groups)))
 
 
 def a_decision_is_complete_at_once() -> Planted:

@@ -129,6 +129,7 @@ class Bounds:
 
     def send(self, hostile: Hostile, user: str) -> Outcome:
         """Send a request as a user, and wait for its answer."""
+        frame = frame_of(hostile)
         before, pid = _rss_mib(self._process.pid), self._process.pid
         Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")  # VmHWM from now on
         with socket.create_connection(self._address, timeout=_ANSWER_S) as client:
@@ -137,7 +138,7 @@ class Bounds:
             self._waits()
             began = time.monotonic()
             try:
-                client.sendall(frame_of(hostile))
+                client.sendall(frame)
                 was_ended = not _answered(client)
             except ConnectionError:
                 was_ended = True

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,15 @@ class Hostile:
     kind: str
     """``count``, ``nesting``, ``length`` or ``tags``."""
     about: str
-    body: bytes
+    make_body: Callable[[], bytes]
+    """Of eight megabytes, as a rule: called where the request is sent, not where requests are listed."""
     is_too_much: bool
     """Is its connection to be ended?"""
+
+    @property
+    def body(self) -> bytes:
+        """The request without its header. Made anew each time."""
+        return self.make_body()
 
 
 def told_limits(docs: str | None = None) -> Mapping[str, ElementLimits]:
@@ -63,30 +70,40 @@ def all_hostile(only: frozenset[str] | None = None) -> Iterator[Hostile]:
 def _of_version(key: int, api: Api, version: int, limits: ElementLimits) -> Iterator[Hostile]:
     fields = api.request.fields
 
-    def made(kind: str, about: str, value: dict[str, Any], *, is_too_much: bool) -> Hostile:
-        return Hostile(api, key, version, kind, about, bytes(api.request.encode(value, version)), is_too_much)
+    def made(
+        kind: str, about: str, path: tuple[str, ...], count: int, *, is_too_much: bool, outer: int = 1, text: str = ""
+    ) -> Hostile:
+        def make_body() -> bytes:
+            return bytes(api.request.encode(_filled(fields, version, path, count, outer=outer, text=text), version))
+
+        return Hostile(api, key, version, kind, about, make_body, is_too_much)
 
     for path in _paths(fields, version, "[]"):
         name = ".".join(path)
-        yield made("count", name, _filled(fields, version, path, limits.of_array), is_too_much=False)
-        yield made("count", name, _filled(fields, version, path, limits.of_array + 1), is_too_much=True)
+        yield made("count", name, path, limits.of_array, is_too_much=False)
+        yield made("count", name, path, limits.of_array + 1, is_too_much=True)
         if len(path) > 1:
             outer = limits.of_array
             each = max(1, (limits.of_message - outer) // outer)
-            yield made("nesting", name, _filled(fields, version, path, each, outer=outer), is_too_much=False)
-            yield made("nesting", name, _filled(fields, version, path, each + 1, outer=outer), is_too_much=True)
+            yield made("nesting", name, path, each, outer=outer, is_too_much=False)
+            yield made("nesting", name, path, each + 1, outer=outer, is_too_much=True)
     if version in api.request.flexible:
         for path in _paths(fields, version, "string"):
-            value = _filled(fields, version, path, 1, text=_ODD * (_MOST_BYTES // 1_100))
-            yield made("length", ".".join(path), value, is_too_much=False)
-        plain = bytes(api.request.encode({}, version))[:-1]
-        count = (_MOST_BYTES - len(plain) - 100) // 6
-        tags = bytearray()
-        write_unsigned(tags, count)
-        for tag in range(1_000_000, 1_000_000 + count):
-            write_unsigned(tags, tag)
-            tags.append(0)
-        yield Hostile(api, key, version, "tags", f"{count} that nobody knows", plain + bytes(tags), is_too_much=True)
+            text = _ODD * (_MOST_BYTES // 1_100)
+            yield made("length", ".".join(path), path, 1, text=text, is_too_much=False)
+        make_body = partial(_unknown_tags, api, version)
+        yield Hostile(api, key, version, "tags", "as many as there is room for, unknown", make_body, is_too_much=True)
+
+
+def _unknown_tags(api: Api, version: int) -> bytes:
+    plain = bytes(api.request.encode({}, version))[:-1]
+    count = (_MOST_BYTES - len(plain) - 100) // 6
+    tags = bytearray()
+    write_unsigned(tags, count)
+    for tag in range(1_000_000, 1_000_000 + count):
+        write_unsigned(tags, tag)
+        tags.append(0)
+    return plain + bytes(tags)
 
 
 def _paths(fields: tuple[Field, ...], version: int, kind: str, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -87,16 +87,16 @@ FEW = 20
 """Seeds that the quick test plays."""
 FIXED = by_depth(gate=range(120, 180), nightly=range(FEW, FEW + 1_000))
 """Seeds that every run plays: these 60 meet each trouble as often as all must. ``make proof`` plays 2,000."""
-FRESH = by_depth(gate=20, nightly=1_000)
+FRESH = by_depth(gate=10, nightly=1_000)
 """Seeds that, most likely, nobody has played before. The summary of the run says which."""
-FIXED_GROUPS = by_depth(gate=15, nightly=200)
+FIXED_GROUPS = by_depth(gate=10, nightly=200)
 FRESH_GROUPS = by_depth(gate=5, nightly=200)
 """Seeds of group worlds, as above."""
 FIXED_BUSY = by_depth(gate=4, nightly=100)
 FRESH_BUSY = by_depth(gate=2, nightly=100)
 """Seeds of group worlds with busy members, as above."""
-FIXED_SHARING = by_depth(gate=25, nightly=1_000)
-FRESH_SHARING = by_depth(gate=10, nightly=1_000)
+FIXED_SHARING = by_depth(gate=15, nightly=1_000)
+FRESH_SHARING = by_depth(gate=5, nightly=1_000)
 """Seeds of worlds that share, as above."""
 FIXED_REPLACED = by_depth(gate=4, nightly=200)
 FRESH_REPLACED = by_depth(gate=2, nightly=200)

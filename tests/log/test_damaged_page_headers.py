@@ -116,7 +116,7 @@ def test_a_flipped_bit_of_a_page_header_is_never_served(cluster: Cluster, read: 
     for number, page in enumerate(page_headers(data)):
         if page.path not in ("key", "value"):
             continue
-        for at in range(page.start + number % 3, page.begin, by_depth(gate=7, nightly=1)):
+        for at in range(page.start + number % 3, page.begin, by_depth(gate=23, nightly=1)):
             for bit in range(number % 2, 8, 2):
                 changed = bytearray(data)
                 changed[at] ^= 1 << bit

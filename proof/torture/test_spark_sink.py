@@ -77,8 +77,16 @@ def test_a_batch_of_spark_whose_driver_was_killed_as_it_decided_is_there_once(tm
     play(tmp_path, store, has_spark=True)
 
 
-def play(folder: Path, store: str, *, has_spark: bool) -> None:
-    """Kill five drivers as they decide, and let a sixth do what is left."""
+@pytest.mark.deep  # in each run the same without the fault
+@pytest.mark.s3
+@pytest.mark.timeout(900)
+def test_a_sink_that_forgets_its_batches_is_found(tmp_path: Path):
+    with pytest.raises(AssertionError, match=r"topic t has \d+ rows twice"):
+        play(tmp_path, "s3", has_spark=False, forgets=True)
+
+
+def play(folder: Path, store: str, *, has_spark: bool, forgets: bool = False) -> None:
+    """Kill five drivers as they decide, and let a sixth do what is left. ``forgets``: with a planted fault."""
     pytest.importorskip("obstore")
     if (find_versitygw if store == "s3" else find_azurite)() is None:
         pytest.skip("there is no such server")
@@ -96,7 +104,7 @@ def play(folder: Path, store: str, *, has_spark: bool) -> None:
 
         @contextmanager
         def a_driver(amount: int) -> Iterator[Driver]:
-            driver = Driver(place.root, folder, amount, place.storage_options, has_spark=has_spark)
+            driver = Driver(place.root, folder, amount, place.storage_options, has_spark=has_spark, forgets=forgets)
             try:
                 yield driver
             finally:

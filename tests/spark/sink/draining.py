@@ -13,10 +13,13 @@ import subprocess
 import sys
 import time
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 
@@ -29,6 +32,7 @@ from sparklog.spark.sink.sink_writing import TaskWriter
 from sparklog.spark.sink.small_tasks import TaskOutput, packed, write_rows
 from sparklog.streaming.cluster_ref import ClusterRef
 from sparklog.txn.committing import UploadCommitter
+from sparklog.txn.entries import QueryBatch
 from tests.spark_session import SUBMIT_ARGS, WITH_IMPORTS
 
 __all__ = [
@@ -68,9 +72,12 @@ def write_inputs(folder: Path, count: int, *, padded: int = 0) -> None:
 
 def check(cluster: Cluster, count: int) -> None:
     """Raise unless both topics have each line of ``count`` files once."""
-    expected = [(batch, row) for batch in range(count) for row in range(ROWS)]
-    assert values(cluster, "t") == expected
-    assert values(cluster, "u") == expected
+    expected = Counter((batch, row) for batch in range(count) for row in range(ROWS))
+    for topic in "tu":
+        found = Counter(values(cluster, topic))
+        lost, more = sorted(expected - found), sorted(found - expected)
+        assert not lost, f"topic {topic} hasn't {len(lost)} rows, such as row {lost[0][1]} of batch {lost[0][0]}"
+        assert not more, f"topic {topic} has {len(more)} rows twice, such as row {more[0][1]} of batch {more[0][0]}"
 
 
 def values(cluster: Cluster, topic: str) -> list[tuple[int, int]]:
@@ -164,14 +171,18 @@ class Driver:
         storage_options: Mapping[str, Any] | None = None,
         *,
         has_spark: bool = True,
+        forgets: bool = False,
     ) -> None:
         """
         Args:
             amount: with Spark the files of a micro-batch at most, else the number of the last micro-batch.
+            forgets: with the fault of :func:`forget_batches`; without Spark alone.
         """
         arguments = (root, json.dumps(dict(storage_options or {})), str(folder), amount)
         name = "drain" if has_spark else "drain_without_spark"
-        code = f"from tests.spark.sink.draining import {name}; {name}(*{arguments!r})"
+        code = f"from tests.spark.sink import draining; draining.{name}(*{arguments!r})"
+        if forgets:
+            code = f"from tests.spark.sink import draining; draining.forget_batches(); draining.{name}(*{arguments!r})"
         cheaper = {"PYSPARK_SUBMIT_ARGS": SUBMIT_ARGS, "PYTHONPATH": WITH_IMPORTS}
         environment = {**os.environ, **cheaper, "SPARK_LOCAL_IP": "127.0.0.1"}
         self._output = folder / "output"
@@ -206,6 +217,16 @@ class Driver:
             self._process.poll()
             time.sleep(0.02)
         self._process.wait()
+
+
+def forget_batches() -> None:
+    """Plant a fault in this process: the sink doesn't find that a micro-batch is committed already."""
+    commit = UploadCommitter.commit
+
+    def commit_as_new(self: UploadCommitter, topics: Any, *, batch: QueryBatch, **more: Any) -> bool:
+        return commit(self, topics, batch=replace(batch, query_id=f"{batch.query_id}-{uuid.uuid4().hex}"), **more)
+
+    mock.patch.object(UploadCommitter, "commit", commit_as_new).start()
 
 
 def _processes_of(session: int) -> list[int]:

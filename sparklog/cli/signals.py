@@ -187,7 +187,7 @@ class _Watchdog:
         code = self._ending.forced_code()
         told = "error: not everything that was accepted is known to be settled: " if code else ""
         with suppress(OSError):
-            os.write(2, f"sparklog: {told}ended by a signal, though calls to the store hang\n".encode())
+            os.write(2, f"sparklog: {told}ended by a signal, though calls to the store or a database hang\n".encode())
         _exit_at_once(code)
 
 

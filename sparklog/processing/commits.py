@@ -20,7 +20,7 @@ from sparklog.errors import (
 )
 from sparklog.logs import about, without_content
 from sparklog.opentelemetry.automatic import resumed
-from sparklog.processing.frontier import Entry
+from sparklog.processing.frontier import Entry, Frontier
 from sparklog.processing.moves import Output
 from sparklog.processing.work import OF_THE_TOPIC, Pending, Work
 from sparklog.producer import FutureRecordMetadata, Producer
@@ -28,6 +28,7 @@ from sparklog.producer import FutureRecordMetadata, Producer
 __all__ = ["OF_THE_RECORD", "REFUSED_AT_ONCE", "REFUSED_LATER", "Commits", "report_refusal", "send_output"]
 
 _LOGGER = logging.getLogger("sparklog.processing")
+_CLOSE_REFUSED_S = 1.0
 OF_THE_RECORD = (
     MessageSizeTooLargeError,
     InvalidRecordError,
@@ -191,19 +192,36 @@ class Commits:
         refused = []
         try:
             producer.commit_transaction()
-            self.transaction_count += 1
         except SparklogError as error:
-            if not error.requires_abort:
+            if _is_committed(producer, error):
+                self._stop_behind(producer, error)
+            elif not error.requires_abort:
                 raise
-            self._ending = None
-            self._abort(producer)
-            refused = self._refused_by_topics()
-            if not refused:
-                self._work.give_back(taken)
-                raise
+            else:
+                self._ending = None
+                self._abort(producer)
+                refused = self._refused_by_topics()
+                if not refused:
+                    self._work.give_back(taken)
+                    raise
+        self.transaction_count += not refused
         self._ending = None
         self._sent.clear()
         return refused
+
+    def _stop_behind(self, producer: Producer, error: SparklogError) -> None:
+        """Stop the partitions of which something is committed, in a topic that refuses all records: it appears once
+        that topic is repaired and somebody, such as maintenance, carries out the transaction. The producer has to be
+        left: its next transaction would wait for that, too."""
+        unseen: dict[Frontier, tuple[Entry, Output]] = {}
+        for entry, output, future in self._sent:
+            if not future.is_done:
+                unseen.setdefault(entry.frontier, (entry, output))
+        for entry, output in unseen.values():
+            stopped = self._work.stop_behind(entry, output, error)
+            _LOGGER.error("%s", without_content(stopped), extra=about(topic=entry.frontier.partition.topic))
+        self._producer, self._has_begun = None, False
+        producer.close(_CLOSE_REFUSED_S)
 
     def _abort(self, producer: Producer) -> None:
         """Abort, after an error that is to be raised: what fails here is done before the next transaction."""
@@ -225,6 +243,13 @@ class Commits:
             self._producer.abort_transaction()
             self._must_abort = False
         return self._producer
+
+
+def _is_committed(producer: Producer, error: SparklogError) -> bool:
+    """After an error of ``commit_transaction``: is the transaction committed, and missing only in topics that refuse
+    all records, whatever is sent there?"""
+    transactions = producer._transactions
+    return isinstance(error, OF_THE_TOPIC) and transactions is not None and transactions.is_refused_by_topics
 
 
 def send_output(producer: Producer, output: Output, partition_count: int) -> FutureRecordMetadata:

@@ -18,6 +18,7 @@ from sparklog.errors import (
     InvalidTopicError,
     SparklogError,
     TransactionAbortableError,
+    ProducerFencedError,
     UnknownTopicOrPartitionError,
 )
 from sparklog.log import Cluster
@@ -172,22 +173,13 @@ def replay(
         _check(chosen, to)
         return Replay(found=chosen, to=_counted(chosen, to), done=False)
     ensure_position_topic(cluster)
-    sent: list[Found] = []
-    buffer_bytes = buffer_bytes_for(cluster, [topic])
-    with Producer(
-        cluster,
-        transactional_id=transactional_id_of(group, topic),
-        max_request_size=MOST_BYTES,
-        buffer_memory=buffer_bytes,
-    ) as producer:
-        producer.init_transactions()  # fences off another replay; from now on no other process moves the position
-        positions = _known(_positions_in(cluster, group, topic), group)
-        for piece in _chosen(cluster, topic, wanted, positions, most):
-            _check(piece.chosen, to)
-            if piece.chosen:
-                _send(producer, piece, positions[piece.at], to, group)
-                positions[piece.at] = changed(positions[piece.at], now=piece.position, stored=piece.position)
-                sent += piece.chosen
+    try:
+        sent = _send_all(cluster, topic, to, wanted, most, group)
+    except ProducerFencedError as error:
+        raise ProducerFencedError(
+            f"another replay of {topic!r} in the name of {group!r} has begun, and sends what it chooses of the "
+            f"letters that this one hasn't sent: {error}"
+        ) from error
     return Replay(found=sent, to=_counted(sent, to), done=True)
 
 
@@ -207,6 +199,29 @@ def purge(admin: Admin, topic: str, *, replayed: bool = False, group: str = REPL
     if execute and below:
         admin.delete_records(below)
     return sum(end - starts[at] for at, end in below.items())
+
+
+def _send_all(
+    cluster: Cluster, topic: str, to: str | None, wanted: Wanted, most: int | None, group: str
+) -> list[Found]:
+    """Send the letters that :func:`replay` chooses, and keep the position. Returns them."""
+    sent: list[Found] = []
+    buffer_bytes = buffer_bytes_for(cluster, [topic])
+    with Producer(
+        cluster,
+        transactional_id=transactional_id_of(group, topic),
+        max_request_size=MOST_BYTES,
+        buffer_memory=buffer_bytes,
+    ) as producer:
+        producer.init_transactions()  # fences off another replay; from now on no other process moves the position
+        positions = _known(_positions_in(cluster, group, topic), group)
+        for piece in _chosen(cluster, topic, wanted, positions, most):
+            _check(piece.chosen, to)
+            if piece.chosen:
+                _send(producer, piece, positions[piece.at], to, group)
+                positions[piece.at] = changed(positions[piece.at], now=piece.position, stored=piece.position)
+                sent += piece.chosen
+    return sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -280,6 +280,18 @@ class Handling:
             offset=offset,
         )
 
+    def not_visible_yet(self, entry: Entry, output: Output, error: SparklogError) -> HandlerError:
+        """The error that stops a partition behind a record that is committed, while the topic of an output takes
+        nothing."""
+        at, offset = entry.frontier.partition, entry.record.offset
+        return HandlerError(
+            f"handler {self._subscriber.name}: what was made of {at.topic}-{at.partition}, offset {offset}, is "
+            f"committed, but topic {output.topic!r} can't be written: {error}; once that is mended, `sparklog "
+            "transactions recover` or maintenance adds it there; the worker goes no further here; nothing is skipped",
+            topic_partition=at,
+            offset=offset,
+        )
+
     def _decide(self, entry: Entry, error: BaseException, *, attempts: int, can_mend: bool) -> Decision:
         if isinstance(error, WrongResultError):
             raise self._stopped(entry, error, attempts) from error

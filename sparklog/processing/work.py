@@ -289,6 +289,13 @@ class Work:
             return stopped
         return None
 
+    def stop_behind(self, entry: Entry, output: Output, error: SparklogError) -> HandlerError:
+        """Stop the partition of an entry that is committed, while the topic of an output takes nothing. Returns why."""
+        stopped = self._stations[entry.frontier.partition.topic].handling.not_visible_yet(entry, output, error)
+        self._stop(entry.frontier, stopped)
+        self.pending.keep([each for each in self.frontiers.values() if each is not entry.frontier])
+        return stopped
+
     def handler_of(self, entry: Entry) -> str:
         """The name of an entry's handler."""
         return self._stations[entry.frontier.partition.topic].subscriber.name
@@ -338,9 +345,10 @@ class Work:
 
     def _stop(self, frontier: Frontier, error: HandlerError) -> None:
         """Go no further in a partition; what it has passed is committed."""
-        self.halt([frontier.partition])
         frontier.stop(error)
-        self._waiting.forget([frontier.partition])
+        if self.frontiers.get(frontier.partition) is frontier:  # else the partition was taken away, and came back
+            self.halt([frontier.partition])
+            self._waiting.forget([frontier.partition])
 
     def _new_frontier(self, partition: TopicPartition) -> Frontier:
         if partition in self.frontiers:

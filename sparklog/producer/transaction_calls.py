@@ -36,7 +36,7 @@ class TransactionCalls:
     def check_free(self, what: str) -> None:
         """Raise ``KafkaTimeoutError`` if such a call is still under way."""
         if self._thread.is_held_up:
-            raise self.too_late(what)
+            raise self._too_late(what)
 
     def run(self, what: str, call: Callable[[], None], *, key: object = None) -> None:
         """Make a call of so many milliseconds, which ends a little later in any case. Raises what it does, and:
@@ -50,7 +50,7 @@ class TransactionCalls:
         try:
             self._thread.run(call, key=key, timeout_s=self._timeout_s(self._max_block_ms + _GRACE_MS))
         except CallAbandonedError as late:
-            raise self.too_late(what) from late
+            raise self._too_late(what) from late
 
     def run_within(self, call: Callable[[], None], left_ms: float) -> bool:
         """Make a call in the time that is left; False: it goes on by itself."""
@@ -63,7 +63,7 @@ class TransactionCalls:
     def _timeout_s(self, timeout_ms: float) -> float | None:
         return bounded_s(timeout_ms / 1000) if self._is_timed else None
 
-    def too_late(self, what: str) -> KafkaTimeoutError:
+    def _too_late(self, what: str) -> KafkaTimeoutError:
         """The error of a call that isn't over."""
         return KafkaTimeoutError(
             f"{what}: this call, or one before it, still waits for the store after max_block_ms={self._max_block_ms}; "

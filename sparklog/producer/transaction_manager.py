@@ -43,6 +43,9 @@ from sparklog.txn.states import ClientState, check_client_step
 __all__ = ["TransactionManager"]
 
 _LOGGER = logging.getLogger("sparklog.producer")
+_STILL_ENDING = (
+    "a transaction of %r is still being ended as close returns; if that fails, the id's next producer ends it"
+)
 
 
 class TransactionManager:
@@ -80,6 +83,8 @@ class TransactionManager:
         """Reason of the states ``ABORTABLE_ERROR`` and ``FATAL_ERROR``."""
         self._decided: Marker | None = None
         """A transaction that is committed and not carried out everywhere, as topics are to remember it."""
+        self.is_refused_by_topics = False
+        """Is the transaction carried out in all groups, and in all topics but some that refuse it for good?"""
         self._began_ticks_ms = 0.0
         self._is_known_to_session = False
         self._is_ending = False
@@ -266,6 +271,7 @@ class TransactionManager:
             settle(when_published=wait_until_published)
         finally:
             refusals = wait_until_published()
+        self.is_refused_by_topics = bool(refusals)
         for refusal in refusals:
             raise refusal.with_traceback(None)
 
@@ -307,18 +313,15 @@ class TransactionManager:
                 uploads.topic.delete_files([] if is_named else files)
             except StoreError as refusal:
                 topic = uploads.topic.name
-                _LOGGER.info(
-                    "files of an aborted transaction in %s are left to the sweep: %s",
-                    topic,
-                    refusal,
-                    extra=about(topic=topic),
-                )
+                text = "files of an aborted transaction in %s are left to the sweep: %s"
+                _LOGGER.info(text, topic, refusal, extra=about(topic=topic))
 
     def close(self, deadline: Deadline) -> None:
         """Abort what is open, as Kafka's ``close`` does; say that the session is over. Errors are logged: whoever comes
         next finds what is left. What isn't done by the deadline goes on by itself."""
+        level = logging.WARNING if deadline.left_ms > 0 else logging.INFO  # nobody wants to wait
         if not self._calls.run_within(lambda: self._close(deadline), deadline.left_ms):
-            self._tell(logging.WARNING, "a transaction of %r is still being ended: %s", self._calls.too_late("close"))
+            _LOGGER.log(level, _STILL_ENDING, self._id, extra=about(transactional_id=self._id))
 
     def _close(self, deadline: Deadline) -> None:
         with self._lock:
@@ -436,8 +439,7 @@ class TransactionManager:
 
     def _refresh_marker(self) -> None:
         """Refresh the marker beside the transaction that has just begun; once, as the next step waits for it."""
-        patience = Patience(deadline=self._clock.deadline_in(0), retries=0)
-        with self._store.patience(patience):
+        with self._store.patience(Patience(deadline=self._clock.deadline_in(0), retries=0)):
             self._session.refresh_marker()
 
     @contextmanager

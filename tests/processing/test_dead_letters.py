@@ -380,7 +380,9 @@ def test_of_two_replays_at_a_time_one_is_fenced_off():
             replay(cluster, "dlq.orders", execute=True)
         return found
 
-    with pytest.raises(ProducerFencedError):
+    with pytest.raises(
+        ProducerFencedError, match=r"another replay of 'dlq\.orders' in the name of 'dlq-replay' has begun"
+    ):
         replay(cluster, "dlq.orders", wanted=while_it_chooses, execute=True)
     assert sent(cluster) == list(range(10))
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from sparklog import Producer
+from sparklog import Admin, Producer
 from sparklog.errors import HandlerError, StorePermissionError
 from sparklog.log import Cluster
 from sparklog.processing import App, Record, Send
@@ -21,6 +21,7 @@ FORBIDDEN: dict[str, tuple[str, str]] = {
     "reading": ("", "topics/bad/"),
     "writing files": ("put", "topics/bad/"),
 }
+LOG_OF_BAD = ("create", "topics/bad/_delta_log/")
 BAD_LOG: dict[str, bytes] = {
     "no log": b"garbage\n",
     "another writer's": b'{"protocol":{"minReaderVersion":99,"minWriterVersion":99}}\n',
@@ -42,8 +43,10 @@ class GuardedStore(WrappedStore):
 def a_worker(store: GuardedStore, **given: Any) -> App:
     cluster = a_world("in", "out", "bad", "dlq.in", partitions=2, store=store)
     with_poison(cluster)
-    app = an_app(cluster, patience_s=60, **given)
+    return subscribed(an_app(cluster, patience_s=60, **given))
 
+
+def subscribed(app: App) -> App:
     @app.subscriber("in", dead_letter=True)
     def handle(record: Record[str]) -> Send:
         return Send("bad" if record.value == "poison" else "out", record.value)
@@ -96,22 +99,43 @@ def test_a_stopped_partition_begins_again_once_the_topic_is_repaired():
     store.forbidden = FORBIDDEN["reading"]
     stops_alone(app, "bad")
     store.forbidden = None
-    again = an_app(cluster_of(app))
-
-    @again.subscriber("in", dead_letter=True)
-    def handle(record: Record[str]) -> Send:
-        return Send("bad" if record.value == "poison" else "out", record.value)
-
-    with running(again):
+    with running(again := subscribed(an_app(cluster_of(app)))):
         done(again, 2)
     assert texts(cluster_of(app), "bad") == ["poison"]
 
 
-def test_a_share_group_holds_the_record_alone():
+def test_a_topic_that_takes_files_and_no_entries_stops_one_partition_behind_the_record():
+    """✗ The worker ends with an error that names no record, once its transaction is committed."""
+    store = GuardedStore(MemoryStore())
+    app = a_worker(store)
+    cluster = cluster_of(app)
+    store.forbidden = LOG_OF_BAD
+    app.start()
+    until(lambda: offsets(cluster).get(1) == 20 and app.health().stopped)
+    with Producer(cluster) as producer:
+        producer.send("in", b"more", partition=1)
+    until(lambda: offsets(cluster)[1] == 21)
+    assert app.health().is_alive
+    expected = "handle: what was made of in-0, offset 1, is committed, but topic 'bad' can't be written: .*"
+    with pytest.raises(HandlerError, match=expected):
+        app.stop()
+    with running(again := subscribed(an_app(cluster))):
+        until(lambda: offsets(cluster) == {0: 3, 1: 21})
+    assert again.health().stopped == ()
+    store.forbidden = None
+    with Admin(cluster) as admin:
+        admin.recover_transactions()
+    assert texts(cluster, "bad") == ["poison"]
+    assert texts(cluster, "dlq.in") == []
+    assert sorted(texts(cluster, "out")) == sorted(["a", "b", "more", *map(str, range(20))])
+
+
+@pytest.mark.parametrize("forbidden", [*FORBIDDEN.values(), LOG_OF_BAD])
+def test_a_share_group_holds_the_record_alone(forbidden):
     """✗ The worker ends."""
     store = GuardedStore(MemoryStore())
     app = a_worker(store, group_type="share", consumer={})
-    store.forbidden = FORBIDDEN["reading"]
+    store.forbidden = forbidden
     app.start()
     expected = sorted(["a", "b", *map(str, range(20))])
     until(lambda: sorted(texts(cluster_of(app), "out")) == expected)

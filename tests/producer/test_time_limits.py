@@ -196,6 +196,25 @@ def test_a_transaction_is_over_in_max_block_ms_and_may_be_asked_again(cluster, s
     assert values(cluster) == [b"x"]
 
 
+@pytest.mark.parametrize(("timeout_s", "level"), [(0, "INFO"), (0.2, "WARNING")])
+def test_a_transaction_that_close_leaves_is_told_with_its_own_words(cluster, store, caplog, timeout_s, level):
+    """✗ A warning with ``max_block_ms=60000``, for which nobody has waited: "call it again"."""
+    caplog.set_level("INFO", "sparklog.producer")
+    producer = Producer(cluster, **FAST, transactional_id="x")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"x")
+    producer.flush(20)
+    store.blocks = everything
+    producer.close(timeout_s)
+    [told] = [record for record in caplog.records if "'x'" in record.getMessage()]
+    assert told.levelname == level
+    expected = (
+        "a transaction of 'x' is still being ended as close returns; if that fails, the id's next producer ends it"
+    )
+    assert told.getMessage() == expected
+
+
 def test_a_transaction_whose_upload_is_overdue_cannot_be_committed(cluster, store):
     producer = Producer(cluster, **{**FAST, "max_block_ms": 5_000}, transactional_id="x")
     producer.init_transactions()

@@ -16,9 +16,9 @@ from sparklog.errors import (
     InvalidArgumentError,
     InvalidRecordError,
     InvalidTopicError,
+    ProducerFencedError,
     SparklogError,
     TransactionAbortableError,
-    ProducerFencedError,
     UnknownTopicOrPartitionError,
 )
 from sparklog.log import Cluster

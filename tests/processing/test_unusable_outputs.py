@@ -104,7 +104,7 @@ def test_a_stopped_partition_begins_again_once_the_topic_is_repaired():
     assert texts(cluster_of(app), "bad") == ["poison"]
 
 
-def test_a_topic_that_takes_files_and_no_entries_stops_one_partition_behind_the_record():
+def test_a_topic_whose_log_cant_be_written_stops_one_partition_behind():
     """✗ The worker ends with an error that names no record, once its transaction is committed."""
     store = GuardedStore(MemoryStore())
     app = a_worker(store)

@@ -197,7 +197,7 @@ def test_a_transaction_is_over_in_max_block_ms_and_may_be_asked_again(cluster, s
 
 
 @pytest.mark.parametrize(("timeout_s", "level"), [(0, "INFO"), (0.2, "WARNING")])
-def test_a_transaction_that_close_leaves_is_told_with_its_own_words(cluster, store, caplog, timeout_s, level):
+def test_close_tells_of_a_transaction_that_it_leaves(cluster, store, caplog, timeout_s, level):
     """✗ A warning with ``max_block_ms=60000``, for which nobody has waited: "call it again"."""
     caplog.set_level("INFO", "sparklog.producer")
     producer = Producer(cluster, **FAST, transactional_id="x")

@@ -271,7 +271,12 @@ def first_offset_kept(name: str, log_end_offsets: Sequence[int], partition: int,
 
 
 def delete_records(
-    log: DeltaLog, name: str, before_offsets: Mapping[int, int], *, timeout_ms: float = DEFAULT_TIMEOUT_MS
+    log: DeltaLog,
+    name: str,
+    before_offsets: Mapping[int, int],
+    *,
+    topic_id: str | None = None,
+    timeout_ms: float = DEFAULT_TIMEOUT_MS,
 ) -> TopicDescription:
     """Delete the records below an offset of each partition.
 
@@ -281,8 +286,11 @@ def delete_records(
     Args:
         before_offsets: partition to the first offset that stays, at most the log end; :data:`HIGH_WATERMARK` for all.
             An offset below the log start changes nothing.
+        topic_id: of the topic that the offsets are of, where they come from an earlier look: one that was created
+            again since has others.
     Raises:
-        OffsetOutOfRangeError, UnknownTopicOrPartitionError.
+        OffsetOutOfRangeError.
+        UnknownTopicOrPartitionError: there is no such topic, or one with another id.
         PolicyViolationError: the topic's ``cleanup.policy`` is without delete (Kafka
             ``Partition.deleteRecordsOnLeader``), or its table is append-only.
     """
@@ -290,6 +298,8 @@ def delete_records(
     wanted = dict(before_offsets)
 
     def plan_new_starts(state: TopicState) -> Commit | None:
+        if topic_id not in (None, state.head.topic_id):
+            raise UnknownTopicOrPartitionError(f"unknown topic: {name!r} with id {topic_id} was created again")
         if "delete" not in str(state.head.config["cleanup.policy"]).split(","):
             raise PolicyViolationError(
                 f"delete_records of {name}: its cleanup.policy is {state.head.config['cleanup.policy']!r}, "

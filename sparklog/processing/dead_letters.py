@@ -22,7 +22,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log import Cluster
-from sparklog.log.topic import TopicDescription
+from sparklog.log.topic import TopicDescription, delete_records
 from sparklog.model import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, TopicPartition
 from sparklog.processing.commits import OF_THE_RECORD
 from sparklog.processing.moves import DeadLetter, letter_of
@@ -188,17 +188,19 @@ def purge(admin: Admin, topic: str, *, replayed: bool = False, group: str = REPL
 
     Args:
         replayed: only those up to which all were replayed.
+    Raises:
+        UnknownTopicOrPartitionError: the topic isn't there, or was created again meanwhile: nothing is deleted.
     """
     [described] = admin.describe_topics([topic])
-    partitions = [TopicPartition(topic, number) for number in range(described.partition_count)]
-    starts, ends = admin.beginning_offsets(partitions), admin.end_offsets(partitions)
+    starts, ends = described.log_start_offsets, list(described.log_end_offsets)
     if replayed:
         positions = _positions(admin.open_cluster(), group, [described])
-        ends = {at: min(ends[at], positions[at].now.offset) for at in partitions}
-    below = {at: ends[at] for at in partitions if ends[at] > starts[at]}
+        ends = [min(end, positions[TopicPartition(topic, number)].now.offset) for number, end in enumerate(ends)]
+    below = {number: end for number, end in enumerate(ends) if end > starts[number]}
     if execute and below:
-        admin.delete_records(below)
-    return sum(end - starts[at] for at, end in below.items())
+        log = admin.open_cluster().topic_log(topic)
+        delete_records(log, topic, below, topic_id=described.topic_id)
+    return sum(end - starts[number] for number, end in below.items())
 
 
 def _send_all(

@@ -337,7 +337,8 @@ class DelayMover:
         if now - self._trimmed_ticks_ms < _TRIM_MS:
             return
         self._trimmed_ticks_ms = now
-        starts = delayed.follower.head.log_start_offsets
+        head = delayed.follower.head
+        starts = head.log_start_offsets
         below = {
             partition: delayed.schedule.first_offset(partition, delayed.positions.get(partition, 0))
             for partition in range(len(starts))
@@ -345,10 +346,10 @@ class DelayMover:
         below = {partition: offset for partition, offset in below.items() if offset > starts[partition]}
         if not below:
             return
+        log, name = delayed.follower.log, delayed.follower.topic
         try:
-            delete_records(delayed.follower.log, delayed.follower.topic, below, timeout_ms=_TRIM_TIMEOUT_MS)
+            delete_records(log, name, below, topic_id=head.topic_id, timeout_ms=_TRIM_TIMEOUT_MS)
         except SparklogError as error:  # it costs room; the next time comes
-            name = delayed.follower.topic
             _LOGGER.warning(
                 "topic %s: what was delivered could not be removed: %s", name, error, extra=about(topic=name)
             )

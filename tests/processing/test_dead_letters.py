@@ -443,3 +443,21 @@ class MortalConsumer(Consumer):
         if isinstance(thread, KilledReplay) and thread.faulty.crashed:
             raise SimulatedCrash("poll: the process has crashed")
         return super().poll(*args, **given)
+
+
+def test_letters_of_a_topic_that_was_made_anew_meanwhile_are_not_purged(monkeypatch):
+    cluster = letters(10)
+    with Admin(cluster) as admin:
+        open_cluster = Admin.open_cluster
+
+        def open_slowly(self: Admin) -> Cluster:
+            monkeypatch.undo()
+            admin.delete_topics(["dlq.orders"])
+            admin.create_topics([NewTopic("dlq.orders", 2)])
+            outputs(cluster, *(a_letter(number, partition=number % 2) for number in range(20, 26)))
+            return open_cluster(self)
+
+        monkeypatch.setattr(Admin, "open_cluster", open_slowly)
+        with pytest.raises(UnknownTopicOrPartitionError, match=r"'dlq\.orders' with id \w+ was created again"):
+            purge(admin, "dlq.orders", execute=True)
+    assert listed(cluster) == (6, 6)

@@ -406,6 +406,29 @@ def test_what_is_done_is_removed_from_the_beginning_and_what_waits_is_kept():
     assert delivered(cluster) == ["a", "b", "c", "late"]
 
 
+def test_what_waits_in_a_delay_topic_that_was_made_anew_meanwhile_is_kept(monkeypatch):
+    """✗ Seed 210 of the simulated workers: the later one lost as many records as the mover had read of the earlier."""
+    _, clock, cluster = a_world(partitions=1)
+    schedule(cluster, "old", at_ms=T0_MS)
+    deliver = DelayMover._deliver
+
+    def deliver_slowly(self: DelayMover, *given: Any) -> Any:
+        done = deliver(self, *given)
+        monkeypatch.undo()
+        with Admin(cluster) as admin:
+            admin.delete_topics(["t"])
+            admin.create_topics([NewTopic("t", 1, configs={"delay": True})])
+        schedule(cluster, "new", at_ms=T0_MS + MINUTE_MS)
+        return done
+
+    monkeypatch.setattr(DelayMover, "_deliver", deliver_slowly)
+    with a_mover(cluster, clock) as mover:
+        assert mover.run_once() == 1
+        clock.advance(MINUTE_MS)
+        assert [mover.run_once(), mover.run_once()] == [0, 1]  # it begins anew first
+    assert delivered(cluster) == ["new"]
+
+
 def test_maintenance_keeps_what_waits():
     """Records that end others replace them, as they have their keys."""
     _, clock, cluster = a_world(partitions=1)

@@ -267,9 +267,9 @@ class _Decoded:
     """The records of a partition in a request."""
 
     table: pa.Table
-    """As ``send_batch`` takes them."""
+    """The columns that ``send_batch`` takes."""
     numbered: ProducerBatch | None
-    """As an idempotent producer has numbered them."""
+    """Their number, where an idempotent producer has given one."""
     compressed_bytes: int | None
     """The size of the largest batch, where all of them are compressed."""
 

@@ -175,7 +175,7 @@ class Producer:
     def _send_batch(
         self, topic: str, table: Any, numbered: ProducerBatch | None = None, *, is_whole: bool = False, **came: Any
     ) -> FutureBatchMetadata:
-        """Send a batch of a partition, as its producer may have ``numbered`` (rule L15) or compressed it (``came``)."""
+        """Send a batch of a partition, as its own producer may have ``numbered`` or compressed it (``came``)."""
         self._check_transaction()
         pipeline, now = self._pipelines.get(topic), self._cluster.clock.ticks_ms()
         checked = check_sent_table(table, pipeline.topic, self._now_ms(), **came)

@@ -156,7 +156,7 @@ def grown(cluster: Cluster, count: int, topic: str = "t") -> None:
     create_partitions(cluster.topic_log(topic), topic, count)
 
 
-def test_a_group_that_was_down_reads_partitions_that_are_younger_than_its_commit_from_their_beginning():
+def test_a_group_that_was_down_reads_younger_partitions_from_their_beginning():
     cluster = a_topic("ab")
     lived(cluster, "t")
     grown(cluster, 3)
@@ -170,7 +170,7 @@ def test_a_group_that_was_down_reads_partitions_that_are_younger_than_its_commit
     lived(cluster, "t", expected="efzw")
 
 
-def test_partitions_that_stayed_empty_in_one_life_of_the_group_are_read_from_their_beginning_in_the_next():
+def test_partitions_that_stayed_empty_are_read_from_their_beginning_later():
     cluster = a_topic("ab")
     lived(cluster, "t")
     grown(cluster, 2)

@@ -250,9 +250,7 @@ def test_idempotent_and_other_producers_share_a_topic(cluster, servers, connect)
 
 
 @pytest.mark.parametrize("has_records", [False, True])
-def test_a_batch_that_overtakes_the_first_of_its_producer_is_refused_until_that_is_stored(
-    cluster, connect, has_records
-):
+def test_a_batch_that_overtakes_the_first_of_its_producer_is_refused(cluster, connect, has_records):
     with sparklog.gateway.serve(cluster) as one, sparklog.gateway.serve(cluster) as other:
         first, second = connect(one), connect(other)
         begin = 0

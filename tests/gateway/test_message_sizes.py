@@ -69,7 +69,7 @@ def test_consumers_of_sparklog_read_it(cluster, wire):
         assert next(consumer).value == large
 
 
-def test_without_compression_it_is_refused_with_a_message_that_kafkas_clients_understand(wire):
+def test_without_compression_it_is_refused_with_a_message_for_kafkas_clients(wire):
     answer = produced(wire.call("Produce", 9, produce(batch(b"v" * 2 * MIB))))
     assert answer["error_code"] == TOO_LARGE
     assert "max.message.bytes" in answer["error_message"]

@@ -45,6 +45,9 @@ class Rules:
     """L15: who refuses has read the log to its tail since the batch came; off: it refuses by what it knows."""
     behind_the_first: bool = True
     """L15: of an unknown producer nothing is stored before the first batch that was seen; off: any is."""
+    from_zero: bool = True
+    """L15: of an unknown producer, which can't have been forgotten, the batch of sequence 0 is stored first; off: any
+    is."""
     recent: bool = True
     """L15: twice as many batches are known again as a client may have under way; off: as many. The first of those may
     be given up and lie in the log, while others are stored behind it, and answered, and new ones are sent."""
@@ -206,7 +209,7 @@ class Numbering:
         if not self.rules.load and not gateway.is_loaded:
             end = len(world.log)
             gateway = gateway._replace(is_loaded=True, since=end, known=end)
-        if not _known(world, gateway) and (gateway.first is None or gateway.first.epoch < batch.epoch):
+        if not _known(world, gateway) and (gateway.first is None or _comes_first(batch, gateway.first)):
             gateway = gateway._replace(first=batch)
         is_new = False
         if not self.rules.at_each_create:
@@ -281,8 +284,9 @@ class Numbering:
         rules, known = self.rules, _known(world, gateway)
         if not known:
             first = gateway.first
-            is_behind = rules.behind_the_first and first is not None and first.epoch == batch.epoch
-            return Verdict(is_refused=is_behind and first != batch)
+            is_behind = first is not None and first.epoch == batch.epoch and first.sequence < batch.sequence
+            is_later = rules.from_zero and batch.sequence > 0
+            return Verdict(is_refused=(rules.behind_the_first and is_behind) or is_later)
         for offset, found in known[-(2 * self.bounds.under_way if rules.recent else self.bounds.under_way) :]:
             if found == batch and offset >= gateway.offsets_from:
                 return Verdict(offset)
@@ -337,6 +341,11 @@ class Numbering:
                 yield f"what is acknowledged follows all before it: {_text(batch)}"
         for text in world.refused:
             yield f"the next batch is never refused: {text}"
+
+
+def _comes_first(batch: Batch, other: Batch) -> bool:
+    """Is a batch of a newer epoch, or before another of its epoch?"""
+    return batch.epoch > other.epoch or (batch.epoch == other.epoch and batch.sequence < other.sequence)
 
 
 def _known(world: World, gateway: Gateway) -> list[tuple[int, Batch]]:

@@ -37,7 +37,7 @@ def judged(world: World, gateway: Gateway, batch: Batch) -> Verdict:
         known.note_seen(0, [PlacedBatch(batch=code_batch(gateway.first), start=0)])
     for version in range(gateway.since, gateway.known):
         known.note_entry(entry(version, world.log[version], has_offset=version >= gateway.offsets_from))
-    (verdict,) = known.judge([(0, code_batch(batch))])
+    (verdict,) = known.judge([(0, code_batch(batch))], knows_all=lambda partition: True)
     is_stored = isinstance(verdict.error, DuplicateSequenceError)
     return Verdict(
         offset=-1 if verdict.offset is None else verdict.offset,

@@ -292,11 +292,12 @@ GROUP_COMMIT_FAULTS = [
     Fault(("sync_found",), "what acks=all acknowledged survives a power loss", _ALL_AND_ONE),
 ]
 
+_BEGINNING = ("behind_the_first", "from_zero")
 NUMBERING_FAULTS = [
     Fault(("at_each_create",), "no batch is stored twice", _number(moves=1)),
     Fault(("load",), "no batch is stored twice", _number(moves=1, faults=1)),
     Fault(("tail_before_refusing",), "the next batch is never refused", _number(batches=3, moves=2)),
-    Fault(("behind_the_first",), "what is acknowledged follows all before it", _number(gives_up=1)),
+    Fault(_BEGINNING, "what is acknowledged follows all before it", _number(gives_up=1), alone=_BEGINNING),
     Fault(("recent",), "the next batch is never refused", _number(batches=3, moves=2, gives_up=1)),
     Fault(("stored_before",), "the next batch is never refused", _CLEANED_NUMBERS),
     Fault(("old_epochs",), "an epoch that is over stores nothing", _number(epochs=2)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -47,7 +47,7 @@ def test_a_seed_gives_the_same_each_time() -> None:
 
 
 def nothing_is_judged() -> AbstractContextManager[object]:
-    return mock.patch.object(ProducerBatches, "judge", lambda self, batches: [Verdict() for _ in batches])
+    return mock.patch.object(ProducerBatches, "judge", lambda self, batches, **_: [Verdict() for _ in batches])
 
 
 def nothing_is_loaded() -> AbstractContextManager[object]:
@@ -68,8 +68,15 @@ def refusals_need_no_look() -> AbstractContextManager[object]:
     return mock.patch.object(TopicWriter, "_learn_batches", learn_once)
 
 
-def the_first_is_not_noted() -> AbstractContextManager[object]:
-    return mock.patch.object(ProducerBatches, "note_seen", return_value=None)
+def nobody_must_begin_at_0() -> AbstractContextManager[object]:
+    return mock.patch.object(ProducerBatches, "knows_all", return_value=lambda partition: False)
+
+
+@contextmanager
+def the_first_is_not_noted() -> Iterator[None]:
+    """And of an unknown producer any batch is taken: either rule is enough here."""
+    with nobody_must_begin_at_0(), mock.patch.object(ProducerBatches, "note_seen", return_value=None):
+        yield
 
 
 def one_batch_is_known() -> AbstractContextManager[object]:

@@ -52,6 +52,11 @@ class AssignedPartitions:
             states = {partition: self._fetch_state.assignment.get(partition) for partition in partitions}
         return {at: state.topic_id for at, state in states.items() if state is not None and state.topic_id is not None}
 
+    def take_gap_ends(self) -> dict[TopicPartition, int]:
+        """Positions that have stepped over offsets whose records were all deleted, each once."""
+        with self._fetch_state.lock:
+            return self._fetch_state.assignment.take_gap_ends()
+
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on at ``offset``."""
         state = self.state_of(partition)

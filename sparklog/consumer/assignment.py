@@ -157,6 +157,8 @@ class Assignment:
         self.buffered_bytes = 0
         self.failed: dict[TopicPartition, PartitionState] = {}
         """Partitions with an error."""
+        self._gap_ends: dict[TopicPartition, int] = {}
+        """Where positions went that stepped over offsets without records."""
         self._epochs = count()
 
     def __contains__(self, partition: object) -> bool:
@@ -285,10 +287,24 @@ class Assignment:
             is_empty = chunk.left_count == 0
             reached = chunk.next_offset if is_empty else chunk.offset_at(chunk.taken_count - 1) + 1
             state.move(reached, handover)
+            if chunk.row_count == 0:
+                self._gap_ends[state.partition] = reached
         if state.chunks:
             self.put_last(state)  # the others come first now
         else:
             del self._filled[state.partition]
+
+    def take_gap_ends(self) -> dict[TopicPartition, int]:
+        """Where positions are now that have stepped over offsets without records; each is told once."""
+        found = {}
+        for partition, end in [*self._gap_ends.items()]:
+            state = self._states.get(partition)
+            if state is not None and state.is_handing_over:
+                continue
+            del self._gap_ends[partition]
+            if state is not None and state.position == end:
+                found[partition] = end
+        return found
 
     def begin_again(self) -> None:
         """Fetch all again from where the positions are: an interrupt may have ended a change in the middle."""

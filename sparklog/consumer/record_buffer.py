@@ -200,10 +200,11 @@ class RecordBuffer:
             # The log start rose meanwhile, and nothing new need ever come by which the fetcher would reset the offset.
             if view is not None and is_out_of_range(state, view):
                 fetch_state.request_update()
-        if count == 0 or view is None or state.partition.partition >= view.partition_count:
+        is_gap = chunk.row_count == 0
+        if (count == 0 and not is_gap) or view is None or state.partition.partition >= view.partition_count:
             return True
         size_bytes = chunk.size_bytes * count // max(1, chunk.row_count)
-        reached = chunk.offset_at(chunk.taken_count - 1) + 1
+        reached = chunk.next_offset if is_gap else chunk.offset_at(chunk.taken_count - 1) + 1
         start, end = (offsets[state.partition.partition] for offsets in (view.log_start_offsets, view.log_end_offsets))
         self._metrics.consumed(
             state.partition, count, size_bytes, lag=max(0, end - reached), lead=max(0, reached - start)

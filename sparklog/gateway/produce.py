@@ -9,6 +9,8 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +29,7 @@ from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.defects import log_defect
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.records import BatchError, BatchHeader, batch_headers, decode_batches, decode_rows, is_plain
-from sparklog.gateway.records.batches import TooLargeError, UnsupportedCodecError, UnsupportedMagicError
+from sparklog.gateway.records.batches import HEADER_BYTES, TooLargeError, UnsupportedCodecError, UnsupportedMagicError
 from sparklog.gateway.transactional_produce import send_in_transaction, send_to_partition
 from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.logs import short
@@ -42,7 +44,10 @@ _NO_TIMESTAMP = -1
 """Source: Kafka ``RecordBatch.NO_TIMESTAMP``."""
 _MOST_RECORD_ERRORS = 1_000
 """The bound for one batch: more are answered with the batch's error alone."""
-_TOO_LARGE = "a record's key and value have more bytes than the topic's max.message.bytes, or than the gateway takes"
+_TOO_LARGE = (
+    "a record's key and value, or its batch where that is compressed, have more bytes than the topic's "
+    "max.message.bytes, or than the gateway takes"
+)
 _OF_WHOLE_BATCHES = (
     RefusedWithOthersError,
     CommitStateUnknownError,
@@ -164,19 +169,19 @@ class _Part:
 
     def send(self, producer: Producer) -> None:
         """Decode and send the records; may block."""
-        name, table, numbered = self._decoded()
+        name, decoded = self._decoded()
+        send = partial(producer._send_batch, compressed_bytes=decoded.compressed_bytes, is_whole=True)
         self._follow(
-            send_to_partition(
-                producer, name, self._index, lambda: producer._send_batch(name, table, numbered, is_whole=True)
-            )
+            send_to_partition(producer, name, self._index, lambda: send(name, decoded.table, decoded.numbered))
         )
 
     async def send_in_transaction(self) -> None:
         """Decode and send the records; the answer comes once they are uploaded."""
-        name, table, numbered = await self._backend.run_produce(self._decoded)
-        if numbered is None:
+        name, decoded = await self._backend.run_produce(self._decoded)
+        if decoded.numbered is None:
             raise _RefusedError(ErrorCode.INVALID_RECORD, "a batch that isn't of a transactional producer")
-        pending = await send_in_transaction(self._backend, self._request, name, self._index, table, numbered)
+        send = partial(send_in_transaction, self._backend, self._request, name, self._index)
+        pending = await send(decoded.table, decoded.numbered, decoded.compressed_bytes)
         if isinstance(pending, ErrorCode):
             raise _RefusedError(
                 pending, "the transaction isn't open in this gateway, or the partition wasn't added to it"
@@ -191,9 +196,9 @@ class _Part:
         else:
             self._settle(answer.result())
 
-    def _decoded(self) -> tuple[str, pa.Table, ProducerBatch | None]:
-        """The topic's name, and what :func:`_table` returns."""
-        return self._name(), *_table(self._backend, self._request, self._partition)
+    def _decoded(self) -> tuple[str, _Decoded]:
+        """The topic's name, and what is to be sent there."""
+        return self._name(), _decoded(self._backend, self._request, self._partition)
 
     def _name(self) -> str:
         """The topic's name. Raises ``_RefusedError``: the client has no right to write to it."""
@@ -257,9 +262,20 @@ def _checked_batches(request: Request, partition: dict[str, Any]) -> tuple[Seque
     return batches, _numbers(batches)
 
 
-def _table(backend: Backend, request: Request, partition: dict[str, Any]) -> tuple[pa.Table, ProducerBatch | None]:
-    """The records of a partition, as ``send_batch`` takes them, and how an idempotent producer has numbered them.
-    Raises ``_RefusedError``."""
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    """The records of a partition in a request."""
+
+    table: pa.Table
+    """The columns that ``send_batch`` takes."""
+    numbered: ProducerBatch | None
+    """Their number, where an idempotent producer has given one."""
+    compressed_bytes: int | None
+    """The size of the largest batch, where all of them are compressed."""
+
+
+def _decoded(backend: Backend, request: Request, partition: dict[str, Any]) -> _Decoded:
+    """The records of a partition. Raises ``_RefusedError``."""
     limit_bytes = backend.settings.max_decoded_bytes
     with _refusals():
         batches, numbered = _checked_batches(request, partition)
@@ -270,7 +286,10 @@ def _table(backend: Backend, request: Request, partition: dict[str, Any]) -> tup
         )
     records = _with_times(records, int(backend.cluster.clock.now_ms()))
     column = pa.array(np.full(records.num_rows, partition["index"], np.int32))
-    return records.drop_columns(["offset"]).append_column("partition", column), numbered
+    table = records.drop_columns(["offset"]).append_column("partition", column)
+    is_compressed = all(batch.codec is not None for batch in batches)
+    largest = max(HEADER_BYTES + len(batch.records) for batch in batches)
+    return _Decoded(table, numbered, largest if is_compressed else None)
 
 
 def _with_times(records: pa.Table, now_ms: int) -> pa.Table:

@@ -10,7 +10,7 @@ from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.distinct import distinct
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.transactions import sessions_of
-from sparklog.log.producer_batches import NumberingProducer, numbering_producers
+from sparklog.log.numbering_producers import NumberingProducer, numbering_producers
 from sparklog.log.producer_state import new_producer_id
 from sparklog.log.state import load_state
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from sparklog.errors import InvalidRecordError, ObjectNotFoundError, UnknownTopicOrPartitionError
 from sparklog.gateway.leader_epochs import leader_epoch
-from sparklog.gateway.records import encode_batches
+from sparklog.gateway.records import encode_batches, encode_empty_batch
 from sparklog.gateway.records.plain_files import encode_plain_file
 from sparklog.log.carried_files import CarriedLately
 from sparklog.log.cluster import Cluster
@@ -60,6 +60,9 @@ class _Batch:
     """Are these the bytes that a producer has sent through this gateway? Those of its file otherwise."""
 
 
+_NO_FILES: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class Fetched:
     """The records that a partition has from an offset on."""
@@ -94,7 +97,7 @@ class BatchCache:
         """Keep the batch that a reader gets who asks for an offset; forget those used longest ago where they are too
         many."""
         key = (topic_id, partition, offset)
-        batch.data[_LEADER_EPOCH] = leader_epoch(topic_id).to_bytes(4, "big")
+        _set_leader_epoch(batch, topic_id)
         with self._lock:
             self._forget(self._batches.pop(key, None))
             self._batches[key] = batch
@@ -288,13 +291,17 @@ class TopicView:
             batches = self._read(partition, offset, until_ticks_ms, size_bytes)
         by_offset, at = {}, offset
         for batch in batches:
-            self._cache.keep(topic_id, partition, at, batch)
+            if batch.paths:
+                self._cache.keep(topic_id, partition, at, batch)
+            else:  # no file tells for how long it holds: a topic that is restored may have records there again
+                _set_leader_epoch(batch, topic_id)
             by_offset[at] = batch
             at = batch.last_offset + 1
         return by_offset
 
     def _read(self, partition: int, offset: int, until_ticks_ms: float, size_bytes: int) -> list[_Batch]:
-        """Batches of about a size, one at least, or those of the first files where the time is over."""
+        """Batches of about a size, one at least, or those of the first files where the time is over. Where no records
+        are left up to the end of the log, as others have deleted them, an empty one takes the reader there."""
         batches: list[_Batch] = []
         size = 0
         log = self._follower.log
@@ -322,7 +329,10 @@ class TopicView:
                 if size >= size_bytes or readable.num_rows < piece.num_rows:
                     return batches
             if batches and log.clock.ticks_ms() > until_ticks_ms:
-                break
+                return batches
+        at, end = batches[-1].last_offset + 1 if batches else offset, head.log_end_offsets[partition]
+        if at < end:
+            batches.append(_Batch(end - 1, encode_empty_batch(at, end - 1), _NO_FILES))
         return batches
 
     def _files(self, group: Sequence[Segment]) -> Sequence[Any]:
@@ -379,6 +389,10 @@ def _encoded(piece: pa.RecordBatch, *, is_append_time: bool) -> list[bytearray]:
     times = milliseconds(table["timestamp"]).fill_null(-1)
     table = table.set_column(table.column_names.index("timestamp"), "timestamp", times)
     return [*encode_batches(table, batch_bytes=_BATCH_BYTES, is_append_time=is_append_time)]
+
+
+def _set_leader_epoch(batch: _Batch, topic_id: str) -> None:
+    batch.data[_LEADER_EPOCH] = leader_epoch(topic_id).to_bytes(4, "big")
 
 
 def _last_offset(encoded: bytearray) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -31,7 +32,13 @@ _ABORTABLE_SINCE = 11
 
 
 async def send_in_transaction(
-    backend: Backend, request: Request, topic: str, partition: int, table: pa.Table, numbered: ProducerBatch
+    backend: Backend,
+    request: Request,
+    topic: str,
+    partition: int,
+    table: pa.Table,
+    numbered: ProducerBatch,
+    compressed_bytes: int | None,
 ) -> asyncio.Future[dict[str, Any]] | ErrorCode:
     """Send a batch. The answer follows once it is uploaded. An error isn't to be tried again: the transaction must be
     aborted.
@@ -42,7 +49,11 @@ async def send_in_transaction(
     is never above the offset, it is exact where nobody else writes to the partition meanwhile, and it never decreases
     but after an abort.
 
-    Raises ``OutOfOrderSequenceError``."""
+    Args:
+        compressed_bytes: of the batch; None: it wasn't compressed.
+    Raises:
+        OutOfOrderSequenceError: as the code says.
+    """
     number = numbered.producer_id, numbered.producer_epoch
     session = sessions_of(backend).find(request.body["transactional_id"], number)
     if isinstance(session, ErrorCode):
@@ -51,7 +62,7 @@ async def send_in_transaction(
         return ErrorCode.INVALID_TXN_STATE
     sent, is_new = session.take(topic, numbered, partition)
     if is_new:
-        await _send(backend, session, topic, partition, table, sent)
+        await _send(backend, session, topic, partition, table, sent, compressed_bytes)
     return asyncio.ensure_future(_answer(request, sent.done))
 
 
@@ -70,7 +81,15 @@ def send_to_partition(
         return send()
 
 
-async def _send(backend: Backend, session: Session, topic: str, partition: int, table: pa.Table, new: Sent) -> None:
+async def _send(
+    backend: Backend,
+    session: Session,
+    topic: str,
+    partition: int,
+    table: pa.Table,
+    new: Sent,
+    compressed_bytes: int | None,
+) -> None:
     loop, done, ends = asyncio.get_running_loop(), new.done, session.ends
     base_offset = -1
 
@@ -85,7 +104,8 @@ async def _send(backend: Backend, session: Session, topic: str, partition: int, 
         least_end = _least_end(session, ends, topic, partition)
         if session.ends is ends:  # else the client has ended the transaction meanwhile
             base_offset = least_end + new.place
-        sent = send_to_partition(producer, topic, partition, lambda: producer._send_batch(topic, table))
+        send_batch = partial(producer._send_batch, topic, table, compressed_bytes=compressed_bytes)
+        sent = send_to_partition(producer, topic, partition, send_batch)
         batches = sent._batches
 
         def known() -> None:

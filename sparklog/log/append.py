@@ -431,7 +431,9 @@ class TopicWriter:
         batches = [(file.partition, placed.batch) for file in files for placed in file.batches]
         if batches and not self._batches.is_complete:
             self._state = load_batches(self._state, self._batches, wanted=batches, deadline=deadline)
-        elif batches and any(verdict.error is not None for verdict in self._batches.judge(batches)):
+            return
+        knows_all = self._batches.knows_all(self._state)
+        if any(verdict.error is not None for verdict in self._batches.judge(batches, knows_all=knows_all)):
             retry(self.refresh, deadline=deadline)
             search_older_batches(self._state, self._batches, batches, deadline=deadline)
 

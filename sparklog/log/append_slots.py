@@ -15,6 +15,7 @@ from sparklog.log.data.encode import EncodedBatch, decode_file, encode_batch
 from sparklog.log.data.producer_batch import FileRows, ProducerBatch
 from sparklog.log.data.value_columns import Leaf
 from sparklog.log.producer_batches import ProducerBatches, Verdict
+from sparklog.log.state import TopicState
 
 __all__ = ["Slot", "judge_slots", "new_batches", "rows_of"]
 
@@ -70,9 +71,9 @@ class Slot:
         return encode_batch(records, first.batch.stamp, leaves=leaves)
 
 
-def judge_slots(slots: Sequence[Slot], known: ProducerBatches) -> None:
-    """Judge the batches of all slots, in their order."""
-    verdicts = iter(known.judge(_batches(slots)))
+def judge_slots(slots: Sequence[Slot], known: ProducerBatches, state: TopicState) -> None:
+    """Judge the batches of all slots, in their order, by a topic as of the newest entry that was noted."""
+    verdicts = iter(known.judge(_batches(slots), knows_all=known.knows_all(state)))
     for slot in slots:
         slot.verdicts = [next(verdicts) for _ in slot.files[0].batches]
 

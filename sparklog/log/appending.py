@@ -136,7 +136,7 @@ class Append:
             return None
         self._check_stall(state.log.clock.ticks_ms())
         if self.has_numbered_batches and not self._is_in(state):
-            judge_slots(self._ordinary, self._batches)
+            judge_slots(self._ordinary, self._batches, state)
         own = [(flush.order, flush.to_own()) for flush in self._unsettled()]
         for slot in self._filled:
             own.append((slot.order, OwnFlush(announcer=None, number=0, files=(slot.files[-1].facts,))))

@@ -8,7 +8,7 @@ A commit that has such batches says so twice: in a ``txn`` action for each produ
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,14 +32,13 @@ from sparklog.storage.retrying import retry
 
 __all__ = [
     "BATCHES_INFO",
-    "NumberingProducer",
     "ProducerBatches",
     "Verdict",
     "batch_actions",
     "batch_info",
     "load_batches",
-    "numbering_producers",
     "search_older_batches",
+    "unpacked",
 ]
 
 BATCHES_INFO = "producer_batches"
@@ -81,17 +80,6 @@ class Verdict:
     def is_new(self) -> bool:
         """Is it to be stored?"""
         return self.offset is None and self.same_as is None and self.error is None
-
-
-@dataclass(frozen=True, slots=True)
-class NumberingProducer:
-    """A producer that numbers its batches itself, as a partition remembers it."""
-
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    updated_ms: int
-    """When its last batch was stored, by the wall clock of who stored it."""
 
 
 @dataclass(slots=True)
@@ -167,21 +155,27 @@ class ProducerBatches:
         """The newest entry that was noted."""
         self.known_from = 0
         """The first version of which the batches' offsets were noted, once the topic was loaded."""
+        self.created_ms: int | None = None
+        """When the topic's table was created, by the wall clock of who did it; None: that isn't known."""
         self._topic_id = topic_id
         self._known: dict[Key, _Known] = {}
         self._most = _MANY
         self._first: dict[Key, tuple[int, int]] = {}
-        """Epoch and sequence of the first batch that was seen of a producer which isn't known."""
+        """Epoch and sequence of the first of the batches that were seen of a producer which isn't known."""
 
     def note_seen(self, partition: int, batches: Iterable[PlacedBatch]) -> None:
         """Note batches that are about to be judged, in the order of sending; may be another thread than the judge's.
 
-        Of an unknown producer any batch is taken, as in Kafka. If the first one that was seen can't be stored, the
-        others must not be: they would be before it.
+        Of a producer that may have been forgotten any batch is taken, as in Kafka. If the first one that was seen can't
+        be stored, the others must not be: they would be before it.
         """
         for batch in (placed.batch for placed in batches):
             key = (partition, batch.producer_id)
-            if key not in self._known and self._first.get(key, (-1, 0))[0] < batch.producer_epoch:
+            if key in self._known:
+                continue
+            epoch, sequence = self._first.get(key, (-1, 0))
+            is_before = epoch == batch.producer_epoch and _is_behind(sequence, batch.base_sequence)
+            if epoch < batch.producer_epoch or is_before:
                 if len(self._first) >= _MANY:
                     self._first.clear()
                 self._first[key] = (batch.producer_epoch, batch.base_sequence)
@@ -195,6 +189,8 @@ class ProducerBatches:
     def note_loaded(self, state: TopicState) -> None:
         """Note a topic that was loaded whole."""
         tail = () if state.whole is None else state.whole.tail
+        if state.whole is not None:
+            self.created_ms = state.whole.metadata.created_ms
         self.newest_version = state.position.version
         self.known_from = tail[0].version if tail else state.position.version + 1
         for known in self._known.values():  # between what they have and the tail others may be missing
@@ -237,7 +233,7 @@ class ProducerBatches:
         if parsed is None or parsed[0] != self._topic_id:
             return
         key = parsed[1:]
-        epoch, sequence = _unpacked(action.version)
+        epoch, sequence = unpacked(action.version)
         known = self._known.get(key)
         if known is None:
             self._first.pop(key, None)
@@ -251,12 +247,27 @@ class ProducerBatches:
         self._known = {key: known for key, known in self._known.items() if known.updated_ms >= before_ms}
         self._most = max(_MANY, 2 * len(self._known))
 
-    def judge(self, batches: Sequence[tuple[int, ProducerBatch]]) -> list[Verdict]:
+    def knows_all(self, state: TopicState) -> Callable[[int], bool]:
+        """Whether every producer that has ever stored a numbered batch in a partition is known, by partition: none has
+        where the log never had a record, and none is forgotten in a topic younger than producers are remembered.
+
+        Args:
+            state: of the topic, as of the newest entry that was noted.
+        """
+        ends, created_ms = state.head.log_end_offsets, self.created_ms
+        is_young = created_ms is not None and state.log.clock.now_ms() - created_ms < PRODUCER_EXPIRATION_MS
+        return lambda partition: is_young or (partition < len(ends) and ends[partition] == 0)
+
+    def judge(self, batches: Sequence[tuple[int, ProducerBatch]], *, knows_all: Callable[[int], bool]) -> list[Verdict]:
         """Which of these batches, of (partition, batch), are to be stored together, in their order. Pure.
 
         Source of the rules: Kafka ``ProducerAppendInfo.checkSequence``, ``ProducerStateEntry.findDuplicateBatch``. A
         batch that ends with the last sequence of its epoch is stored, though its entry was cleaned away, and with it
-        the offset: Kafka's clients take ``DUPLICATE_SEQUENCE_NUMBER`` for success.
+        the offset: Kafka's clients take ``DUPLICATE_SEQUENCE_NUMBER`` for success. The first batch of a producer begins
+        at 0, unless the producer may have been forgotten: else a batch that overtook it would keep it out for ever.
+
+        Args:
+            knows_all: as :meth:`knows_all` returns it.
         """
         drafts: dict[Key, _Known | None] = {}
         verdicts = []
@@ -265,7 +276,7 @@ class ProducerBatches:
             if key not in drafts:
                 known = self._known.get(key)
                 drafts[key] = None if known is None else known.copy()
-            verdict = self._judge_one(key, drafts[key], batch)
+            verdict = self._judge_one(key, drafts[key], batch, knows_all)
             if verdict.is_new:
                 draft = drafts[key] or _Known(0, 0)
                 draft.producer_epoch, draft.last_sequence = batch.producer_epoch, batch.last_sequence
@@ -286,10 +297,14 @@ class ProducerBatches:
             for known, batch in ((self._known.get((partition, one.producer_id)), one) for partition, one in batches)
         )
 
-    def _judge_one(self, key: Key, known: _Known | None, batch: ProducerBatch) -> Verdict:
+    def _judge_one(
+        self, key: Key, known: _Known | None, batch: ProducerBatch, knows_all: Callable[[int], bool]
+    ) -> Verdict:
         if known is None:
+            if batch.base_sequence and knows_all(key[0]):
+                return _out_of_order(key, batch, 0)
             epoch, sequence = self._first.get(key, (-1, 0))
-            is_too_early = epoch == batch.producer_epoch and batch.base_sequence != sequence
+            is_too_early = epoch == batch.producer_epoch and _is_behind(batch.base_sequence, sequence)
             return _out_of_order(key, batch, sequence) if is_too_early else Verdict()
         again = known.verdict_of(batch)
         if again is not None:
@@ -311,6 +326,11 @@ class ProducerBatches:
         if is_same_epoch and batch.last_sequence == known.last_sequence and not known.has_newest:
             return _stored_before(key, batch)
         return _out_of_order(key, batch, expected)
+
+
+def _is_behind(sequence: int, other: int) -> bool:
+    """Does a sequence come after another one?"""
+    return 0 < (sequence - other) % SEQUENCE_MODULUS < SEQUENCE_MODULUS // 2
 
 
 def _no_batches() -> deque[tuple[ProducerBatch, Verdict]]:
@@ -350,26 +370,7 @@ def _named(key: Key, batch: ProducerBatch) -> str:
     return f"partition {partition}, producer {producer_id}, epoch {batch.producer_epoch}"
 
 
-def numbering_producers(state: TopicState) -> dict[int, list[NumberingProducer]]:
-    """The producers that number their batches themselves, by partition, in the order of their ids. Pure.
-
-    Args:
-        state: of the topic, loaded whole.
-    """
-    found: dict[int, list[NumberingProducer]] = {}
-    for action in state.transactions.values():
-        parsed = parse_batches_app_id(action.app_id)
-        if parsed is None or parsed[0] != state.head.topic_id:
-            continue
-        _, partition, producer_id = parsed
-        epoch, sequence = _unpacked(action.version)
-        found.setdefault(partition, []).append(
-            NumberingProducer(producer_id, epoch, sequence, action.last_updated_ms or -1)
-        )
-    return {partition: sorted(found[partition], key=lambda one: one.producer_id) for partition in sorted(found)}
-
-
-def _unpacked(version: int) -> tuple[int, int]:
+def unpacked(version: int) -> tuple[int, int]:
     """Epoch and last sequence of a ``txn`` action's version."""
     return version >> _SEQUENCE_BITS, version & (SEQUENCE_MODULUS - 1)
 

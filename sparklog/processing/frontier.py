@@ -76,7 +76,17 @@ class Frontier:
     For one thread; others look at ``is_live`` and finish entries.
     """
 
-    __slots__ = ("_entries", "error", "in_flight_bytes", "is_delayed", "is_live", "partition", "passed", "topic_id")
+    __slots__ = (
+        "_entries",
+        "_gap_end",
+        "error",
+        "in_flight_bytes",
+        "is_delayed",
+        "is_live",
+        "partition",
+        "passed",
+        "topic_id",
+    )
 
     def __init__(self, partition: TopicPartition, *, is_delayed: bool = False) -> None:
         self.partition = partition
@@ -93,6 +103,7 @@ class Frontier:
         self.error: HandlerError | None = None
         """Why it goes no further, where a record of it has nowhere to go."""
         self._entries: deque[Entry] = deque()
+        self._gap_end: int | None = None
 
     @property
     def in_flight(self) -> int:
@@ -111,6 +122,11 @@ class Frontier:
         """
         self._entries.extend(entries)
         self.in_flight_bytes += size_bytes
+        self._gap_end = None
+
+    def add_gap(self, end: int) -> None:
+        """Add that no records are left between what was added and an offset: others have deleted them."""
+        self._gap_end = end
 
     def advance(self) -> list[Entry]:
         """Take out the entries that are done, up to the first that isn't; in their order."""
@@ -121,6 +137,14 @@ class Frontier:
             self.passed += len(passed)
             self.in_flight_bytes -= sum(max(0, entry.record.serialized_value_size) for entry in passed)
         return passed
+
+    def pass_gap(self) -> int | None:
+        """The offset up to which nothing is left where all entries are passed; once. None: there is no such gap, or
+        something before it isn't passed."""
+        if self._entries or self.error is not None:
+            return None
+        end, self._gap_end = self._gap_end, None
+        return end
 
     @property
     def stuck(self) -> HandlerError | None:

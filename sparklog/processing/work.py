@@ -105,6 +105,10 @@ class Pending:
                 entry.number = number
             self.moves += moves
 
+    def add_gap(self, frontier: Frontier, end: int) -> None:
+        """Add that nothing is left of a frontier up to an offset: all its entries were passed."""
+        self.passed.setdefault(frontier, Passed(frontier.passed, frontier.passed, 0)).offset = end
+
     def keep(self, frontiers: Collection[Frontier]) -> None:
         """Forget what is done of partitions that were taken away."""
         self.passed = {frontier: passed for frontier, passed in self.passed.items() if frontier in frontiers}
@@ -129,6 +133,11 @@ class Pending:
     def count(self) -> int:
         """Entries."""
         return sum(passed.end - passed.first for passed in self.passed.values())
+
+    @property
+    def gaps(self) -> int:
+        """Partitions of which only offsets without records were passed."""
+        return sum(passed.first == passed.end for passed in self.passed.values())
 
     @property
     def offsets(self) -> dict[Frontier, int]:
@@ -203,11 +212,13 @@ class Work:
         self,
         polled: Mapping[TopicPartition, Sequence[ConsumerRecord]],
         topic_ids: Mapping[TopicPartition, str] = MappingProxyType({}),
+        gap_ends: Mapping[TopicPartition, int] = MappingProxyType({}),
     ) -> dict[TopicPartition, int]:
         """Take up what was read next.
 
         Args:
             topic_ids: of the topics of partitions, as far as they are known.
+            gap_ends: of partitions of which no records are left beyond what was read so far: up to which offset.
         Returns:
             The offsets from which on partitions are to be read again: what waits there isn't kept.
         """
@@ -229,6 +240,8 @@ class Work:
                 entries = [Entry(record, frontier) for record in records]
             frontier.add(entries, sum(max(0, entry.record.serialized_value_size) for entry in entries))
             self._stations[partition.topic].lanes.add(entries)
+        for partition in gap_ends.keys() - back.keys():
+            (self.frontiers.get(partition) or self._new_frontier(partition)).add_gap(gap_ends[partition])
         return back
 
     def sources_due(self, polled: Collection[TopicPartition] = ()) -> set[str]:
@@ -259,6 +272,9 @@ class Work:
             passed = frontier.advance()
             if passed:
                 pending.add(frontier, passed)
+            gap_end = frontier.pass_gap()
+            if gap_end is not None:
+                pending.add_gap(frontier, gap_end)
             if frontier.stuck is not None:
                 self._stop(frontier, frontier.stuck)
         return pending

@@ -229,7 +229,8 @@ class AppWorker:
             for at, records in polled.items():
                 self._consumer.seek(at, records[0].offset)
             raise
-        back = self._work.feed(polled, self._consumer._runtime.assigned.topic_ids(polled))
+        assigned = self._consumer._runtime.assigned
+        back = self._work.feed(polled, assigned.topic_ids(polled), assigned.take_gap_ends())
         if back:
             self._consumer.pause(*back)
             self._paused |= back.keys()
@@ -246,8 +247,8 @@ class AppWorker:
 
     def _commit_if_due(self) -> None:
         now = self._clock.ticks_ms()
-        count = self._work.collect().count
-        is_due = self._commits.is_ending or self._pace.is_due(count, now_ticks_ms=now)
+        done = self._work.collect()
+        is_due = self._commits.is_ending or self._pace.is_due(done.count + done.gaps, now_ticks_ms=now)
         if not is_due or not self._commit_patience.may_try(now):
             return
         try:
@@ -298,7 +299,7 @@ class AppWorker:
             self._clock.sleep_ms(1)
         try:
             self._commit()
-            if self._work.collect().count:  # the first may have asked only how the commit before it ended
+            if self._work.collect().passed:  # the first may have asked only how the commit before it ended
                 self._commit()
         except SparklogError as error:
             self._warn(

@@ -173,12 +173,12 @@ class Producer:
         return observer.send_table(topic, table.num_rows, lambda: self._send_batch(topic, table))
 
     def _send_batch(
-        self, topic: str, table: Any, numbered: ProducerBatch | None = None, *, is_whole: bool = False
+        self, topic: str, table: Any, numbered: ProducerBatch | None = None, *, is_whole: bool = False, **came: Any
     ) -> FutureBatchMetadata:
-        """Send one batch of a partition, as its own producer may have ``numbered`` it (rule L15, numbered batches)."""
+        """Send a batch of a partition, as its own producer may have ``numbered`` or compressed it (``came``)."""
         self._check_transaction()
         pipeline, now = self._pipelines.get(topic), self._cluster.clock.ticks_ms()
-        checked = check_sent_table(table, pipeline.topic, self._now_ms())
+        checked = check_sent_table(table, pipeline.topic, self._now_ms(), **came)
         batches = table_batches(topic, checked, pipeline.topic.value_encoding, now_ticks_ms=now, is_whole=is_whole)
         if is_whole or numbered is not None:
             batches[0].pieces = [Piece(batches[0].count, numbered)]

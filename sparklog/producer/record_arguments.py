@@ -192,9 +192,15 @@ def _check_value(topic: WritableTopic, encoding: ValueEncoding, value: Any) -> V
     return encoding
 
 
-def check_sent_table(table: pa.Table | pa.RecordBatch, topic: WritableTopic, now_ms: int) -> pa.Table:
+def check_sent_table(
+    table: pa.Table | pa.RecordBatch, topic: WritableTopic, now_ms: int, *, compressed_bytes: int | None = None
+) -> pa.Table:
     """Check what ``send_batch`` was given, see :func:`~sparklog.producer.arrow_tables.check_table`: by the newest
-    schema that is known; a table that it doesn't allow, by the newest that there is."""
+    schema that is known; a table that it doesn't allow, by the newest that there is.
+
+    Args:
+        compressed_bytes: of the batch that it came as, where that was compressed.
+    """
     encoding = topic.value_encoding
 
     def check(by: ValueEncoding | None) -> pa.Table:
@@ -203,7 +209,7 @@ def check_sent_table(table: pa.Table | pa.RecordBatch, topic: WritableTopic, now
             table,
             now_ms=now_ms,
             partition_count=topic.partition_count,
-            max_record_bytes=topic.max_record_bytes,
+            max_record_bytes=topic.max_record_bytes_in(compressed_bytes),
             encoding=by,
         )
 

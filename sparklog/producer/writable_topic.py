@@ -124,6 +124,17 @@ class WritableTopic:
         """Most bytes of key, value and headers, by the topic's and the producer's settings; -1 once it is gone."""
         return self._queue.max_record_bytes
 
+    def max_record_bytes_in(self, compressed_bytes: int | None) -> int:
+        """The largest record that a batch may have: as a broker does, the topic judges a batch that came compressed by
+        its size then, and any of its records by the producer's own bounds alone.
+
+        Args:
+            compressed_bytes: of the batch; None: it wasn't compressed.
+        """
+        if compressed_bytes is None or compressed_bytes > self.max_message_bytes or self.is_gone:
+            return self.max_record_bytes
+        return min(self._config.max_request_size, self._config.buffer_memory)
+
     @property
     def max_message_bytes(self) -> int:
         """The topic's ``max.message.bytes``."""

@@ -137,6 +137,93 @@ def test_partitions_that_came_while_nobody_was_there_are_read_from_their_beginni
             run(lambda: sorted(first.text + second.text) == [*"cxy"], first, second)
 
 
+def lived(cluster: Cluster, *topics: str, commits: bool = True, expected: str = "") -> None:
+    """A group's only member comes, reads what is expected, and leaves."""
+    with Member(cluster, *topics, auto_offset_reset="latest", enable_auto_commit=commits) as member:
+        joined(member, count=sum(cluster_partitions(cluster, topic) for topic in topics))
+        for topic, number in sorted(member.consumer.assignment()):
+            member.consumer.position(tp(number, topic))
+        run(lambda: len(member.text) >= len(expected), member)
+        assert sorted(member.text) == sorted(expected)
+
+
+def cluster_partitions(cluster: Cluster, topic: str) -> int:
+    (described,) = Admin(cluster).describe_topics([topic])
+    return described.partition_count
+
+
+def grown(cluster: Cluster, count: int, topic: str = "t") -> None:
+    create_partitions(cluster.topic_log(topic), topic, count)
+
+
+def test_a_group_that_was_down_reads_younger_partitions_from_their_beginning():
+    cluster = a_topic("ab")
+    lived(cluster, "t")
+    grown(cluster, 3)
+    send(cluster, "cd")
+    send(cluster, "xy", partition=1)
+    lived(cluster, "t", expected="cdxy")
+    send(cluster, "ef")
+    send(cluster, "z", partition=2)
+    grown(cluster, 4)
+    send(cluster, "w", partition=3)
+    lived(cluster, "t", expected="efzw")
+
+
+def test_partitions_that_stayed_empty_are_read_from_their_beginning_later():
+    cluster = a_topic("ab")
+    lived(cluster, "t")
+    grown(cluster, 2)
+    with Member(cluster, "t", auto_offset_reset="latest", enable_auto_commit=False) as member:
+        joined(member, count=2)
+    send(cluster, "xy", partition=1)
+    lived(cluster, "t", expected="xy")
+
+
+def test_a_group_that_had_committed_nothing_begins_anew_by_its_policy():
+    cluster = a_topic("ab")
+    lived(cluster, "t", commits=False)
+    grown(cluster, 2)
+    send(cluster, "xy", partition=1)
+    lived(cluster, "t", expected="")
+
+
+def test_a_group_that_was_deleted_begins_anew_by_its_policy():
+    cluster = a_topic("ab")
+    lived(cluster, "t")
+    Admin(cluster).delete_groups(["g"])
+    grown(cluster, 2)
+    send(cluster, "xy", partition=1)
+    lived(cluster, "t", expected="")
+
+
+def test_what_an_administrator_committed_meanwhile_counts_as_the_groups():
+    cluster = a_topic("ab")
+    lived(cluster, "t")
+    commit(cluster, 1)
+    grown(cluster, 2)
+    send(cluster, "xy", partition=1)
+    lived(cluster, "t", expected="bxy")
+
+
+def test_a_topic_that_a_group_comes_back_to_is_known_by_what_it_committed():
+    cluster = with_topic(with_topic(a_cluster(), "ab"), "cd", topic="u")
+    lived(cluster, "t", "u")
+    lived(cluster, "u")  # the members of t were away
+    grown(cluster, 2)
+    send(cluster, "xy", partition=1)
+    lived(cluster, "t", "u", expected="xy")
+
+
+def test_a_topic_that_was_made_again_meanwhile_is_another():
+    cluster = a_topic("ab")
+    lived(cluster, "t")
+    delete_topic(cluster.topic_log("t"), "t")
+    create_topic(cluster.topic_log("t"), "t", num_partitions=2)
+    send(cluster, "xy", partition=1)
+    lived(cluster, "t", expected="")
+
+
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
 def test_a_topic_that_is_made_again_is_read_from_its_beginning(policy: str):
     cluster = a_topic("abcd")

@@ -18,7 +18,7 @@ from sparklog.gateway.error_codes import ErrorCode
 from sparklog.gateway.expressions import matching
 from sparklog.gateway.users import Rules, new_user
 from sparklog.log.cluster import open_cluster
-from sparklog.log.producer_batches import NumberingProducer, numbering_producers
+from sparklog.log.numbering_producers import NumberingProducer, numbering_producers
 from sparklog.log.state import load_state
 from tests.gateway.test_idempotence import numbered
 from tests.gateway.test_server import Wire, batch, produce, produced

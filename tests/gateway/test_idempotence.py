@@ -247,3 +247,38 @@ def test_idempotent_and_other_producers_share_a_topic(cluster, servers, connect)
         other.receive()
     assert end_offset(cluster) == 40
     assert len({sent(one, b"%d" % number, sequence=number) for number in range(15, 20)}) == 5
+
+
+@pytest.mark.parametrize("has_records", [False, True])
+def test_a_batch_that_overtakes_the_first_of_its_producer_is_refused(cluster, connect, has_records):
+    with sparklog.gateway.serve(cluster) as one, sparklog.gateway.serve(cluster) as other:
+        first, second = connect(one), connect(other)
+        begin = 0
+        if has_records:
+            begin = sent(first, b"x", sequence=0, producer_id=6) + 1
+        assert sent(second, b"c", sequence=2) == 45
+        assert sent(second, b"c", sequence=2) == 45
+        assert sent(first, b"a", b"b", sequence=0) == begin
+        assert sent(second, b"c", sequence=2) == begin + 2
+        assert sent(first, b"a", b"b", sequence=0) == begin
+
+
+def test_confluents_producer_goes_on_where_partitions_are_added(cluster, servers):
+    confluent = pytest.importorskip("confluent_kafka")
+    producer = confluent.Producer({"bootstrap.servers": servers, "enable.idempotence": True})
+    errors: list[object] = []
+
+    def send(partition):
+        producer.produce("jobs", b"v", partition=partition, on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(60) == 0
+
+    for _ in range(3):
+        send(0)
+    Admin(cluster).create_partitions({"jobs": 3})
+    deadline = time.monotonic() + 60
+    while "jobs" not in (found := producer.list_topics("jobs").topics) or len(found["jobs"].partitions) < 3:
+        assert time.monotonic() < deadline
+    for _ in range(3):
+        send(2)
+    assert errors == [None] * 6
+    assert (end_offset(cluster, 0), end_offset(cluster, 2)) == (3, 3)

@@ -15,7 +15,7 @@ from sparklog.errors import (
 )
 from sparklog.log.data.producer_batch import PlacedBatch, ProducerBatch
 from sparklog.log.state import load_state
-from sparklog.log.topic import create_topic, delete_topic
+from sparklog.log.topic import create_partitions, create_topic, delete_records, delete_topic
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, ManualClock
 from tests.support import T0_MS, a_log, a_topic, a_writer, contents, copy_of, entry_lines, records, within
@@ -49,6 +49,16 @@ def append(writer, *batches, partition=0):
     if rows.refused:
         return [error for _, error in rows.refused]
     return rows.offsets.tolist()
+
+
+def an_old_topic(*, stored=True):
+    """One that may have forgotten producers."""
+    clock = ManualClock(start_ms=T0_MS)
+    log = a_topic(MemoryStore(clock=clock), clock)
+    if stored:
+        append(a_writer(log), batch(0, producer=99))
+    clock.advance(8 * DAY_MS)
+    return log
 
 
 def values(log):
@@ -98,19 +108,77 @@ def test_epochs_rise_and_begin_at_0():
 
 
 def test_sequences_go_on_at_0_behind_the_greatest():
-    writer = a_writer(a_topic())
-    assert append(writer, batch(LAST - 1, 3)) == [0, 1, 2]
-    assert append(writer, batch(1)) == [3]
-    assert append(writer, batch(LAST - 1, 3)) == [0, 1, 2]
+    writer = a_writer(an_old_topic())
+    assert append(writer, batch(LAST - 1, 3)) == [1, 2, 3]
+    assert append(writer, batch(1)) == [4]
+    assert append(writer, batch(LAST - 1, 3)) == [1, 2, 3]
 
 
-def test_unknown_producers_begin_anywhere_but_not_behind_what_failed():
-    writer = a_writer(a_topic())
-    assert append(writer, batch(400)) == [0]
-    stage(writer, batch(0, producer=8))  # its commit fails, say
-    (error,) = append(writer, batch(1, producer=8))
+def test_producers_that_were_forgotten_go_on_anywhere_but_not_behind_what_failed():
+    writer = a_writer(an_old_topic())
+    assert append(writer, batch(400)) == [1]
+    stage(writer, batch(5, producer=8))  # its commit fails, say
+    (error,) = append(writer, batch(6, producer=8))
     assert isinstance(error, OutOfOrderSequenceError)
-    assert append(writer, batch(0, producer=8)) == [1]
+    assert append(writer, batch(5, producer=8)) == [2]
+    stage(writer, batch(5, producer=10))
+    stage(writer, batch(4, producer=10))  # the other one has overtaken it
+    (error,) = append(writer, batch(5, producer=10))
+    assert isinstance(error, OutOfOrderSequenceError)
+    assert append(writer, batch(4, producer=10)) == [3]
+    assert append(writer, batch(5, producer=10)) == [4]
+    stage(writer, batch(LAST, producer=11))
+    (error,) = append(writer, batch(0, producer=11))  # behind the greatest
+    assert isinstance(error, OutOfOrderSequenceError)
+
+
+@pytest.mark.parametrize("has_records", [False, True])
+@pytest.mark.parametrize("is_young", [False, True])
+def test_a_producer_that_cannot_have_been_forgotten_begins_at_0(has_records, is_young):
+    """Else a batch that overtakes the first keeps that out for ever. Source: KAFKA-15591."""
+    log = an_old_topic(stored=has_records) if not is_young else a_topic()
+    if is_young and has_records:
+        append(a_writer(log), batch(0, producer=99))
+    first = 1 if has_records else 0
+    if has_records and not is_young:
+        assert append(a_writer(log), batch(3)) == [1]  # as in Kafka
+        return
+    one, other = a_writer(log), a_writer(log)
+    (error,) = append(one, batch(3))
+    assert isinstance(error, OutOfOrderSequenceError)
+    assert "expected 0" in str(error)
+    assert append(other, batch(0, 3)) == [first, first + 1, first + 2]
+    assert append(one, batch(3)) == [first + 3]
+
+
+def test_a_batch_behind_one_that_another_writer_has_stored_is_stored():
+    """A writer refuses nothing before it has read on: the first batch may have come to the log since."""
+    log = a_topic()
+    one, other = a_writer(log), a_writer(log)
+    append(one, batch(0, producer=8))
+    append(other, batch(0))
+    assert append(one, batch(1)) == [2]
+
+
+def test_a_producer_whose_records_were_all_deleted_goes_on():
+    clock = ManualClock(start_ms=T0_MS)
+    log = a_topic(MemoryStore(clock=clock), clock)
+    append(a_writer(log), batch(0, 2))
+    delete_records(log, "t", {0: 2})
+    assert append(a_writer(log), batch(2)) == [2]
+    clock.advance(9 * DAY_MS)
+    delete_records(log, "t", {0: 3})
+    write_checkpoint(log)  # without it, as it is too old
+    assert append(a_writer(log), batch(9)) == [3]
+
+
+def test_a_partition_that_is_added_later_begins_with_each_producer_at_0():
+    log = an_old_topic()
+    create_partitions(log, "t", 2)
+    writer = a_writer(log)
+    (error,) = append(writer, batch(3), partition=1)
+    assert isinstance(error, OutOfOrderSequenceError)
+    assert append(writer, batch(0, 3), partition=1) == [0, 1, 2]
 
 
 def test_producers_and_partitions_are_counted_each_by_itself():
@@ -285,10 +353,11 @@ def test_a_topic_of_the_same_name_knows_nothing_of_the_one_before():
 
 def test_the_log_says_what_was_stored():
     log = a_topic()
+    append(a_writer(log), batch(0, 3, epoch=1))
     append(a_writer(log), batch(3, 2, epoch=1))
-    lines = entry_lines(log, 1)
+    lines = entry_lines(log, 2)
     topic_id = load_state(log).head.topic_id
-    assert lines[0]["commitInfo"]["sparklog"]["producer_batches"] == [[7, 1, 0, 3, 2, 0]]
+    assert lines[0]["commitInfo"]["sparklog"]["producer_batches"] == [[7, 1, 0, 3, 2, 3]]
     numbers = {line["txn"]["appId"]: line["txn"]["version"] for line in lines if "txn" in line}
     assert numbers[f"batches:{topic_id}.0.7"] == (1 << 32) + 4
 

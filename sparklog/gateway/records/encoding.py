@@ -25,7 +25,7 @@ from sparklog.gateway.records.batches import (
 from sparklog.gateway.records.compression import compress
 from sparklog.log.data.varints import encode_varints
 
-__all__ = ["encode_batches", "encode_records_pure"]
+__all__ = ["encode_batches", "encode_empty_batch", "encode_records_pure"]
 
 _Ints = npt.NDArray[np.int64]
 _NOBODY = -1
@@ -51,6 +51,27 @@ def encode_batches(
             yield from _batches(part, batch_bytes, codec, LOG_APPEND_TIME_BIT)
     else:
         yield from _batches(records, batch_bytes, codec, 0)
+
+
+def encode_empty_batch(first_offset: int, last_offset: int) -> bytearray:
+    """A batch without records, which takes its reader beyond ``last_offset``: as Kafka's cleaner leaves where the last
+    records of a log are gone. It covers the offsets from the first on, or as many as a batch can. Source: Kafka
+    ``DefaultRecordBatch.writeEmptyHeader``."""
+    first = max(first_offset, last_offset - _MAX_DELTA)
+    return batch_with_header(
+        BatchHeader(
+            base_offset=first,
+            attributes=0,
+            last_offset_delta=last_offset - first,
+            base_timestamp_ms=-1,
+            max_timestamp_ms=-1,
+            producer_id=_NOBODY,
+            producer_epoch=_NOBODY,
+            base_sequence=_NOBODY,
+            count=0,
+            records=memoryview(b""),
+        )
+    )
 
 
 def _of_one_time(records: pa.Table) -> Iterator[pa.Table]:

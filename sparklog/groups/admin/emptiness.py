@@ -20,7 +20,13 @@ from sparklog.groups.membership.generation_numbers import (
     not_to_be_taken,
     read_rows,
 )
-from sparklog.groups.membership.generations import Generation, GenerationLog, encode_generation, generation_log
+from sparklog.groups.membership.generations import (
+    Generation,
+    GenerationLog,
+    GenerationPlan,
+    encode_generation,
+    generation_log,
+)
 from sparklog.groups.membership.member_state import MemberState
 from sparklog.groups.membership.proposals import empty_plan
 from sparklog.groups.membership.roster import read_members
@@ -143,18 +149,19 @@ def empty_generation(cluster: Cluster, group: str, refusal: Exception, *, delete
         elif not newest.plan.members and (newest.plan.deleted or not deleted) and not_to_be_taken(newest, rows) is None:
             log.flush(newest.version)
             return newest.version
-        number = _create_empty(cluster, log, position, beyond=used, deleted=deleted)
+        plan = empty_plan(newest, now_ms=cluster.clock.now_ms(), deleted=deleted)
+        number = _create_empty(cluster, log, position, plan, beyond=used)
         if number is not None:
             return number
     raise StoreUnavailableError(f"group {group!r} changed under {_ATTEMPTS} attempts to find it empty; try again")
 
 
 def _create_empty(
-    cluster: Cluster, log: GenerationLog, position: Position, *, beyond: int, deleted: bool
+    cluster: Cluster, log: GenerationLog, position: Position, plan: GenerationPlan, *, beyond: int
 ) -> int | None:
     """Create an empty generation whose number is above ``beyond``, and those before it alike; None: others came."""
     deadline = cluster.clock.deadline_in(DEFAULT_RETRY_MS)
-    encode = partial(encode_generation, empty_plan(now_ms=cluster.clock.now_ms(), deleted=deleted))
+    encode = partial(encode_generation, plan)
     while True:
         try:
             outcome = log.create_next(position, encode, tokens=set(), deadline=deadline, sync=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -48,6 +48,14 @@ class TopicFacts:
     first_count: int
     """How many partitions it had when the group first subscribed to it: those it got later hold nothing older than
     the subscription."""
+    earlier_count: int | None = None
+    """The same of a time before, after which no member subscribed to it for a while; None: there was none. What the
+    group has committed then and since, if anything, is older than the partitions that it got later."""
+
+    @property
+    def least_count(self) -> int:
+        """How many partitions it had when the group subscribed to it for the first time that is known."""
+        return self.first_count if self.earlier_count is None else min(self.first_count, self.earlier_count)
 
 
 class Subscription(NamedTuple):
@@ -92,6 +100,8 @@ class GenerationPlan:
     """The topics that a member subscribes to and that exist."""
     assignment: Mapping[str, frozenset[TopicPartition]]
     """The target: what each member is to have in the end. Every member is a key."""
+    former: Mapping[str, TopicFacts] = field(default_factory=lambda: MappingProxyType({}))
+    """Topics that members subscribed to before, and none does now; empty where the group was deleted since."""
     assignor: str = ""
     deleted: bool = False
     """Was the group deleted?"""
@@ -161,10 +171,8 @@ def encode_generation(plan: GenerationPlan, token: str) -> bytes:
         "created_ms": plan.created_ms,
         "assignor": plan.assignor,
         "deleted": plan.deleted,
-        "topics": {
-            name: {"id": t.topic_id, "partitions": t.partition_count, "first_partitions": t.first_count}
-            for name, t in plan.topics.items()
-        },
+        "topics": _encoded(plan.topics),
+        **({"former_topics": _encoded(plan.former)} if plan.former else {}),
         "subscriptions": [subscription._asdict() for subscription in numbers],
         "members": {
             member_id: {
@@ -194,6 +202,7 @@ def decode_generation(version: int, path: str, data: bytes) -> Generation:
         plan = GenerationPlan(
             members=MappingProxyType({member_id: _member(m, subscriptions) for member_id, m in members.items()}),
             topics=MappingProxyType({name: _facts(t) for name, t in body["topics"].items()}),
+            former=MappingProxyType({name: _facts(t) for name, t in body.get("former_topics", {}).items()}),
             assignment=MappingProxyType({i: decode_partitions(m["assignment"]) for i, m in members.items()}),
             assignor=str(body["assignor"]),
             deleted=bool(body["deleted"]),
@@ -229,9 +238,25 @@ def _member(body: Mapping[str, Any], subscriptions: Sequence[Subscription]) -> G
     )
 
 
+def _encoded(topics: Mapping[str, TopicFacts]) -> dict[str, dict[str, Any]]:
+    return {
+        name: {
+            "id": t.topic_id,
+            "partitions": t.partition_count,
+            "first_partitions": t.first_count,
+            **({} if t.earlier_count is None else {"earlier_partitions": t.earlier_count}),
+        }
+        for name, t in topics.items()
+    }
+
+
 def _facts(body: Mapping[str, Any]) -> TopicFacts:
+    earlier = body.get("earlier_partitions")
     return TopicFacts(
-        topic_id=str(body["id"]), partition_count=int(body["partitions"]), first_count=int(body["first_partitions"])
+        topic_id=str(body["id"]),
+        partition_count=int(body["partitions"]),
+        first_count=int(body["first_partitions"]),
+        earlier_count=None if earlier is None else int(earlier),
     )
 
 

@@ -136,7 +136,7 @@ class HeartbeatRounds:
             return
         members = living_members(self._roster.tracker.members, newest.plan, me=None)
         if not members:
-            self._propose(empty_plan(now_ms=self._clock.now_ms()))
+            self._propose(empty_plan(newest, now_ms=self._clock.now_ms()))
         elif frozenset(common_assignors(list(members.values()))[:1]) <= self._settings.assignors.keys():
             self._propose(self._plan_generation(members))
 

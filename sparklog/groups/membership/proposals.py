@@ -37,6 +37,9 @@ __all__ = [
     "subscribed_topics",
 ]
 
+_MOST_FORMER = 10_000
+"""Topics that nobody subscribes to any more of which a generation tells; those that were left last."""
+
 Seen = Mapping[str, "tuple[str, int]"]
 """Topics that exist: name to topic id and partition count."""
 
@@ -218,18 +221,24 @@ def plan_generation(
     return GenerationPlan(
         members=MappingProxyType(plan_members),
         topics=MappingProxyType(topics),
+        former=_former(previous, topics),
         assignment=MappingProxyType(assignment),
         assignor=name,
         created_ms=now_ms,
     )
 
 
-def empty_plan(*, now_ms: int, deleted: bool = False) -> GenerationPlan:
-    """A generation without members: whoever was in the group before is out of it (rule G5, administrators)."""
+def empty_plan(newest: Generation | None = None, *, now_ms: int, deleted: bool = False) -> GenerationPlan:
+    """A generation without members: whoever was in the group before is out of it (rule G5, administrators).
+
+    Args:
+        newest: the generation that it follows, whose topics it tells of unless the group is deleted.
+    """
     nothing: Mapping[str, frozenset[TopicPartition]] = MappingProxyType({})
     return GenerationPlan(
         members=MappingProxyType({}),
         topics=MappingProxyType({}),
+        former=_former(None if newest is None or deleted else newest.plan, {}),
         assignment=nothing,
         deleted=deleted,
         created_ms=now_ms,
@@ -238,9 +247,10 @@ def empty_plan(*, now_ms: int, deleted: bool = False) -> GenerationPlan:
 
 def same_decision(plan: GenerationPlan, other: GenerationPlan) -> bool:
     """Do two plans say the same?"""
-    return (plan.members, plan.topics, plan.assignment, plan.assignor, plan.deleted) == (
+    return (plan.members, plan.topics, plan.former, plan.assignment, plan.assignor, plan.deleted) == (
         other.members,
         other.topics,
+        other.former,
         other.assignment,
         other.assignor,
         other.deleted,
@@ -255,13 +265,26 @@ def _facts(
     partition_count: int,
 ) -> TopicFacts:
     known = previous.topics.get(topic) if previous is not None else None
+    former = previous.former.get(topic) if previous is not None else None
+    earlier_count = former.least_count if former is not None and former.topic_id == topic_id else None
     if known is not None and known.topic_id == topic_id:
-        first_count = known.first_count
+        first_count, earlier_count = known.first_count, known.earlier_count
     elif previous is not None and _was_awaited(previous, members, topic):
         first_count = 0
     else:
         first_count = partition_count
-    return TopicFacts(topic_id=topic_id, partition_count=partition_count, first_count=first_count)
+    return TopicFacts(
+        topic_id=topic_id, partition_count=partition_count, first_count=first_count, earlier_count=earlier_count
+    )
+
+
+def _former(previous: GenerationPlan | None, topics: Mapping[str, TopicFacts]) -> Mapping[str, TopicFacts]:
+    """The topics that members subscribed to up to a generation, but for those of the next one."""
+    if previous is None:
+        return MappingProxyType({})
+    left = {**previous.topics, **{name: of for name, of in previous.former.items() if name not in previous.topics}}
+    kept = [(name, of) for name, of in left.items() if name not in topics]
+    return MappingProxyType(dict(kept[:_MOST_FORMER]))
 
 
 def _was_awaited(previous: GenerationPlan, members: Collection[GenerationMember], topic: str) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from sparklog.groups.membership.generations import Generation, GenerationPlan
+from sparklog.groups.membership.generations import Generation, GenerationPlan, TopicFacts
 from sparklog.groups.membership.liveness import TrackedMember
 from sparklog.groups.offsets.rows import OffsetRow, Rows, Stamp
 from sparklog.model import TopicPartition
@@ -47,8 +47,10 @@ class Reconciliation:
     """The partitions whose stamp is being written."""
     to_release: set[TopicPartition] = field(default_factory=set)
     """Held, and to be given up by the application."""
-    first_counts: dict[str, int] = field(default_factory=dict)
-    """The number of partitions that each topic had when the group first subscribed to it."""
+    topics: Mapping[str, TopicFacts] = field(default_factory=dict)
+    """The topics of that generation."""
+    committed: frozenset[tuple[str, str]] = frozenset()
+    """The topics that the group had committed an offset of, as of the newest take, by name and id."""
     lost: set[TopicPartition] = field(default_factory=set)
     """Were handed to the application and may belong to other members by now; it doesn't know yet."""
 
@@ -73,7 +75,7 @@ class Reconciliation:
         self.given = given
         self.target = given if topics is None else frozenset(p for p in given if p.topic in topics)
         facts = generation.plan.topics
-        self.first_counts = {topic: of_topic.first_count for topic, of_topic in facts.items()}
+        self.topics = facts
         self._release(
             partition
             for partition, held in [*self.held.items()]
@@ -121,6 +123,9 @@ class Reconciliation:
 
         Another take under the same stamp may still be on its way: partitions whose rows don't show it aren't held yet.
         """
+        self.committed = frozenset(
+            (at.topic, row.topic_id) for at, row in rows.items() if row.committed is not None or row.pending is not None
+        )
         written = [p for p, taking in self.taking.items() if taking == stamp and p in rows and rows[p].stamp == stamp]
         for partition in written:
             del self.taking[partition]
@@ -151,6 +156,15 @@ class Reconciliation:
         for partition in partitions:
             self.to_release.discard(partition)
             self.held.pop(partition, None)
+
+    @property
+    def first_counts(self) -> dict[str, int]:
+        """The number of partitions that each topic had when the group first subscribed to it. Where members were away
+        from it since, that of before counts if the group has committed there: what came later is younger than that."""
+        return {
+            topic: facts.least_count if (topic, facts.topic_id) in self.committed else facts.first_count
+            for topic, facts in self.topics.items()
+        }
 
     def lose_all(self) -> None:
         """Hold nothing any more: this member was silent for too long, or the group went on without it."""

@@ -8,6 +8,7 @@ import pytest
 
 from sparklog.errors import CorruptLogError, UnsupportedVersionError
 from sparklog.groups.membership.generations import (
+    Generation,
     GenerationLog,
     clean_generations,
     encode_generation,
@@ -63,6 +64,12 @@ def test_a_generation_reads_back_as_it_was_written():
     assert read.target_of("a") == plan.assignment["a"]
     assert read.target_of("nobody") is None
     assert log.decode(4, encode_generation(empty_plan(now_ms=1), "t")).plan == empty_plan(now_ms=1)
+    left = empty_plan(read, now_ms=2)
+    assert left.former.keys() == plan.topics.keys()
+    assert log.decode(5, encode_generation(left, "t")).plan == left
+    back = planned(members("e"), Generation(version=5, token="t", plan=left))
+    assert back.topics["t"].earlier_count is not None
+    assert log.decode(6, encode_generation(back, "t")).plan == back
 
 
 FORMAT_1 = b"""{

@@ -8,6 +8,7 @@ import pytest
 
 from sparklog.errors import InconsistentGroupProtocolError, InvalidArgumentError
 from sparklog.groups.assignors import ASSIGNORS, Assignor, MemberSubscription
+from sparklog.groups.membership import proposals
 from sparklog.groups.membership.generations import Generation, GenerationPlan, TopicFacts
 from sparklog.groups.membership.liveness import MemberMarks, TrackedMember
 from sparklog.groups.membership.member_state import MemberState
@@ -226,6 +227,32 @@ def test_the_first_partition_count_of_a_topic_is_remembered_until_it_is_recreate
         TopicFacts(topic_id="id", partition_count=6, first_count=4),
         TopicFacts(topic_id="other", partition_count=5, first_count=0),
     ]
+
+
+def test_a_topic_that_nobody_subscribes_to_for_a_while_is_remembered_as_it_was_first():
+    first = planned(members("a"))
+    left = empty_plan(as_generation(first), now_ms=2)
+    assert (left.topics, left.former) == ({}, first.topics)
+    still_left = empty_plan(as_generation(left), now_ms=3)
+    assert still_left.former == first.topics
+    back = planned(members("b"), as_generation(still_left), {"t": ("id", 6)})
+    assert back.former == {}
+    assert back.topics["t"] == TopicFacts(topic_id="id", partition_count=6, first_count=6, earlier_count=4)
+    grown = planned(members("b"), as_generation(back), {"t": ("id", 7)})
+    assert grown.topics["t"] == TopicFacts(topic_id="id", partition_count=7, first_count=6, earlier_count=4)
+    again = planned(members("c"), as_generation(empty_plan(as_generation(grown), now_ms=4)), {"t": ("id", 8)})
+    assert (again.topics["t"].first_count, again.topics["t"].least_count) == (8, 4)
+    other = planned(members("c"), as_generation(left), {"t": ("other", 8)})
+    assert other.topics["t"] == TopicFacts(topic_id="other", partition_count=8, first_count=8)
+    assert empty_plan(as_generation(back), now_ms=5, deleted=True).former == {}
+
+
+def test_no_more_topics_are_remembered_than_a_bound(monkeypatch):
+    monkeypatch.setattr(proposals, "_MOST_FORMER", 2)
+    names = ("t", "u", "v")
+    first = planned(members("a", topics=names), seen=dict.fromkeys(names, ("id", 1)))
+    left = empty_plan(as_generation(first), now_ms=2)
+    assert len(left.former) == 2
 
 
 def test_partitions_of_a_topic_that_was_created_again_are_nobodys():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from sparklog.groups.membership.generations import Generation, GenerationPlan, TopicFacts
 from sparklog.groups.membership.reconciliation import Reconciliation
 from sparklog.groups.offsets.rows import OffsetRow, Stamp
-from sparklog.model import TopicPartition
+from sparklog.model import OffsetAndMetadata, TopicPartition
 
 
 def tps(numbers: Iterable[int], topic: str = "t") -> frozenset[TopicPartition]:
@@ -169,6 +170,19 @@ def test_topics_that_are_no_longer_wanted_go_before_a_generation_says_so():
 
 def test_the_counts_of_partitions_that_the_group_began_with_come_with_the_generation():
     assert a_member(1, [0]).first_counts == {"t": 3}
+
+
+def test_the_counts_of_before_are_those_where_the_group_has_committed():
+    topics = {name: TopicFacts(topic_id="id", partition_count=4, first_count=3, earlier_count=1) for name in "tuv"}
+    plan = GenerationPlan(members={}, topics=topics, assignment={}, created_ms=0)
+    member = Reconciliation()
+    member.apply(Generation(version=1, token="", plan=plan), tps([0]))
+    assert member.first_counts == {"t": 3, "u": 3, "v": 3}
+    row = replace(a_row(Stamp(1, "me")), committed=OffsetAndMetadata(1))
+    at_t, at_u, at_v = (TopicPartition(name, 0) for name in "tuv")
+    rows = {at_t: row, at_u: replace(row, committed=None), at_v: replace(row, topic_id="of before")}
+    member.taken(Stamp(1, "me"), rows)
+    assert member.first_counts == {"t": 1, "u": 3, "v": 3}
 
 
 def test_of_two_takes_under_one_stamp_each_brings_what_it_has_written():

@@ -1,4 +1,4 @@
-"""Others' own tests against ``sparklog gateway``: ``python -m proof.compat``."""
+"""Others' own tests, and programs by others' clients, against ``sparklog gateway``: ``python -m proof.compat``."""
 
 from __future__ import annotations
 
@@ -7,29 +7,47 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from proof.compat.franz_go import FranzGo
 from proof.compat.kafka_tools import KafkaTools
 from proof.compat.librdkafka import Librdkafka
-from proof.compat.outcomes import differences, load_expectations, summary
+from proof.compat.outcomes import Expectations, Outcome, differences, load_expectations, summary
 from proof.compat.sources import SuiteUnavailableError
+from proof.compat.streams import Streams39, Streams43
 
-__all__ = ["main"]
+__all__ = ["SUITES", "main"]
 
-_SUITES = (KafkaTools, FranzGo, Librdkafka)
+
+class _Suite(Protocol):
+    name: str
+    lists: str
+    tests: dict[str, str]
+
+    def __init__(self, folder: Path) -> None: ...
+
+    def run(self, tests: Sequence[str], expectations: Expectations) -> Iterator[Outcome]: ...
+
+
+SUITES: tuple[type[_Suite], ...] = (KafkaTools, FranzGo, Librdkafka, Streams39, Streams43)
 
 
 def main(arguments: list[str]) -> int:
     """Returns 1 if a test ended otherwise than the lists say, 2 if a suite couldn't be fetched or built."""
     parser = argparse.ArgumentParser(prog="python -m proof.compat", description=__doc__)
-    parser.add_argument("--suite", choices=[one.name for one in _SUITES], help="one of them (all)")
+    parser.add_argument("--suite", choices=[one.name for one in SUITES], help="one of them (all)")
     parser.add_argument("--only", metavar="NAMES", help="tests whose names begin with one of these, e.g. 0030,0045")
+    parser.add_argument("--list", action="store_true", help="say what the suites of our own show, and run nothing")
     options = parser.parse_args(arguments)
-    folder, results = Path(tempfile.mkdtemp(prefix="sparklog-compat-")), []
-    for suite in _SUITES:
-        if options.suite in (None, suite.name):
-            results.append(_play(suite, folder / suite.name, options.only))
+    wanted = [one for one in SUITES if options.suite in (None, one.name)]
+    if options.list:
+        for suite in wanted:
+            _say_what_it_shows(suite)
+        return 0
+    folder = Path(tempfile.mkdtemp(prefix="sparklog-compat-"))
+    results = [_play(suite, folder / suite.name, options.only) for suite in wanted]
     if any(results):
         print(f"The logs of the tests and of the gateways are in {folder}")
     else:
@@ -37,9 +55,16 @@ def main(arguments: list[str]) -> int:
     return max(results)
 
 
-def _play(kind: type[KafkaTools] | type[FranzGo] | type[Librdkafka], folder: Path, only: str | None) -> int:
+def _say_what_it_shows(kind: type[_Suite]) -> None:
+    shows = load_expectations(kind.lists).shows
+    print(f"{kind.name}: {'' if shows else 'tests of others'}".rstrip())
+    for test, what in shows.items():
+        print(f"  {test}: {what}")
+
+
+def _play(kind: type[_Suite], folder: Path, only: str | None) -> int:
     folder.mkdir()
-    expectations = load_expectations(kind.name)
+    expectations = load_expectations(kind.lists)
     began = time.monotonic()
     try:
         suite = kind(folder)

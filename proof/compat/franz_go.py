@@ -42,7 +42,7 @@ def outcomes_in(output: str) -> list[Outcome]:
 class FranzGo:
     """The suite, built."""
 
-    name = "franz-go"
+    name = lists = "franz-go"
 
     def __init__(self, folder: Path) -> None:
         """Fetch and build it. Raises ``SuiteUnavailableError``."""

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from proof.compat.gateways import running_gateway
 from proof.compat.outcomes import FAILED, PASSED, Expectations, Outcome
-from proof.compat.sources import SuiteUnavailableError, cache_folder, called, needed_tool
+from proof.compat.sources import maven_jars, needed_tool
+from proof.compat.versions import KAFKA_TOOLS_JARS
 
 __all__ = ["KafkaTools"]
 
@@ -150,13 +147,13 @@ _CONNECT = "connect-file-source-and-sink"
 class KafkaTools:
     """The tools."""
 
-    name = "kafka-tools"
+    name = lists = "kafka-tools"
 
     def __init__(self, folder: Path) -> None:
         """Fetch them. Raises ``SuiteUnavailableError``."""
         self._folder = folder
         self._java = needed_tool("java", "Kafka's tools")
-        self._jars = _jars()
+        self._jars = maven_jars("kafka-tools", KAFKA_TOOLS_JARS)
         self.tests = dict.fromkeys((*(step.name for step in _STEPS), _CONNECT), "")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "delete.json").write_text(_DELETED)
@@ -233,23 +230,3 @@ class KafkaTools:
                 "listeners=http://127.0.0.1:0",
             ]
         (self._folder / f"{name}.properties").write_text("\n".join(lines) + "\n")
-
-
-def _jars() -> Path:
-    """A folder with the jars, fetched by Maven once. Raises ``SuiteUnavailableError``."""
-    folder = cache_folder() / "kafka-tools-4.3.1"
-    if folder.is_dir():
-        return folder
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise SuiteUnavailableError("Kafka's tools come by Maven, and there is no mvn on the PATH")
-    print(f"Fetching Kafka's tools into {folder} (once, 55 MB)", file=sys.stderr, flush=True)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
-        fetched = Path(place) / "jars"
-        pom = Path(__file__).with_suffix(".xml")
-        command = [maven, "-B", "-q", "-ntp", "-f", str(pom), "dependency:copy-dependencies"]
-        called([*command, f"-DoutputDirectory={fetched}", "-DincludeScope=runtime"], "mvn")
-        with suppress(OSError):  # another process was faster
-            fetched.rename(folder)
-    return folder

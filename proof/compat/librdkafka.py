@@ -59,7 +59,7 @@ def failure_in(output: str) -> str:
 class Librdkafka:
     """The suite, built."""
 
-    name = "librdkafka"
+    name = lists = "librdkafka"
 
     def __init__(self, folder: Path) -> None:
         """Fetch and build it. Raises ``SuiteUnavailableError``."""

@@ -36,6 +36,8 @@ class Expectations:
     """The suite leaves them out itself where something isn't there that it needs; they may pass where it is."""
     parts: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Tests that are run part by part, each as a test ``TEST/PART``: not all of them can pass."""
+    shows: Mapping[str, str] = field(default_factory=dict)
+    """All tests of a suite of our own, with what each shows."""
 
     def in_parts(self, tests: Iterable[str]) -> list[str]:
         """All tests, with the parts of those that have some in their place."""
@@ -51,12 +53,16 @@ class Expectations:
 def load_expectations(suite: str) -> Expectations:
     """Read a suite's list. Raises ``ValueError``: a test is there twice, or without a reason."""
     data = json.loads((Path(__file__).parent / f"{suite}.json").read_text())
-    found = Expectations(data["left_out"], data["known_failures"], data["skipped"], data.get("parts", {}))
+    found = Expectations(
+        data["left_out"], data["known_failures"], data["skipped"], data.get("parts", {}), data.get("shows", {})
+    )
     names = [*found.left_out, *found.known_failures, *found.skipped]
     if len(names) != len(set(names)):
         raise ValueError(f"{suite}.json has a test twice")
     if not all(
-        reason.strip() for part in (found.left_out, found.known_failures, found.skipped) for reason in part.values()
+        reason.strip()
+        for part in (found.left_out, found.known_failures, found.skipped, found.shows)
+        for reason in part.values()
     ):
         raise ValueError(f"{suite}.json has a test without a reason")
     return found

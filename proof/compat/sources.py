@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["FRANZ_GO_VERSION", "LIBRDKAFKA_PACKAGE", "SuiteUnavailableError", "franz_go_sources", "librdkafka_sources"]
+from proof.compat.versions import FRANZ_GO, LIBRDKAFKA, LIBRDKAFKA_INTEGRITY
 
-FRANZ_GO_VERSION = "v1.21.5"
-LIBRDKAFKA_PACKAGE = "@confluentinc/kafka-javascript@1.10.1"
-"""A package of npm with the sources and the tests of librdkafka 2.15.1, which librdkafka's own packages lack."""
-_LIBRDKAFKA_INTEGRITY = (
-    "sha512-KVePUBn21EqCVP9mfxzEuM3SYJHHEF7X+iiC2e43QQgDSyEaksInmCGooT3w5q+cNAdkSCrK71j0ICfqoSqZLw=="
-)
+__all__ = [
+    "SuiteUnavailableError",
+    "cache_folder",
+    "called",
+    "franz_go_sources",
+    "librdkafka_sources",
+    "maven_jars",
+    "needed_tool",
+    "node_modules",
+]
+
 _INSIDE = "package/deps/librdkafka/"
 _FETCH_S = 600
 
@@ -62,7 +70,7 @@ def librdkafka_sources() -> Path:
         if not (Path(named) / "tests" / "test.c").is_file():
             raise SuiteUnavailableError(f"LIBRDKAFKA={named} has no tests/test.c: expected a checkout of librdkafka")
         return Path(named)
-    folder = cache_folder() / LIBRDKAFKA_PACKAGE.replace("/", "+")
+    folder = cache_folder() / LIBRDKAFKA.replace("/", "+")
     if folder.is_dir():
         return folder
     npm = shutil.which("npm")
@@ -72,10 +80,10 @@ def librdkafka_sources() -> Path:
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
-        told = called([npm, "pack", "--json", LIBRDKAFKA_PACKAGE], "npm pack", folder=Path(place))
+        told = called([npm, "pack", "--json", LIBRDKAFKA], "npm pack", folder=Path(place))
         (packed,) = json.loads(told)
-        if packed["integrity"] != _LIBRDKAFKA_INTEGRITY:
-            raise SuiteUnavailableError(f"{LIBRDKAFKA_PACKAGE} isn't what it was: integrity {packed['integrity']}")
+        if packed["integrity"] != LIBRDKAFKA_INTEGRITY:
+            raise SuiteUnavailableError(f"{LIBRDKAFKA} isn't what it was: integrity {packed['integrity']}")
         unpacked = Path(place) / "librdkafka"
         with tarfile.open(Path(place) / packed["filename"]) as archive:
             for member in archive.getmembers():
@@ -93,5 +101,67 @@ def franz_go_sources() -> Path:
     if named:
         return Path(named) / "pkg" / "kgo"
     go = needed_tool("go", "franz-go's suite")
-    told = called([go, "mod", "download", "-json", f"github.com/twmb/franz-go@{FRANZ_GO_VERSION}"], "go mod download")
+    told = called([go, "mod", "download", "-json", FRANZ_GO], "go mod download")
     return Path(json.loads(told)["Dir"]) / "pkg" / "kgo"
+
+
+def maven_jars(name: str, artifacts: Sequence[str]) -> Path:
+    """A folder with the jars of artifacts, ``GROUP:NAME:VERSION`` each, and of what they need, fetched by Maven once.
+
+    Raises ``SuiteUnavailableError``."""
+    folder = _place_of(name, artifacts)
+    if not folder.is_dir():
+        maven = needed_tool("mvn", f"fetching the jars of {name}")
+        with _fetching(name, folder) as place:
+            (place / "pom.xml").write_text(_pom(artifacts))
+            command = [maven, "-B", "-q", "-ntp", "-f", str(place / "pom.xml"), "dependency:copy-dependencies"]
+            called([*command, f"-DoutputDirectory={place / 'whole'}", "-DincludeScope=runtime"], "mvn")
+    return folder
+
+
+def node_modules(name: str, packages: Sequence[str]) -> Path:
+    """A folder ``node_modules`` with packages of npm, ``NAME@VERSION`` each, fetched once. No script of theirs is run.
+
+    Raises ``SuiteUnavailableError``."""
+    folder = _place_of(name, packages)
+    if not folder.is_dir():
+        npm = needed_tool("npm", f"fetching {name}")
+        with _fetching(name, folder) as place:
+            whole = place / "whole"
+            whole.mkdir()
+            (whole / "package.json").write_text("{}")
+            options = ("--ignore-scripts", "--no-audit", "--no-fund", "--save-exact")
+            called([npm, "install", *options, *packages], "npm install", folder=whole)
+    return folder / "node_modules"
+
+
+def _place_of(name: str, wanted: Sequence[str]) -> Path:
+    return cache_folder() / f"{name}-{hashlib.sha256(' '.join(wanted).encode()).hexdigest()[:12]}"
+
+
+@contextmanager
+def _fetching(name: str, folder: Path) -> Iterator[Path]:
+    """A place whose folder ``whole`` becomes the folder at the end."""
+    print(f"Fetching {name} into {folder} (once)", file=sys.stderr, flush=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
+        yield Path(place)
+        try:
+            (Path(place) / "whole").rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was faster
+                raise
+
+
+def _pom(artifacts: Sequence[str]) -> str:
+    wanted = []
+    for one in artifacts:
+        group, name, version = one.split(":")
+        wanted.append(
+            f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>"
+        )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>sparklog.compat</groupId><artifactId>jars</artifactId><version>1</version><packaging>pom</packaging>"
+        f"<dependencies>{''.join(wanted)}</dependencies></project>"
+    )

@@ -1,0 +1,136 @@
+"""What the suites' tests do by librdkafka beside the clients that they show: topics, records, offsets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from proof.compat.processes import NotShownError
+
+__all__ = ["committed_offsets", "create_topics", "end_offsets", "produce", "records_of", "writing_beside"]
+
+_WAIT_S = 60
+_PAUSE_S = 0.02
+
+
+def create_topics(servers: str, names: Iterable[str], partitions: int) -> None:
+    """Create topics."""
+    new = [NewTopic(name, partitions, 1) for name in names]
+    admin = AdminClient({"bootstrap.servers": servers})  # held: its end would end what it is doing
+    for future in admin.create_topics(new).values():
+        future.result(_WAIT_S)
+
+
+def produce(servers: str, topic: str, records: Iterable[tuple[int, str, str]]) -> None:
+    """Produce records of ``(partition, key, value)``. Raises :class:`NotShownError`: not all were acknowledged."""
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 20})
+    for partition, key, value in records:
+        producer.produce(topic, value, key, partition)
+        producer.poll(0)
+    left = producer.flush(_WAIT_S)
+    if left:
+        raise NotShownError(f"{left} records for {topic} weren't acknowledged within {_WAIT_S} s")
+
+
+def records_of(servers: str, topic: str, begin: Iterable[int] = ()) -> list[Message]:
+    """The committed records of a topic, from its beginning, or from an offset of each partition, to its end.
+
+    Raises :class:`NotShownError`."""
+    settings = {"bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False}
+    settings |= {"isolation.level": "read_committed", "enable.partition.eof": True}
+    found: list[Message] = []
+    deadline = time.monotonic() + _WAIT_S
+    with _consumer(settings) as consumer:
+        partitions = range(_partition_count(consumer, topic))
+        from_offset = list(begin) or [0] * len(partitions)
+        consumer.assign([TopicPartition(topic, one, from_offset[one]) for one in partitions])
+        ended: set[int] = set()
+        while len(ended) < len(partitions):
+            if time.monotonic() > deadline:
+                raise NotShownError(f"the end of {topic} wasn't read within {_WAIT_S} s: {len(found)} records")
+            message = consumer.poll(1)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                found.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended.add(message.partition())
+            else:
+                raise KafkaException(error)
+    return found
+
+
+def end_offsets(servers: str, topic: str) -> list[int]:
+    """Where each partition ends."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    partitions = [TopicPartition(topic, one) for one in range(_partition_count(admin, topic))]
+    asked = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()), request_timeout=_WAIT_S)
+    return [asked[one].result(_WAIT_S).offset for one in partitions]
+
+
+def committed_offsets(servers: str, group: str, topic: str) -> list[int]:
+    """What a group has committed for partitions of a topic, in their order."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    asked = ConsumerGroupTopicPartitions(group)
+    found = admin.list_consumer_group_offsets([asked], request_timeout=_WAIT_S)[group].result(_WAIT_S)
+    at = sorted((one.partition, one.offset) for one in found.topic_partitions if one.topic == topic)
+    return [offset for _, offset in at]
+
+
+@contextmanager
+def writing_beside(servers: str, topic: str) -> Iterator[None]:
+    """Write records of keys that begin with ``other`` to each partition, all the time, as long as the block lasts."""
+    stop = Event()
+
+    def write() -> None:
+        producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
+        number = 0
+        while not stop.wait(_PAUSE_S):
+            for partition in partitions:
+                producer.produce(topic, number.to_bytes(8, "big"), f"other-{number % 50}", partition)
+            producer.poll(0)
+            number += 1
+        producer.flush(_WAIT_S)
+
+    partitions = range(_partition_count(AdminClient({"bootstrap.servers": servers}), topic))
+    thread = Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@contextmanager
+def _consumer(settings: dict[str, str | bool]) -> Iterator[Consumer]:
+    consumer = Consumer(settings)
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def _partition_count(client: Consumer | AdminClient, topic: str) -> int:
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        found = client.list_topics(topic, _WAIT_S).topics[topic]
+        if found.error is None and found.partitions:
+            return len(found.partitions)
+        if time.monotonic() > deadline:
+            raise NotShownError(f"there is no topic {topic}")
+        time.sleep(0.2)

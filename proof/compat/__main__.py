@@ -11,9 +11,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from proof.compat.clients import JavaClient, KafkaGo, Kafkajs, Platformatic, Sarama
+from proof.compat.flink import Flink
 from proof.compat.franz_go import FranzGo
 from proof.compat.kafka_tools import KafkaTools
 from proof.compat.librdkafka import Librdkafka
+from proof.compat.mirror_maker import MirrorMaker
 from proof.compat.outcomes import Expectations, Outcome, differences, load_expectations, summary
 from proof.compat.sources import SuiteUnavailableError
 from proof.compat.streams import Streams39, Streams43
@@ -31,7 +34,20 @@ class _Suite(Protocol):
     def run(self, tests: Sequence[str], expectations: Expectations) -> Iterator[Outcome]: ...
 
 
-SUITES: tuple[type[_Suite], ...] = (KafkaTools, FranzGo, Librdkafka, Streams39, Streams43)
+SUITES: tuple[type[_Suite], ...] = (
+    KafkaTools,
+    FranzGo,
+    Librdkafka,
+    Streams39,
+    Streams43,
+    MirrorMaker,
+    Flink,
+    JavaClient,
+    Kafkajs,
+    Sarama,
+    KafkaGo,
+    Platformatic,
+)
 
 
 def main(arguments: list[str]) -> int:

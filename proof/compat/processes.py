@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Condition, Thread
 from types import TracebackType
@@ -86,7 +87,10 @@ class Program:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
-        self._errors.close()
+        for one in (self._process.stdin, self._process.stdout, self._errors):
+            if one is not None:
+                with suppress(BrokenPipeError):  # what it was told and hasn't read
+                    one.close()
 
     @property
     def lines(self) -> list[str]:

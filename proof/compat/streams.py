@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -18,8 +19,8 @@ __all__ = ["Streams39", "Streams43"]
 
 _PARTITIONS, _KEYS = 3, 200
 _START_S, _WORK_S = 120, 120
-_OFTEN, _NEVER = 200, 600_000
-"""Intervals between commits, in milliseconds. Whoever never commits does so when it is closed."""
+_OFTEN, _NEVER = 200, 100_000
+"""Intervals between commits, in milliseconds. Whoever never commits in time does so when it is closed."""
 
 
 class _App:
@@ -115,7 +116,7 @@ class _Streams(Scenarios):
     @contextmanager
     def _app(self, name: str) -> Iterator[_App]:
         with serving(self.folder / name / "gateway") as servers:
-            yield _App(self._command, servers, name, self.folder / name / "app")
+            yield _App(self._command, servers, f"{name}-{os.getpid()}", self.folder / name / "app")
 
     def clean_close(self) -> None:
         """After a clean close nothing is restored."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
+from proof.compat.__main__ import SUITES, main
 from proof.compat.certificates import made_certificates
+from proof.compat.clients import said
 from proof.compat.franz_go import outcomes_in
 from proof.compat.librdkafka import AS_USER, BY_TLS, broker_tests, failure_in
 from proof.compat.outcomes import Expectations, Outcome, differences, load_expectations, summary
+from proof.compat.processes import NotShownError, Program, output_of
+from proof.compat.scenarios import PROGRAMS, Scenarios
 from sparklog.gateway.server import tls_context
 
 SOURCE = """
@@ -93,9 +99,70 @@ def test_parts_stand_for_their_test():
     assert summary([Outcome("b", "failed")], 1) == "0 passed, 1 failed, 0 skipped, 1 left out"
 
 
-@pytest.mark.parametrize("suite", ["librdkafka", "franz-go", "kafka-tools"])
+@pytest.mark.parametrize("suite", SUITES, ids=lambda one: one.name)
 def test_the_lists_have_a_reason_for_each_test(suite):
-    load_expectations(suite)
+    load_expectations(suite.lists)
+
+
+SCENARIOS = [suite for suite in SUITES if issubclass(suite, Scenarios)]
+SOURCES = {"java-2.8": "java/Client.java", "kafkajs": "kafkajs/kafkajs.js", "sarama": "sarama/main.go"}
+SOURCES |= {"kafka-go": "kafka_go/main.go", "platformatic": "platformatic/platformatic.mjs"}
+
+
+@pytest.mark.parametrize("suite", SCENARIOS, ids=lambda one: one.name)
+def test_each_test_in_a_list_is_a_method_of_its_suite(suite):
+    shows = load_expectations(suite.lists).shows
+    assert shows
+    assert all(callable(getattr(suite, test.replace("-", "_"))) for test in shows)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_tests_of_a_program_are_those_in_its_list(name):
+    source = (PROGRAMS / SOURCES[name]).read_text()
+    assert re.findall(r"\btest\([\"']([a-z0-9-]+)", source) == list(load_expectations(name).shows)
+
+
+def test_each_suite_that_runs_a_program_has_a_list_of_what_it_shows():
+    shown = {suite.name for suite in SUITES if load_expectations(suite.lists).shows}
+    assert shown == {suite.name for suite in SCENARIOS} | SOURCES.keys()
+
+
+def test_what_a_program_says_are_its_outcomes():
+    output = "ok read\nsome noise\nFAIL seek: Error: offset 7: expected 8\nok other\n"
+    assert said(output, ["read", "seek", "groups"], "it ended with 1") == [
+        Outcome("read", "passed"),
+        Outcome("seek", "failed", detail="Error: offset 7: expected 8"),
+        Outcome("groups", "failed", detail="it ended with 1"),
+    ]
+
+
+def test_a_program_is_killed_with_its_children_at_the_end_of_its_time(tmp_path):
+    began = time.monotonic()
+    output, failure = output_of(["sh", "-c", "echo begun; sleep 60 & wait"], tmp_path, tmp_path / "log", 0.5)
+    assert (output, failure) == ("begun\n", "it didn't end within 0 s")
+    assert time.monotonic() - began < 30
+
+
+def test_a_program_that_ends_early_is_waited_for_no_longer(tmp_path):
+    with Program(["sh", "-c", "echo ready; exit 3"], tmp_path, tmp_path / "app.log") as program:
+        program.wait_for("ready", 30)
+        with pytest.raises(NotShownError, match="app ended before it said 'running'"):
+            program.wait_for("running", 30)
+
+
+@pytest.mark.parametrize(("suite", "tool"), [("java-2.8", "mvn"), ("kafkajs", "npm"), ("sarama", "go")])
+def test_a_missing_tool_is_named_and_the_command_ends_with_2(suite, tool, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("SPARKLOG_COMPAT_CACHE", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["--suite", suite]) == 2
+    assert f"{suite} was NOT run: there is no {tool} on the PATH, which" in capsys.readouterr().out
+
+
+def test_the_command_says_what_the_suites_show(capsys):
+    assert main(["--list"]) == 0
+    said = capsys.readouterr().out
+    assert "streams-3.9:\n  clean-close: after a clean close" in said
+    assert "librdkafka: tests of others\n" in said
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made by openssl")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event, Thread
 
@@ -16,20 +16,30 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, OffsetSpec
 
 from proof.compat.processes import NotShownError
 
-__all__ = ["committed_offsets", "create_topics", "end_offsets", "produce", "records_of", "writing_beside"]
+__all__ = [
+    "commit_offsets",
+    "committed_offsets",
+    "create_topics",
+    "end_offsets",
+    "produce",
+    "records_of",
+    "set_config",
+    "topic_config",
+    "writing_beside",
+]
 
 _WAIT_S = 60
 _PAUSE_S = 0.02
 
 
-def create_topics(servers: str, names: Iterable[str], partitions: int) -> None:
+def create_topics(servers: str, names: Iterable[str], partitions: int, config: Mapping[str, str] | None = None) -> None:
     """Create topics."""
-    new = [NewTopic(name, partitions, 1) for name in names]
-    admin = AdminClient({"bootstrap.servers": servers})  # held: its end would end what it is doing
+    new = [NewTopic(name, partitions, 1, config=dict(config or {})) for name in names]
+    admin = _admin(servers)  # held: its end would end what it is doing
     for future in admin.create_topics(new).values():
         future.result(_WAIT_S)
 
@@ -76,7 +86,7 @@ def records_of(servers: str, topic: str, begin: Iterable[int] = ()) -> list[Mess
 
 def end_offsets(servers: str, topic: str) -> list[int]:
     """Where each partition ends."""
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = _admin(servers)
     partitions = [TopicPartition(topic, one) for one in range(_partition_count(admin, topic))]
     asked = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()), request_timeout=_WAIT_S)
     return [asked[one].result(_WAIT_S).offset for one in partitions]
@@ -84,11 +94,42 @@ def end_offsets(servers: str, topic: str) -> list[int]:
 
 def committed_offsets(servers: str, group: str, topic: str) -> list[int]:
     """What a group has committed for partitions of a topic, in their order."""
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = _admin(servers)
     asked = ConsumerGroupTopicPartitions(group)
     found = admin.list_consumer_group_offsets([asked], request_timeout=_WAIT_S)[group].result(_WAIT_S)
     at = sorted((one.partition, one.offset) for one in found.topic_partitions if one.topic == topic)
     return [offset for _, offset in at]
+
+
+def commit_offsets(servers: str, group: str, topic: str, offsets: Iterable[int]) -> None:
+    """Commit an offset of each partition for a group without members."""
+    admin = _admin(servers)
+    wanted = [TopicPartition(topic, partition, offset) for partition, offset in enumerate(offsets)]
+    asked = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])
+    for one in asked[group].result(_WAIT_S).topic_partitions:
+        if one.error:
+            raise KafkaException(one.error)
+
+
+def topic_config(servers: str, topic: str) -> dict[str, str]:
+    """The settings of a topic; empty: there is no such topic."""
+    admin = _admin(servers)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    try:
+        found = admin.describe_configs([resource])[resource].result(_WAIT_S)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return {}
+        raise
+    return {name: entry.value for name, entry in found.items()}
+
+
+def set_config(servers: str, topic: str, name: str, value: str) -> None:
+    """Set a setting of a topic."""
+    admin = _admin(servers)
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(_WAIT_S)
 
 
 @contextmanager
@@ -106,7 +147,7 @@ def writing_beside(servers: str, topic: str) -> Iterator[None]:
             number += 1
         producer.flush(_WAIT_S)
 
-    partitions = range(_partition_count(AdminClient({"bootstrap.servers": servers}), topic))
+    partitions = range(_partition_count(_admin(servers), topic))
     thread = Thread(target=write)
     thread.start()
     try:
@@ -114,6 +155,10 @@ def writing_beside(servers: str, topic: str) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
+
+
+def _admin(servers: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": servers, "log_level": 3})  # errors
 
 
 @contextmanager

@@ -90,7 +90,8 @@ def _play(kind: type[_Suite], folder: Path, only: str | None) -> int:
         tests = [one for one in wanted if one not in expectations.left_out]
         outcomes = []
         for one in suite.run(tests, expectations):
-            print(f"{one.state:8} {one.seconds:7.1f} s  {one.test}  {one.detail}".rstrip(), flush=True)
+            seconds = f"{one.seconds:7.1f} s" if one.seconds else ""
+            print(f"{one.state:8} {seconds:9}  {one.test}  {one.detail}".rstrip(), flush=True)
             outcomes.append(one)
     except SuiteUnavailableError as error:
         print(f"{kind.name} was NOT run: {error}")

@@ -20,7 +20,7 @@ from proof.compat.versions import JAVA_CLIENT_JARS, KAFKA_GO, KAFKAJS, PLATFORMA
 __all__ = ["JavaClient", "KafkaGo", "Kafkajs", "Platformatic", "Sarama", "said"]
 
 _BUILD_S = 600
-_PROGRAM_S = 600
+_PROGRAM_S = 1_200
 _SAID = re.compile(r"^(?:ok (\S+)|FAIL (\S+?): (.*))$", re.MULTILINE)
 
 

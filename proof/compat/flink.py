@@ -15,7 +15,7 @@ from proof.compat.versions import FLINK_JARS
 __all__ = ["Flink"]
 
 _RECORDS, _PARTITIONS = 4_000, 3
-_JOB_S = 400
+_JOB_S = 900
 
 
 class Flink(Scenarios):

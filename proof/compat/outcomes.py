@@ -21,7 +21,7 @@ class Outcome:
     """``passed``, ``failed``, or ``skipped``: by the suite itself."""
     seconds: float = 0.0
     detail: str = ""
-    """The suite's own words for a failure."""
+    """The suite's own words for a failure, or what it measured."""
 
 
 @dataclass(frozen=True, slots=True)

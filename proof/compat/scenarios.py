@@ -23,7 +23,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 
 class Scenarios:
-    """A suite whose tests are its methods: of the test ``a-b`` the method ``a_b``."""
+    """A suite whose tests are its methods: of the test ``a-b`` the method ``a_b``, which may return what it measured."""
 
     name: ClassVar[str]
     lists: ClassVar[str]
@@ -39,8 +39,8 @@ class Scenarios:
         for test in tests:
             began = time.monotonic()
             try:
-                getattr(self, test.replace("-", "_"))()
-                outcome = Outcome(test, PASSED, time.monotonic() - began)
+                measured = getattr(self, test.replace("-", "_"))()
+                outcome = Outcome(test, PASSED, time.monotonic() - began, measured or "")
             except (NotShownError, KafkaException) as error:
                 outcome = Outcome(test, FAILED, time.monotonic() - began, str(error))
             yield outcome

@@ -134,8 +134,11 @@ def set_config(servers: str, topic: str, name: str, value: str) -> None:
 
 @contextmanager
 def writing_beside(servers: str, topic: str) -> Iterator[None]:
-    """Write records of keys that begin with ``other`` to each partition, all the time, as long as the block lasts."""
-    stop = Event()
+    """Write records of keys that begin with ``other`` to each partition, all the time, as long as the block lasts.
+
+    Raises :class:`NotShownError` at its end: a record wasn't acknowledged within a minute."""
+    stop, waited = Event(), []
+    partitions = range(_partition_count(_admin(servers), topic))
 
     def write() -> None:
         producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
@@ -143,11 +146,13 @@ def writing_beside(servers: str, topic: str) -> Iterator[None]:
         while not stop.wait(_PAUSE_S):
             for partition in partitions:
                 producer.produce(topic, number.to_bytes(8, "big"), f"other-{number % 50}", partition)
-            producer.poll(0)
+            began = time.monotonic()
+            left = producer.flush(_WAIT_S)
+            waited.append(time.monotonic() - began)
+            if left:
+                return
             number += 1
-        producer.flush(_WAIT_S)
 
-    partitions = range(_partition_count(_admin(servers), topic))
     thread = Thread(target=write)
     thread.start()
     try:
@@ -155,6 +160,8 @@ def writing_beside(servers: str, topic: str) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
+    if not waited or max(waited) >= _WAIT_S:
+        raise NotShownError(f"a record of the other writer wasn't acknowledged within {_WAIT_S} s")
 
 
 def _admin(servers: str) -> AdminClient:

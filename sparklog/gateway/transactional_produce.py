@@ -136,8 +136,8 @@ def _least_end(session: Session, ends: Ends, topic: str, partition: int) -> int:
         writable = session.producer._pipelines.get(topic).topic
         writable.refresh_each_second()
         topic_id, known = writable.topic_id, writable.head.log_end_offsets
-        end = max(known[partition] if partition < len(known) else 0, session.least_end(topic, partition, topic_id))
-        ends.setdefault(at, (topic_id, end))
+        end = known[partition] if partition < len(known) else 0
+        ends.setdefault(at, (topic_id, session.least_ends.seen(topic, partition, topic_id, end)))
     return ends[at][1]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from sparklog.errors import OutOfOrderSequenceError, SparklogError, TransactionalIdNotFoundError
 from sparklog.gateway.backend import Backend
 from sparklog.gateway.error_codes import ErrorCode
+from sparklog.gateway.least_ends import LeastEnds
 from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.log.data.producer_stamp import SEQUENCE_MODULUS, next_sequence
 from sparklog.logs import short
@@ -50,8 +51,6 @@ class _Numbers:
     recent: deque[Sent] = field(default_factory=lambda: deque(maxlen=_KEPT))
     count: int = 0
     """The records that the open transaction has."""
-    least_end: tuple[str, int] = ("", 0)
-    """A topic's id, and how far its log reaches at least, by the transactions that were committed."""
     may_jump: bool = False
     """Was the transaction aborted since? What the client had numbered and not sent is left out then."""
 
@@ -69,6 +68,7 @@ class Session:
         asked: tuple[int, int],
         timeout_ms: int,
         now_s: float,
+        least_ends: LeastEnds,
     ) -> None:
         """
         Args:
@@ -76,11 +76,13 @@ class Session:
             timeout_ms: from a transaction's begin until the gateway aborts it.
             asked: those with which the client asked for them; -1 for none.
             now_s: the loop's time.
+            least_ends: of all sessions.
         """
         self.transactional_id = transactional_id
         self.producer = producer
         self.number = number
         self.asked = asked
+        self.least_ends = least_ends
         self.lock = asyncio.Lock()
         """Held by a request that changes the transaction."""
         self.is_open = False
@@ -119,7 +121,7 @@ class Session:
             numbers.may_jump = not is_committed
             if is_committed and at in self.ends:
                 topic_id, end = self.ends[at]
-                numbers.least_end = topic_id, end + numbers.count
+                self.least_ends.seen(*at, topic_id, end + numbers.count)
             numbers.count = 0
 
     def never_abort(self) -> None:
@@ -148,11 +150,6 @@ class Session:
         numbers.recent.append(sent)
         return sent, True
 
-    def least_end(self, topic: str, partition: int, topic_id: str) -> int:
-        """Where the log of a partition ends at least, by what the session has committed."""
-        known_id, end = self._numbers[topic, partition].least_end
-        return end if known_id == topic_id else 0
-
 
 class Sessions:
     """All sessions of one gateway. Belongs to the event loop."""
@@ -160,6 +157,7 @@ class Sessions:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._held: dict[str, Session] = {}
+        self._least_ends = LeastEnds()
         self._beginning: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         """Held by a request that takes an id; as long as any does."""
         self._ending: set[asyncio.Task[None]] = set()
@@ -223,7 +221,13 @@ class Sessions:
                 return ErrorCode.PRODUCER_FENCED
             now_s = asyncio.get_running_loop().time()
             session = Session(
-                transactional_id, producer, number=number, asked=asked, timeout_ms=timeout_ms, now_s=now_s
+                transactional_id,
+                producer,
+                number=number,
+                asked=asked,
+                timeout_ms=timeout_ms,
+                now_s=now_s,
+                least_ends=self._least_ends,
             )
             self._held[transactional_id] = session
             return session

@@ -152,6 +152,20 @@ def test_answered_offsets_are_the_records_own_where_nobody_else_writes(cluster, 
     assert again.offsets == [0]
 
 
+def test_answered_offsets_are_never_below_what_another_transaction_of_the_gateway_has_committed(
+    cluster, servers, connect, monkeypatch
+):
+    monkeypatch.setattr("sparklog.producer.writable_topic._REFRESH_MS", 600_000)  # no look in between
+    first, second = connect(servers, "a"), connect(servers, "b")
+    for client in (first, second):
+        client.init()
+        assert client.add() == client.send(b"a") == client.end() == 0
+    assert first.add() == first.send(b"b", b"c", b"d") == first.end() == 0
+    assert second.add() == second.send(b"e") == second.end() == 0
+    assert first.add() == first.send(b"f") == first.end() == 0
+    assert (first.offsets, second.offsets) == ([0, 2, 6], [1, 5])
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_answered_offsets_are_never_above_the_records_own(cluster, servers, connect, seed):
     rng, clients = random.Random(seed), [connect(servers, name) for name in ("a", "b")]

@@ -119,8 +119,8 @@ torture: $(VENV)/.dev ## Real processes under kill -9 and SIGSTOP; ROUNDS=100 SE
 soak: $(VENV)/.dev ## A gateway, exporter and console under load for MINUTES=15: what they hold has to stay level
 	@$(BIN)/python -m proof.soak --minutes $(MINUTES)
 
-compat: $(VENV)/.dev ## Run others' suites against a gateway: Kafka's tools, franz-go's and librdkafka's tests; SUITE=librdkafka ONLY=0030,0103
-	@$(BIN)/python -m proof.compat $(if $(SUITE),--suite $(SUITE)) $(if $(ONLY),--only $(ONLY))
+compat: $(VENV)/.dev ## Run others' suites and clients against a gateway, such as Kafka's tools, Streams, kafkajs; SUITE=librdkafka ONLY=0030,0103; LIST=1
+	@$(BIN)/python -m proof.compat $(if $(SUITE),--suite $(SUITE)) $(if $(ONLY),--only $(ONLY)) $(if $(LIST),--list)
 
 bench: $(VENV)/.bench ## Measure beside peers all that has a target, in a quarter of an hour; BENCH=--full for more, BENCH="produce --quick" for a glance
 	@$(BIN)/python -m benchmarks $(BENCH)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -104,4 +105,5 @@ def _play(kind: type[_Suite], folder: Path, only: str | None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by the blocks that end what was started
     sys.exit(main(sys.argv[1:]))

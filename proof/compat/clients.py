@@ -9,7 +9,6 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar
 
 from proof.compat.outcomes import FAILED, PASSED, Expectations, Outcome, load_expectations
 from proof.compat.processes import output_of
@@ -39,8 +38,8 @@ def said(output: str, tests: Sequence[str], failure: str) -> list[Outcome]:
 class _Client:
     """A suite whose program is given ``bootstrap_servers`` and a prefix of names."""
 
-    name: ClassVar[str]
-    lists: ClassVar[str]
+    name: str
+    lists: str
 
     def __init__(self, folder: Path) -> None:
         """Fetch and build it. Raises ``SuiteUnavailableError``."""

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar
 
 from confluent_kafka import KafkaException
 
@@ -23,10 +22,10 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 
 class Scenarios:
-    """A suite whose tests are its methods: of the test ``a-b`` the method ``a_b``, which may return what it measured."""
+    """A suite whose tests are its methods: of the test ``a-b`` the method ``a_b``, which may say what it measured."""
 
-    name: ClassVar[str]
-    lists: ClassVar[str]
+    name: str
+    lists: str
     """The name of its list, which says what each test shows."""
 
     def __init__(self, folder: Path) -> None:

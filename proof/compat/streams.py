@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import ClassVar
 
 from proof.compat.processes import NotShownError, Program, wait_until
 from proof.compat.scenarios import PROGRAMS, Scenarios, java_command, serving
@@ -106,7 +105,7 @@ def _close(program: Program) -> None:
 
 class _Streams(Scenarios):
     lists = "streams"
-    jars: ClassVar[tuple[str, ...]]
+    jars: tuple[str, ...]
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from threading import Event, Thread
 
 from confluent_kafka import (
@@ -39,7 +40,7 @@ _PAUSE_S = 0.02
 def create_topics(servers: str, names: Iterable[str], partitions: int, config: Mapping[str, str] | None = None) -> None:
     """Create topics."""
     new = [NewTopic(name, partitions, 1, config=dict(config or {})) for name in names]
-    admin = _admin(servers)  # held: its end would end what it is doing
+    admin = _admin(servers)
     for future in admin.create_topics(new).values():
         future.result(_WAIT_S)
 
@@ -59,7 +60,7 @@ def records_of(servers: str, topic: str, begin: Iterable[int] = ()) -> list[Mess
     """The committed records of a topic, from its beginning, or from an offset of each partition, to its end.
 
     Raises :class:`NotShownError`."""
-    settings = {"bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False}
+    settings: dict[str, object] = {"bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False}
     settings |= {"isolation.level": "read_committed", "enable.partition.eof": True}
     found: list[Message] = []
     deadline = time.monotonic() + _WAIT_S
@@ -164,12 +165,14 @@ def writing_beside(servers: str, topic: str) -> Iterator[None]:
         raise NotShownError(f"a record of the other writer wasn't acknowledged within {_WAIT_S} s")
 
 
+@cache
 def _admin(servers: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": servers, "log_level": 3})  # errors
+    """Kept to the end: librdkafka ends the process where a client is freed by a thread of its own, by a late answer."""
+    return AdminClient({"bootstrap.servers": servers, "log_level": 0})  # of gateways that have ended it would tell
 
 
 @contextmanager
-def _consumer(settings: dict[str, str | bool]) -> Iterator[Consumer]:
+def _consumer(settings: dict[str, object]) -> Iterator[Consumer]:
     consumer = Consumer(settings)
     try:
         yield consumer

@@ -47,7 +47,8 @@ async def send_in_transaction(
     where the partition's log ends by now, plus what the transaction had sent there before. All records of a transaction
     in a partition are published by one commit, in their order, at the log's end, which never moves back: so the bound
     is never above the offset, it is exact where nobody else writes to the partition meanwhile, and it never decreases
-    but after an abort.
+    but after an abort. A session looks at a topic once a second; what other sessions have seen and committed since, it
+    has from :class:`LeastEnds`.
 
     Args:
         compressed_bytes: of the batch; None: it wasn't compressed.

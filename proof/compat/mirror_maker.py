@@ -34,7 +34,7 @@ _PARTITIONS, _PER_PARTITION = 3, 1_000
 _COMMITTED = (970, 995, 1_000)
 """By the group, at the source. MirrorMaker knows few records whose offsets it has seen on both sides, so translated
 offsets may be earlier; a group that has read all is translated exactly."""
-_WAIT_S = 240
+_WAIT_S = 600
 _SETTINGS = """clusters = source, target
 source.bootstrap.servers = {source}
 target.bootstrap.servers = {target}

@@ -152,9 +152,7 @@ def test_answered_offsets_are_the_records_own_where_nobody_else_writes(cluster, 
     assert again.offsets == [0]
 
 
-def test_answered_offsets_are_never_below_what_another_transaction_of_the_gateway_has_committed(
-    cluster, servers, connect, monkeypatch
-):
+def test_answered_offsets_are_never_below_what_the_gateway_has_committed(cluster, servers, connect, monkeypatch):
     monkeypatch.setattr("sparklog.producer.writable_topic._REFRESH_MS", 600_000)  # no look in between
     first, second = connect(servers, "a"), connect(servers, "b")
     for client in (first, second):

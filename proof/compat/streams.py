@@ -189,9 +189,9 @@ class _Streams(Scenarios):
             with app.started(_OFTEN) as program:
                 app.wait_committed()
                 _close(program)
+            before = end_offsets(app.servers, app.changelog)
             beside = writing_beside(app.servers, app.changelog) if others else nullcontext()
             with beside, app.started(_NEVER) as program:
-                before = end_offsets(app.servers, app.changelog)
                 app.give(500)
                 program.wait_for("processed 500", _WORK_S)
                 program.kill()

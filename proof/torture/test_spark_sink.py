@@ -60,14 +60,15 @@ def is_uploaded(place: Place, entry: ProxiedRequest) -> bool:
     return bool(named) and named <= {unquote(path) for path in there}
 
 
+@pytest.mark.deep  # in each run test_sink_kill.py: thirty kills between any two steps, on a store that loses no request
 @pytest.mark.s3
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("store", ["s3", pytest.param("azurite", marks=pytest.mark.deep)])
+@pytest.mark.parametrize("store", ["s3", "azurite"])
 def test_a_batch_whose_decision_was_under_way_as_its_driver_was_killed_is_there_once(tmp_path: Path, store: str):
     play(tmp_path, store, has_spark=False)
 
 
-@pytest.mark.deep  # in each run the same without a JVM
+@pytest.mark.deep  # as the one before
 @pytest.mark.spark
 @pytest.mark.s3
 @pytest.mark.timeout(3_000)
@@ -77,7 +78,7 @@ def test_a_batch_of_spark_whose_driver_was_killed_as_it_decided_is_there_once(tm
     play(tmp_path, store, has_spark=True)
 
 
-@pytest.mark.deep  # in each run the same without the fault
+@pytest.mark.deep  # as the one without the fault
 @pytest.mark.s3
 @pytest.mark.timeout(900)
 def test_a_sink_that_forgets_its_batches_is_found(tmp_path: Path):

@@ -443,6 +443,7 @@ def kept():
     return sum(trace.size for trace in found.traces), live
 
 
+@pytest.mark.deep  # in each run test_broken_off.py, of each kind of request that breaks off
 @pytest.mark.timeout(900)
 def test_a_server_holds_no_more_after_many_changed_captures_than_after_few(captures, caplog):
     """Whatever is kept of connections, requests, sessions and names that clients give is bounded, or given back.

@@ -102,10 +102,13 @@ class Listener:
             self._spare = -1
 
     async def _accept_from(self, listening: socket.socket) -> None:
-        loop, count = asyncio.get_running_loop(), 0
+        count = 0
         while True:
-            try:
-                client, address = await loop.sock_accept(listening)
+            try:  # not sock_accept, which loses the connection that it has accepted when it is cancelled then
+                client, address = listening.accept()
+            except BlockingIOError:
+                await _readable(listening)
+                continue
             except ConnectionAbortedError:  # it has gone before it was accepted
                 continue
             except OSError as error:
@@ -170,3 +173,14 @@ class Listener:
         except OSError:
             return False
         return True
+
+
+async def _readable(listening: socket.socket) -> None:
+    """Wait until a client waits at a socket."""
+    loop = asyncio.get_running_loop()
+    waiting = loop.create_future()
+    loop.add_reader(listening, lambda: waiting.done() or waiting.set_result(None))
+    try:
+        await waiting
+    finally:
+        loop.remove_reader(listening)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import resource
@@ -13,6 +14,8 @@ import pytest
 
 import sparklog.gateway
 from sparklog.gateway import server as server_module
+from sparklog.gateway.listener import Listener, bound_sockets
+from sparklog.gateway.repeats import Repeats
 from sparklog.gateway.server import parse_address, tls_context
 from tests.gateway.test_security import certificate
 from tests.gateway.test_server import Wire
@@ -104,3 +107,33 @@ def test_without_an_open_file_clients_are_disconnected_at_once(certificate, capl
     assert not [text for text in caplog.messages if "out of system resource" in text]
     told = [text for text in caplog.messages if "clients were disconnected" in text or "no client is accepted" in text]
     assert 1 <= len(told) <= 10  # of each kind one a second
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_no_accepted_connection_is_lost_by_closing(monkeypatch, turns) -> None:
+    """✗ What asyncio had accepted when the listener was closed stayed open until it was collected."""
+    accepted: list[socket.socket] = []
+    accept = socket.socket.accept
+
+    def noting(listening: socket.socket) -> tuple[socket.socket, object]:
+        client, address = accept(listening)
+        accepted.append(client)
+        return client, address
+
+    async def closed_while_a_client_connects() -> list[socket.socket]:
+        taken: list[socket.socket] = []
+        sockets = bound_sockets("127.0.0.1", 0)
+        listener = Listener(sockets, taken.append, lambda: None, lambda: None, Repeats())
+        await asyncio.sleep(0.01)  # it waits for clients now
+        client = socket.create_connection(sockets[0].getsockname())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await listener.close()
+        client.close()
+        return taken
+
+    monkeypatch.setattr(socket.socket, "accept", noting)
+    taken = asyncio.run(closed_while_a_client_connects())
+    assert taken == accepted
+    for client in accepted:
+        client.close()

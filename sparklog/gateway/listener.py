@@ -178,9 +178,14 @@ class Listener:
 async def _readable(listening: socket.socket) -> None:
     """Wait until a client waits at a socket."""
     loop = asyncio.get_running_loop()
-    waiting = loop.create_future()
-    loop.add_reader(listening, lambda: waiting.done() or waiting.set_result(None))
+    waiting: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(listening, _set, waiting)
     try:
         await waiting
     finally:
         loop.remove_reader(listening)
+
+
+def _set(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)

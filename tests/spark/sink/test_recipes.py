@@ -1,5 +1,6 @@
-"""The recipes of docs/spark.md run as they are printed: bad rows to a dead-letter topic, one row for each message."""
+"""The recipes of docs/spark.md run as they are printed."""
 
+import json
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from sparklog import Admin, Producer
 from sparklog.admin import NewTopic
 from sparklog.processing import letter_of
 from tests.spark.spark_support import consumed
+from tests.support import T0_MS
 
 pytestmark = pytest.mark.spark
 
@@ -36,7 +38,10 @@ def send(root, *records):
 
 def run(code, spark, tmp_path):
     """Run a recipe, whose cluster is ./data, until it has read all there is."""
-    exec(compile(code.replace(".start(", ".trigger(availableNow=True).start("), str(PAGE), "exec"), {"spark": spark})
+    from pyspark.sql.functions import expr, session_window
+
+    names = {"spark": spark, "expr": expr, "session_window": session_window}
+    exec(compile(code.replace(".start(", ".trigger(availableNow=True).start("), str(PAGE), "exec"), names)
     for query in spark.streams.active:
         assert query.awaitTermination(500)
 
@@ -82,3 +87,34 @@ def forget_last_batch(checkpoint):
     last = max((path for path in (checkpoint / "commits").glob("[0-9]*")), key=lambda path: int(path.name))
     last.unlink()
     (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
+
+
+def at(minutes):
+    return T0_MS + minutes * 60_000
+
+
+def placed(code, tmp_path):
+    return code.replace("./data", str(tmp_path / "data")).replace("./checkpoint", f"{tmp_path}/c")
+
+
+def test_two_topics_are_joined(spark, tmp_path):
+    root = str(tmp_path / "data")
+    topics(root, "orders", "payments", "paid")
+    with Producer(root) as producer:
+        for topic, key, minutes in (("orders", b"a", 0), ("payments", b"a", 50), ("payments", b"b", 0)):
+            producer.send(topic, topic.encode() + key, key=key, timestamp_ms=at(minutes))
+        producer.send("orders", b"ordersb", key=b"b", timestamp_ms=at(30))
+        producer.send("orders", b"ordersc", key=b"c", timestamp_ms=at(0))
+        producer.send("payments", b"paymentsc", key=b"c", timestamp_ms=at(90))  # too late
+    run(placed(recipe("Two topics joined"), tmp_path), spark, tmp_path)
+    assert values(root, "paid") == [b"ordersa by paymentsa", b"ordersb by paymentsb"]
+
+
+def test_sessions_end_after_a_pause(spark, tmp_path):
+    root = str(tmp_path / "data")
+    topics(root, "clicks", "sessions")
+    with Producer(root) as producer:
+        for minutes in (0, 10, 25, 120, 400):  # the last one brings the watermark on
+            producer.send("clicks", b"x", key=b"a", timestamp_ms=at(minutes))
+    run(placed(recipe("Sessions"), tmp_path), spark, tmp_path)
+    assert [json.loads(value)["count"] for value in values(root, "sessions")] == [1, 3]

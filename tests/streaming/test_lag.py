@@ -12,7 +12,8 @@ from sparklog.streaming.positions import Positions, TopicPosition
 
 def position(topic_id="1", **offsets):
     topics = {
-        topic: TopicPosition(topic_id=topic_id, offsets=dict(enumerate(of_topic))) for topic, of_topic in offsets.items()
+        topic: TopicPosition(topic_id=topic_id, offsets=dict(enumerate(of_topic)))
+        for topic, of_topic in offsets.items()
     }
     return json.dumps(Positions(topics).to_json())
 

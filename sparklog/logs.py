@@ -19,9 +19,9 @@ def about(**names: object) -> dict[str, object]:
     """The ``extra`` of a log record: a dict as its attribute ``sparklog``.
 
     Args:
-        names: of ``topic``, ``partition``, ``group``, ``member``, ``transactional_id``, ``relay``; of a console's users
-            ``user``, ``client``, ``request``; of a gateway's clients ``client``, ``client_id``, ``user``, ``api``,
-            ``reason``.
+        names: of ``topic``, ``partition``, ``group``, ``member``, ``transactional_id``, ``relay``; of Spark's queries
+            ``query`` and the figures of their lag; of a console's users ``user``, ``client``, ``request``; of a
+            gateway's clients ``client``, ``client_id``, ``user``, ``api``, ``reason``.
     """
     return {"sparklog": names}
 

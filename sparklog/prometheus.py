@@ -49,8 +49,8 @@ def collect(*clients: Any, registry: CollectorRegistry = REGISTRY) -> None:
     where others here have the same; ``producer-1``, ``consumer-1``, … where none is set.
 
     Args:
-        clients: producers, consumers and share consumers, also those of ``sparklog.aio`` and ``sparklog.kafka``. Again
-            does nothing.
+        clients: producers, consumers and share consumers, also those of ``sparklog.aio`` and ``sparklog.kafka``, and
+            listeners of ``sparklog.spark.LagListener``. Again does nothing.
         registry: prometheus-client's own by default.
     Raises:
         InvalidTypeError: another object; none of ``clients`` is shown then.

@@ -14,6 +14,7 @@ from sparklog.spark.session.session import register_source, session
 if TYPE_CHECKING:
     from sparklog.spark.distribution import by_partition
     from sparklog.spark.ingest.ingest import DEDUP_WINDOW_MS, IngestResult, merge_ingest
+    from sparklog.spark.lag import LagListener
     from sparklog.spark.maintenance.maintenance import maintain, optimize, run_compaction, run_retention, vacuum
     from sparklog.spark.views.views import create_view, read_consistent, read_topic, register
 else:
@@ -22,6 +23,7 @@ else:
         {
             "sparklog.spark.distribution": ("by_partition",),
             "sparklog.spark.ingest.ingest": ("DEDUP_WINDOW_MS", "IngestResult", "merge_ingest"),
+            "sparklog.spark.lag": ("LagListener",),
             "sparklog.spark.maintenance.maintenance": (
                 "maintain",
                 "optimize",
@@ -36,6 +38,7 @@ else:
 __all__ = [
     "DEDUP_WINDOW_MS",
     "IngestResult",
+    "LagListener",
     "by_partition",
     "create_view",
     "maintain",

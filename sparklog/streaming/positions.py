@@ -5,6 +5,9 @@ topic can have, what distinguishes a topic from another that was created under i
 
     {"@topic_ids": {"orders": "<32 hex>"}, "@delta_versions": {"orders": 17}}
 
+and, where a query has the fields of a typed topic's values as columns, ``"@schema_ids": {"orders": 2}``, the newest
+schema of its values that the query knows.
+
 The end of a query's first micro-batch also says where it began, ``"@begins"``, in the same form: Spark keeps that of no
 Python source, and asks anew when it runs the batch again.
 """
@@ -21,6 +24,7 @@ __all__ = ["Positions", "TopicPosition"]
 
 _IDS = "@topic_ids"
 _VERSIONS = "@delta_versions"
+_SCHEMAS = "@schema_ids"
 _BEGINS = "@begins"
 
 
@@ -33,6 +37,9 @@ class TopicPosition:
     """The next to read, by partition; only of those that the query reads."""
     delta_version: int = -1
     """The version of the newest commit that lies wholly before this; -1 where that isn't known."""
+    schema_id: int = -1
+    """The newest schema of the topic's values that a query with their fields as columns knows, 0 for an untyped topic;
+    -1: not known, or the query has no such columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,9 @@ class Positions:
         }
         found[_IDS] = {topic: at.topic_id for topic, at in topics}
         found[_VERSIONS] = {topic: at.delta_version for topic, at in topics}
+        schema_ids = {topic: at.schema_id for topic, at in topics if at.schema_id >= 0}
+        if schema_ids:
+            found[_SCHEMAS] = schema_ids
         if self.begins is not None:
             found[_BEGINS] = Positions(self.begins).to_json()
         return found
@@ -59,12 +69,13 @@ class Positions:
     def from_json(cls, body: Mapping[str, Any]) -> Positions:
         """Read what a checkpoint holds. Raises ``CorruptLogError``."""
         try:
-            ids, versions = body[_IDS], body[_VERSIONS]
+            ids, versions, schema_ids = body[_IDS], body[_VERSIONS], body.get(_SCHEMAS, {})
             topics = {
                 topic: TopicPosition(
                     topic_id=ids[topic],
                     offsets={int(partition): int(offset) for partition, offset in offsets.items()},
                     delta_version=int(versions[topic]),
+                    schema_id=int(schema_ids.get(topic, -1)),
                 )
                 for topic, offsets in body.items()
                 if not topic.startswith("@")
@@ -72,7 +83,7 @@ class Positions:
             begins = cls.from_json(body[_BEGINS]).topics if _BEGINS in body else None
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptLogError(
-                f"the query's checkpoint holds {dict(body)!s:.200}, which isn't what format('sparklog') writes "
+                f"the query's checkpoint holds {body!s:.200}, which isn't what format('sparklog') writes "
                 f"there ({error!r}); was it another source's?"
             ) from error
         return cls(topics, begins)

@@ -5,9 +5,10 @@ Source: Spark ``KafkaSourceProvider``, and its guide "Structured Streaming + Kaf
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -46,6 +47,16 @@ _NO_EFFECT = frozenset(
     {"groupidprefix", "fetchoffset.numretries", "fetchoffset.retryintervalms", "kafkaconsumer.polltimeoutms"}
 )
 """Options of the Kafka source that concern brokers and their clients."""
+_ENDINGS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_NAMES = (
+    *("path", "cluster", "kafka.bootstrap.servers", "storageOptions", "view"),
+    *("subscribe", "subscribePattern", "assign"),
+    *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
+    *_ENDINGS,
+    *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "splitLargeCommits"),
+    *("minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders", "valueFormat", "newFields"),
+    "groupId",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +121,8 @@ class SourceOptions:
     include_headers: bool = False
     value_format: str | None = None
     """One of :data:`VALUE_FORMATS`; None: a query of one typed topic has its fields as columns, and its bytes."""
+    ignores_new_fields: bool = False
+    """Does a streaming query go on without the fields that its typed topic gets meanwhile?"""
     group_id: str | None = None
     """The group whose offsets follow a streaming query."""
 
@@ -131,7 +144,8 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None) -> Sourc
             the message names it.
         InvalidTopicError: a name that no topic has.
     """
-    options = GivenOptions({name.lower(): value for name, value in given.items()})
+    options = GivenOptions(given, _NAMES)
+    endings = [name for name in _ENDINGS if options.has(name)]
     uri, storage_options = options.pop_cluster()
     view = options.pop("view") or ""
     if view:
@@ -165,21 +179,31 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None) -> Sourc
         fail_on_data_loss=_default(options.pop_as("failondataloss", _boolean), True),
         include_headers=_default(options.pop_as("includeheaders", _boolean), False),
         value_format=options.pop_as("valueformat", _value_format),
+        ignores_new_fields=options.pop_as("newfields", _new_fields) or False,
         group_id=options.pop("groupid"),
     )
     options.check_empty()
     if streaming is False:
         _check_batch(found)
     elif streaming:
-        _check_streaming(found)
+        _check_streaming(found, endings)
     return found
 
 
 class GivenOptions:
     """The options of a query that weren't read yet, by their names in lower case."""
 
-    def __init__(self, left: dict[str, str]) -> None:
-        self._left = left
+    def __init__(self, given: Mapping[str, str], names: Sequence[str]) -> None:
+        """Args:
+        given: names in any case.
+        names: the options that there are, as their page spells them: Spark gives their names in lower case.
+        """
+        self._left = {name.lower(): value for name, value in given.items()}
+        self._spellings = {name.lower(): name for name in names}
+
+    def has(self, name: str) -> bool:
+        """Was the option given, and not read yet?"""
+        return name.lower() in self._left
 
     def pop(self, name: str) -> str | None:
         """The option's text, which is then read; None where it wasn't given."""
@@ -188,7 +212,7 @@ class GivenOptions:
     def pop_as(self, name: str, read: Callable[[str, str], Any]) -> Any:
         """The option as ``read(name, text)`` understands it; None where it wasn't given."""
         value = self.pop(name)
-        return None if value is None else read(name, value)
+        return None if value is None else read(self._spellings.get(name, name), value)
 
     def pop_cluster(self) -> tuple[str, Mapping[str, Any]]:
         """The cluster's root, and the settings of its store. Raises ``InvalidConfigurationError``."""
@@ -205,7 +229,12 @@ class GivenOptions:
         """Raise ``InvalidConfigurationError`` if an option is left but for those, and for those of Kafka's clients."""
         unknown = sorted(name for name in self._left if name not in no_effect and not name.startswith("kafka."))
         if unknown:
-            raise InvalidConfigurationError(f'format("sparklog") has no option {", ".join(unknown)}')
+            found = ", ".join(map(self._with_hint, unknown))
+            raise InvalidConfigurationError(f'format("sparklog") has no option {found}')
+
+    def _with_hint(self, unknown: str) -> str:
+        alike = difflib.get_close_matches(unknown, self._spellings, n=1)
+        return f"{unknown} (did you mean {self._spellings[alike[0]]}?)" if alike else unknown
 
 
 def _subscription(options: GivenOptions) -> Subscription:
@@ -278,10 +307,10 @@ def _check_batch(options: SourceOptions) -> None:
         raise InvalidConfigurationError("groupId has no meaning in a batch query, which commits no offsets")
 
 
-def _check_streaming(options: SourceOptions) -> None:
-    ending, limits = options.ending, options.limits
-    if ending != Limit(everywhere=LATEST):
-        raise InvalidConfigurationError("a streaming query has no end: endingOffsets, endingTimestamp … aren't allowed")
+def _check_streaming(options: SourceOptions, endings: Sequence[str]) -> None:
+    limits = options.limits
+    if endings:  # endingOffsets=latest, too, as Kafka's source
+        raise InvalidConfigurationError(f"a streaming query has no end: got {' and '.join(endings)}, expected none")
     if limits.max_offsets is not None and limits.min_offsets is not None and limits.min_offsets > limits.max_offsets:
         raise InvalidConfigurationError(
             f"minOffsetsPerTrigger={limits.min_offsets} is more than maxOffsetsPerTrigger={limits.max_offsets}"
@@ -311,7 +340,7 @@ def json_object(name: str, text: str, *, expected: str = "a JSON object") -> dic
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        shown = "…" if name == "storageoptions" else text  # it may hold a secret
+        shown = "…" if name == "storageOptions" else text  # it may hold a secret
         raise bad_option(name, shown, expected) from None
     return found
 
@@ -345,8 +374,14 @@ def _boolean(name: str, text: str) -> bool:
 
 def _value_format(name: str, text: str) -> str:
     if text.strip().lower() not in VALUE_FORMATS:
-        raise bad_option("valueFormat", text, f"one of {', '.join(VALUE_FORMATS)}")
+        raise bad_option(name, text, f"one of {', '.join(VALUE_FORMATS)}")
     return text.strip().lower()
+
+
+def _new_fields(name: str, text: str) -> bool:
+    if text.strip().lower() not in ("fail", "ignore"):
+        raise bad_option(name, text, "fail or ignore")
+    return text.strip().lower() == "ignore"
 
 
 def _duration_ms(name: str, text: str) -> int:

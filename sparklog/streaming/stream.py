@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import takewhile
 
 from sparklog.delta.actions import AddFile, Entry
@@ -25,6 +26,7 @@ from sparklog.parallel import parallel_map
 from sparklog.paths import TOPICS_FOLDER
 from sparklog.storage.cleanup_marks import mark_of
 from sparklog.streaming.limits import Backlog, Cut, choose_cuts, cut_between_files, record_count
+from sparklog.streaming.new_fields import NewFields, UnreadFields
 from sparklog.streaming.planning import Task, split_into_tasks
 from sparklog.streaming.positions import Positions, TopicPosition
 from sparklog.streaming.resolving import (
@@ -47,8 +49,12 @@ _LIST_TOPICS_MS = 5_000.0
 class StreamPlanner:
     """Decides what each micro-batch of a query reads."""
 
-    def __init__(self, cluster: Cluster, options: SourceOptions) -> None:
+    def __init__(self, cluster: Cluster, options: SourceOptions, unread: UnreadFields | None = None) -> None:
+        """Args:
+        unread: of a query that has the fields of a typed topic's values as columns, see :class:`NewFields`.
+        """
         self._cluster = cluster
+        self._fields = NewFields(unread, is_ignoring=options.ignores_new_fields)
         self._options = options
         self._topics = FollowedTopics(cluster)
         self._names: tuple[str, ...] = ()
@@ -89,6 +95,7 @@ class StreamPlanner:
                 topic_id=follower.head.topic_id,
                 offsets=starts,
                 delta_version=follower.head.delta_version if is_end else -1,
+                schema_id=self._fields.known_schema(topic, follower.head),
             )
         self._initial = Positions(topics)
         return self._initial
@@ -251,12 +258,12 @@ class StreamPlanner:
             handle_data_loss(UnknownTopicOrPartitionError, str(polled), fail)
             return None
         head = or_raise(polled).follower.head
-        version = -1
+        version, schema_id = -1, -1
         offsets: Mapping[int, int] = {}
         if at is not None and at.topic_id != head.topic_id:
             self._lost_topic(topic, at.topic_id)
         elif at is not None:
-            offsets, version = at.offsets, at.delta_version
+            offsets, version, schema_id = at.offsets, at.delta_version, at.schema_id
         partitions = subscribed_partitions(self._options.subscription, topic, head.partition_count)
         for partition in offsets.keys() - set(partitions):
             self._no_longer_read(f"{topic}-{partition}")
@@ -266,7 +273,8 @@ class StreamPlanner:
             )
             for partition in partitions
         }
-        return TopicPosition(topic_id=head.topic_id, offsets=starts, delta_version=version)
+        schema_id = self._fields.known_schema(topic, head, schema_id)
+        return TopicPosition(topic_id=head.topic_id, offsets=starts, delta_version=version, schema_id=schema_id)
 
     def _no_longer_read(self, what: str) -> None:
         """Source: Spark ``KafkaMicroBatchStream.planInputPartitions``, partitions that are gone."""
@@ -324,7 +332,7 @@ def _moved(at: TopicPosition, cut: Cut, before: TopicPosition | None) -> TopicPo
     """A position behind a cut. Partitions that came after it are left for later."""
     known = {*cut.ends, *(before.offsets if before is not None else ())}
     offsets = {p: max(offset, cut.ends.get(p, 0)) for p, offset in at.offsets.items() if p in known}
-    return TopicPosition(topic_id=at.topic_id, offsets=offsets, delta_version=cut.delta_version)
+    return replace(at, offsets=offsets, delta_version=cut.delta_version)
 
 
 def _has_more(until: TopicPosition, since: TopicPosition | None) -> bool:

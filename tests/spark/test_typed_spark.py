@@ -158,3 +158,33 @@ def test_a_stream_carries_fields_from_topic_to_topic(spark, root, tmp_path):
     assert query.exception() is None
     assert sorted(value["id"] for _, value in values(root, "copy")) == [70, 80]
     assert sorted(json.loads(record.value)["id"] for record in consumed(root, "copy")) == [70, 80]
+
+
+def test_a_field_that_comes_in_mid_stream_ends_the_query(spark, root, tmp_path):
+    """✗ It went on with its columns, without a word, and its checkpoint passed what it had left out."""
+    checkpoint = str(tmp_path / "checkpoint")
+
+    def started(rows):
+        writer = rows.writeStream.format("noop").option("checkpointLocation", checkpoint)
+        return writer.trigger(processingTime="0 seconds").start()
+
+    def loaded(**options):
+        stream = spark.readStream.format("sparklog").option("subscribe", "typed").options(**options)
+        return stream.option("startingOffsets", "earliest").load(root)
+
+    rows = loaded()
+    query = started(rows)
+    query.processAllAvailable()
+    with Admin(root) as admin:
+        admin.alter_value_schema("typed", f"{DDL}, city STRING")
+    with Producer(root) as producer:
+        producer.send("typed", {"id": 9, "city": "Rom"}, key=b"k", partition=0).get()
+    with pytest.raises(Exception, match=r"lack: city\. Restart the query"):
+        query.processAllAvailable()
+    again = started(rows)
+    with pytest.raises(Exception, match="lack: city"):
+        again.awaitTermination(500)
+    assert "city" in loaded().columns
+    for restarted in (started(loaded()), started(loaded(newFields="ignore"))):
+        restarted.processAllAvailable()
+        restarted.stop()

@@ -18,6 +18,7 @@ from sparklog.log.cluster import open_cluster
 from sparklog.log.data.object_paths import object_path
 from sparklog.log.follow import TopicFollower
 from sparklog.model import TopicPartition
+from sparklog.producer import Producer
 from sparklog.storage import MemoryStore
 from sparklog.streaming.planning import split_into_tasks
 from sparklog.streaming.positions import Positions
@@ -462,3 +463,75 @@ def test_the_follower_stands_still_while_it_is_frozen(cluster):
     put(cluster, (0, "a"))
     assert TopicFollower(cluster.topic_log("t"), "t").head.log_end_offsets == (1, 0)
     assert stream.newest().topics["t"].offsets == {0: 0, 1: 0}
+
+
+def typed_planner(cluster, read, **given):
+    """A query that has these columns of a typed topic's values."""
+    return StreamPlanner(
+        cluster,
+        options(startingOffsets="earliest", **given),
+        lambda schemas: [name for name in schemas.newest.arrow.names if name not in read],
+    )
+
+
+def put_typed(cluster, value):
+    with Producer(cluster) as producer:
+        producer.send("typed", value).get()
+
+
+@pytest.fixture
+def typed():
+    cluster = open_cluster(MemoryStore())  # a producer needs a clock that goes on
+    Admin(cluster).create_topics([NewTopic("typed", 1, value_schema="id BIGINT")])
+    put_typed(cluster, {"id": 1})
+    return cluster
+
+
+def test_a_query_ends_when_its_topic_gets_a_field(typed):
+    stream = typed_planner(typed, ["id"], subscribe="typed")
+    at = stream.next(stream.initial(), limited=True)
+    assert at.topics["typed"].schema_id == 1
+    Admin(typed).alter_value_schema("typed", "id BIGINT, city STRING")
+    put_typed(typed, {"id": 2, "city": "Rom"})
+    with pytest.raises(InvalidConfigurationError, match=r"schema 2 of its values .* lack: city\. Restart the query"):
+        stream.next(at, limited=True)
+    # A restart with the columns of before is refused, too, as the checkpoint holds what the query knew.
+    kept = Positions.from_json(json.loads(json.dumps(at.to_json())))
+    with pytest.raises(InvalidConfigurationError, match="lack: city"):
+        typed_planner(typed, ["id"], subscribe="typed").next(kept, limited=True)
+    after = typed_planner(typed, ["id", "city"], subscribe="typed").next(kept, limited=True)
+    assert (after.topics["typed"].offsets, after.topics["typed"].schema_id) == ({0: 2}, 2)
+
+
+def test_a_query_goes_on_without_new_fields_by_an_option(typed, caplog):
+    stream = typed_planner(typed, ["id"], subscribe="typed", newFields="ignore")
+    at = stream.next(stream.initial(), limited=True)
+    Admin(typed).alter_value_schema("typed", "id BIGINT, city STRING")
+    put_typed(typed, {"id": 2, "city": "Rom"})
+    after = stream.next(at, limited=True)
+    assert (after.topics["typed"].offsets, after.topics["typed"].schema_id) == ({0: 2}, 2)
+    assert [text for text in caplog.messages if "doesn't read the columns city" in text]
+
+
+def test_a_query_of_some_columns_begins_without_the_others(typed, caplog):
+    stream = typed_planner(typed, [], subscribe="typed")
+    assert stream.next(stream.initial(), limited=True).topics["typed"].offsets == {0: 1}
+    assert [text for text in caplog.messages if "doesn't read the columns id" in text]
+
+
+def test_a_topic_that_becomes_typed_ends_a_query_of_its_fields(cluster):
+    stream = typed_planner(cluster, [], subscribe="t")
+    at = stream.initial()
+    assert at.topics["t"].schema_id == 0
+    Admin(cluster).alter_value_schema("t", "id BIGINT")
+    put(cluster, (0, "a"))
+    with pytest.raises(InvalidConfigurationError, match="schema 1 of its values .* lack: id"):
+        stream.next(at, limited=True)
+
+
+def test_checkpoints_from_before_schemas_were_kept_go_on(typed):
+    stream = typed_planner(typed, [], subscribe="typed")
+    before = stream.initial().to_json()
+    del before["@schema_ids"]
+    assert stream.next(Positions.from_json(before), limited=True).topics["typed"].schema_id == 1
+    assert "@schema_ids" not in planner(typed, subscribe="typed").initial().to_json()

@@ -19,6 +19,10 @@ from sparklog.streaming.source_options import GivenOptions, bad_option, positive
 
 __all__ = ["SINK_COLUMNS", "NumberedWrite", "SinkOptions", "check_columns", "field_columns", "sink_options"]
 
+_NAMES = (
+    *("path", "cluster", "kafka.bootstrap.servers", "storageOptions", "topic", "transactionalId"),
+    *("txnAppId", "txnVersion", "compression", "kafka.compression.type", "kafka.max.request.size"),
+)
 _NO_EFFECT = frozenset({"includeheaders", "queryname", "checkpointlocation", "outputmode"})
 """Options of the Kafka sink without effect, and those that Spark itself hands in."""
 
@@ -91,7 +95,7 @@ def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     Raises:
         InvalidConfigurationError: an option is unknown or missing, or its value isn't allowed; the message names it.
     """
-    options = GivenOptions({name.lower(): value for name, value in given.items()})
+    options = GivenOptions(given, _NAMES)
     uri, storage_options = options.pop_cluster()
     topic = options.pop("topic")
     compression = options.pop_as("compression", _compression)

@@ -39,8 +39,9 @@ from pyspark.sql.types import StructType
 
 from sparklog.clock import SystemClock
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import InvalidConfigurationError, UnknownTopicOrPartitionError
+from sparklog.errors import InvalidConfigurationError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log.topic import describe_topic
+from sparklog.log.value_schemas import TopicSchemas
 from sparklog.paths import topic_table
 from sparklog.spark.sink.sink import batch_writer, stream_writer
 from sparklog.sql.view_schemas import VIEW_SCHEMAS
@@ -88,10 +89,14 @@ class SparklogDataSource(DataSource):
         return _ViewReader(options, columns.names) if options.view else self._batch_reader(options, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        options = self._options(streaming=True)
-        if options.view:
-            raise InvalidConfigurationError(f"the view {options.view} can't be read as a stream")
-        return _StreamReader(options, _Columns.of(options, schema))
+        try:
+            options = self._options(streaming=True)
+            if options.view:
+                raise InvalidConfigurationError(f"the view {options.view} can't be read as a stream")
+            columns = _Columns.of(options, schema)
+        except SparklogError as error:  # Spark would report an error of its own in place of one that is raised here
+            return _RefusedStream(error)
+        return _StreamReader(options, columns)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return batch_writer(dict(self.options), schema, overwrite=overwrite)
@@ -203,11 +208,34 @@ class _StreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAvaila
 
     def _plan(self) -> StreamPlanner:
         if self._planner is None:
-            self._planner = StreamPlanner(self._cluster_ref.open(), self._options)
+            unread = self._columns.unread if _has_field_columns(self._options) else None
+            self._planner = StreamPlanner(self._cluster_ref.open(), self._options, unread)
         return self._planner
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_planner"}
+
+
+class _RefusedStream(DataSourceStreamReader):
+    """A stream that can't be read: its first call says why."""
+
+    def __init__(self, error: SparklogError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        raise self._error
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self._error
 
 
 class _ViewReader(DataSourceReader):
@@ -259,6 +287,12 @@ class _Columns:
                 )
         return cls(tuple(field.name for field in asked.fields), fields)
 
+    def unread(self, schemas: TopicSchemas) -> list[str]:
+        """The columns of a topic's newest schema that the query doesn't have, by name and type."""
+        newest = field_columns(schemas.all())[-1]
+        kept = {name: from_arrow_type(field.type) for name, field in self.fields.items()}
+        return [name for name, field in newest.items() if kept.get(name) != from_arrow_type(field.type)]
+
 
 def _schema(options: SourceOptions, fields: Mapping[str, pa.Field]) -> pa.Schema:
     if options.view:
@@ -268,11 +302,16 @@ def _schema(options: SourceOptions, fields: Mapping[str, pa.Field]) -> pa.Schema
     return pa.schema([*(SOURCE_SCHEMA.field(name) for name in names), *columns])
 
 
+def _has_field_columns(options: SourceOptions) -> bool:
+    """Would a query have the fields of values as columns, if its topic is typed?"""
+    return not options.view and options.only_topic is not None and options.value_format != "bytes"
+
+
 def _field_columns(options: SourceOptions) -> Sequence[Mapping[str, pa.Field]]:
     """The fields of values as columns, by each schema that the topic had, the newest first; none unless the query reads
     one topic, which is typed."""
-    topic = None if options.view else options.only_topic
-    if topic is None or options.value_format == "bytes":
+    topic = options.only_topic
+    if topic is None or not _has_field_columns(options):
         return ()
     log = cached_cluster(cluster_ref_of(options.uri, options.storage_options)).cluster.topic_log(topic)
     try:

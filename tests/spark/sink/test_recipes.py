@@ -1,6 +1,8 @@
-"""The recipes of docs/spark.md run as they are printed: bad rows to a dead-letter topic, one row for each message."""
+"""The recipes of docs/spark.md run as they are printed."""
 
+import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from tests.spark.spark_support import consumed
 
 pytestmark = pytest.mark.spark
 
+NOON_MS = int(time.time() // 86_400 * 86_400_000) - 12 * 3_600_000  # of yesterday
 PAGE = Path(__file__).parents[3] / "docs" / "spark.md"
 
 
@@ -36,9 +39,13 @@ def send(root, *records):
 
 def run(code, spark, tmp_path):
     """Run a recipe, whose cluster is ./data, until it has read all there is."""
-    exec(compile(code.replace(".start(", ".trigger(availableNow=True).start("), str(PAGE), "exec"), {"spark": spark})
+    from pyspark.sql.functions import expr, session_window
+
+    names = {"spark": spark, "expr": expr, "session_window": session_window}
+    exec(compile(code.replace(".start(", ".trigger(availableNow=True).start("), str(PAGE), "exec"), names)
     for query in spark.streams.active:
         assert query.awaitTermination(500)
+        assert query.exception() is None
 
 
 def values(root, topic):
@@ -82,3 +89,36 @@ def forget_last_batch(checkpoint):
     last = max((path for path in (checkpoint / "commits").glob("[0-9]*")), key=lambda path: int(path.name))
     last.unlink()
     (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
+
+
+def at(minutes):
+    return NOON_MS + minutes * 60_000
+
+
+def placed(code, tmp_path):
+    return code.replace("./data", str(tmp_path / "data")).replace("./checkpoint", f"{tmp_path}/c")
+
+
+@pytest.mark.deep  # Spark's own state; in each run test_each_message_id_is_stored_once has some
+def test_two_topics_are_joined(spark, tmp_path):
+    root = str(tmp_path / "data")
+    topics(root, "orders", "payments", "paid")
+    with Producer(root) as producer:
+        for topic, key, minutes in (("orders", b"a", 0), ("payments", b"a", 50), ("payments", b"b", 0)):
+            producer.send(topic, topic.encode() + key, key=key, timestamp_ms=at(minutes)).get()
+        producer.send("orders", b"ordersb", key=b"b", timestamp_ms=at(30)).get()
+        producer.send("orders", b"ordersc", key=b"c", timestamp_ms=at(0)).get()
+        producer.send("payments", b"paymentsc", key=b"c", timestamp_ms=at(90)).get()  # too late
+    run(placed(recipe("Two topics joined"), tmp_path), spark, tmp_path)
+    assert values(root, "paid") == [b"ordersa by paymentsa", b"ordersb by paymentsb"]
+
+
+@pytest.mark.deep
+def test_sessions_end_after_a_pause(spark, tmp_path):
+    root = str(tmp_path / "data")
+    topics(root, "clicks", "sessions")
+    with Producer(root) as producer:
+        for minutes in (0, 10, 25, 120, 400):  # the last one brings the watermark on
+            producer.send("clicks", b"x", key=b"a", timestamp_ms=at(minutes)).get()
+    run(placed(recipe("Sessions"), tmp_path), spark, tmp_path)
+    assert sorted(json.loads(value)["count"] for value in values(root, "sessions")) == [1, 3]

@@ -1,6 +1,7 @@
 """``format("sparklog")`` in Spark: batch and streaming."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,13 @@ pytestmark = pytest.mark.spark
 def reader(spark, root, *, stream=False, **options):
     found = (spark.readStream if stream else spark.read).format("sparklog")
     return found.options(**{"subscribe": "t", **options}).load(str(root))
+
+
+def until(holds, within_s=120):
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 class Query:
@@ -153,6 +161,50 @@ def test_what_is_wrong_is_told_by_name(spark, tmp_path):
         reader(spark, tmp_path, startingOffset="earliest")
     with pytest.raises(Exception, match="UnknownTopicOrPartitionError"):
         reader(spark, tmp_path, subscribe="u").count()
+
+
+def test_a_stream_whose_options_are_wrong_says_so(spark, tmp_path):
+    """✗ UnboundLocalError: cannot access local variable 'reader', of Spark's own runner."""
+    a_cluster(tmp_path / "data")
+    wrong = ({"endingOffsets": "latest"}, {"splitLargeCommits": "true"}, {"failOnDataLoss": "maybe"})
+    expected = ("no end: got endingOffsets", "splitLargeCommits=true means nothing", "failOnDataLoss='maybe': expected")
+    for options, text in zip(wrong, expected, strict=True):
+        with pytest.raises(Exception, match=f"InvalidConfigurationError.*{text}") as caught:
+            Query(spark, tmp_path / "data", tmp_path / "checkpoint", **options).run()
+        assert "UnboundLocalError" not in str(caught.value)
+
+
+def test_a_listener_reports_the_lag_of_queries(spark, tmp_path, caplog):
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    from sparklog.prometheus import collect
+    from sparklog.spark import LagListener
+
+    cluster = a_cluster(tmp_path / "data")
+    put(cluster, (0, "ab"))
+    put(cluster, (0, "cd"), (1, "e"))
+    query = Query(spark, tmp_path / "data", tmp_path / "checkpoint", maxOffsetsPerTrigger="2")
+    listener, registry = LagListener(), CollectorRegistry()
+    spark.streams.addListener(listener)
+    collect(listener, registry=registry)
+    running = None
+    try:
+        with caplog.at_level("INFO", "sparklog.spark"):
+            running = query.start(processingTime="0 seconds")
+            running.processAllAvailable()
+            name = str(running.id)
+            until(lambda: [one["offsetsBehindLatest"] for one in listener.lags().get(name, [])] == [0.0])
+        [figures] = listener.lags()[name]
+        assert (figures["topics"], figures["maxOffsetsBehindLatest"]) == (["t"], 0.0)
+        assert any("maxOffsetsBehindLatest=2, avgOffsetsBehindLatest=1.5" in text for text in caplog.messages)
+        shown = generate_latest(registry).decode()
+        assert "sparklog_streaming_offsets_behind_latest{" in shown
+        assert f'query="{name}"' in shown
+    finally:
+        if running is not None:
+            running.stop()
+        until(lambda: not listener.lags())
+        spark.streams.removeListener(listener)
 
 
 def test_a_stream_reads_every_record_once_through_restarts_and_splits_no_transaction(spark, tmp_path):

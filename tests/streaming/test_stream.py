@@ -525,7 +525,7 @@ def test_a_topic_that_becomes_typed_ends_a_query_of_its_fields(cluster):
     assert at.topics["t"].schema_id == 0
     Admin(cluster).alter_value_schema("t", "id BIGINT")
     put(cluster, (0, "a"))
-    with pytest.raises(InvalidConfigurationError, match="schema 1 of its values .* lack: id"):
+    with pytest.raises(InvalidConfigurationError, match=r"schema 1 of its values .* lack: id"):
         stream.next(at, limited=True)
 
 

@@ -21,7 +21,7 @@ _TRANSACTIONS = 40
 """Of each session; then the next transactional id has one."""
 _IDS = 12
 """As many as an application has instances, which take theirs again. An id that is known takes a console or an exporter
-some 2 KiB: a new one for each session would be a cluster that grows, by 700 ids an hour, and not memory that does."""
+some 1.5 KiB: a new one for each session would be a cluster that grows, by 700 ids an hour, and not memory that does."""
 _ABORTED = 0.1
 _NEW_PRODUCER_S = 60.0
 _RECORDS_PER_S, _VALUE_BYTES = 5_000, 100

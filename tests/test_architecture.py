@@ -33,6 +33,7 @@ LAYERS = [
         "workers",
         "lazy_imports",
         "arrow",
+        "freed_memory",
     },
     {"schemas"},
     {"storage"},

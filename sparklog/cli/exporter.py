@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 from typing import TYPE_CHECKING
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["exporter", "watch_opener"]
 
-_ARROW_POOL = "ARROW_DEFAULT_MEMORY_POOL"
-"""Arrow's own allocators keep more memory than the little that an exporter needs."""
 _STOP_S = 2.0
 _SHARD = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
 
@@ -85,7 +82,6 @@ def exporter(
     It only reads. Ends by SIGTERM or Ctrl-C. With --once the exit code is 3 where something couldn't be read, which is
     named on standard error.
     """
-    os.environ.setdefault(_ARROW_POOL, "system")  # before Arrow is loaded
     if once:
         from sparklog.exporter import ExporterApp
 
@@ -95,6 +91,7 @@ def exporter(
     with ended_by_signals(is_service=True):
         from sparklog.errors import InvalidArgumentError
         from sparklog.exporter import ExporterApp, ExporterServer, parse_address
+        from sparklog.freed_memory import GIVEN_BACK, share_freed_memory
         from sparklog.observe.watching import Watching
 
         part, app = _parse_shard(shard), ExporterApp(most_series=most_series)
@@ -103,6 +100,7 @@ def exporter(
         except InvalidArgumentError as error:
             raise click.BadParameter(str(error), param_hint="--listen") from None
         forgive_output()
+        share_freed_memory(GIVEN_BACK)
         orphans_ms = None if orphans_every is None else orphans_every * 3_600_000
         opener = watch_opener(ctx, part, orphans_every_ms=orphans_ms)
         watching = Watching(opener, interval_ms=interval * 1_000, on_figures=app.keep)

@@ -144,8 +144,9 @@ def gateway(
     with ended_by_signals(is_service=True) as ending:  # from now on, also while all this is loaded
         import asyncio
 
+        from sparklog.freed_memory import KEPT, share_freed_memory
         from sparklog.gateway.opening import Opening
-        from sparklog.gateway.process import connections_with_files, keep_freed_memory
+        from sparklog.gateway.process import connections_with_files
         from sparklog.gateway.server import parse_address
         from sparklog.gateway.settings import GatewaySettings
         from sparklog.gateway.zones import own_node
@@ -175,7 +176,7 @@ def gateway(
             max_decoded_bytes=max_decompressed_bytes,
         )
         security = _security(ctx, users, tls_cert, tls_key, tls_client_ca)
-        keep_freed_memory()
+        share_freed_memory(KEPT)
         opening = Opening(open_store(uri, options), users=security.pop("users"), has_stored_users=users == _IN_STORE)
         opening.start()
         forgive_output()

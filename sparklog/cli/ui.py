@@ -117,6 +117,7 @@ def ui(
             raise click.UsageError(f"The console needs {error.name}: pip install 'sparklog[ui]'", ctx) from error
         from sparklog.errors import InvalidArgumentError
         from sparklog.exporter import parse_address
+        from sparklog.freed_memory import GIVEN_BACK, share_freed_memory
         from sparklog.sql.apart import Origin
 
         try:
@@ -127,6 +128,7 @@ def ui(
         settings = _settings(ctx, host, interval, allow_unauthenticated=allow_unauthenticated, **given)
         backend = Backend(lambda: cluster_of(ctx), settings, origin=Origin(uri, options or {}))
         forgive_output()
+        share_freed_memory(GIVEN_BACK)
         serve(backend, host, port, on_listening=lambda address: announce(f"open {address}"))
 
 

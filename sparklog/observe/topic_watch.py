@@ -317,6 +317,7 @@ class TopicWatch:
         if newest is None and whole.tail:
             newest = whole.tail[-1]
         state.transactions = {name: txn for name, txn in state.transactions.items() if is_of_cleaner(name)}
+        state.states = ()  # of producers: who looks asks for none
         self._commit = (state.position.version, self._time_of(state, newest))
         self.computed_ms = self._clock.now_ms()
         figures = topic_figures(state, self.name, commit_ms=self._commit[1], now_ms=self.computed_ms)

@@ -1,8 +1,8 @@
-"""Compiles the log store for Delta on S3 into a jar: ``python java/build_jar.py``. Needs no package but Python's own.
+"""Compiles the log stores for Delta, and the rule that prunes by offsets, into a jar: ``python java/build_jar.py``.
 
-The compiler is ``javac`` where there is one, else Eclipse's, which runs on a Java without compiler. What it compiles
-against is taken from pyspark and from the jars that Spark has fetched, where they are there; what isn't comes from
-Maven's repository. All of it is pinned.
+Needs no package but Python's own. The compiler is ``javac`` where there is one, else Eclipse's, which runs on a Java
+without compiler. What it compiles against is taken from pyspark and from the jars that Spark has fetched, where they
+are there; what isn't comes from Maven's repository. All of it is pinned.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class Artifact:
     name: str
     version: str
     sha256: str
+    packed_sha256: str = ""
+    """Of the one that pyspark brings, where that was built apart."""
 
     @property
     def file_name(self) -> str:
@@ -64,6 +66,46 @@ HADOOP = Artifact(
 DELTA = Artifact(
     "io.delta", "delta-storage", "4.4.0", "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc"
 )
+SPARK = "org.apache.spark"
+COMPILED_WITH = (
+    HADOOP,
+    DELTA,
+    Artifact(
+        "io.delta",
+        "delta-spark_4.2_2.13",
+        "4.4.0",
+        "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
+    ),
+    *(
+        Artifact(SPARK, f"{name}_2.13", "4.2.0", sha256)
+        for name, sha256 in {
+            "spark-catalyst": "aef4f68a687de8174d06c5cb451c48019847f90c0b0604ec1928ee313b2a6c40",
+            "spark-sql": "ec0a0d699c6c57300ee47ba5d54b4d1f71d3e5401fb90a2bcdcd83b942084dbf",
+            "spark-sql-api": "d789409a56db600c5160300fcd2c9651bf6f32dd8db1035a9bda17b67543b372",
+        }.items()
+    ),
+    Artifact(
+        SPARK,
+        "spark-common-utils_2.13",
+        "4.2.0",
+        "7cef7d3e25bf7d778588da7764b38b63235eda1146d3cd4b42a70ceb79506692",
+        packed_sha256="7a24a46dd0a89dc66d3d7fee3c2192e1de4d6071e2e303c1a28796def04e0bb8",
+    ),
+    Artifact(
+        SPARK,
+        "spark-common-utils-java_2.13",
+        "4.2.0",
+        "4477fa046b03df1d565a1d8cf5812106003ba8c031ce3971af39b75d4f0e6b2b",
+    ),
+    Artifact(
+        "org.scala-lang",
+        "scala-library",
+        "2.13.18",
+        "4e85d96ff7bc7dc627985523c3541b9917aaa08e956391380c42db21a2c4e5a0",
+    ),
+    Artifact("org.slf4j", "slf4j-api", "2.0.17", "7b751d952061954d5abfed7181c1f645d336091b679891591d63329c622eb832"),
+)
+"""What the sources name, each as pyspark and delta-spark bring it."""
 ECJ = Artifact("org.eclipse.jdt", "ecj", "3.38.0", "97c566b120009c203a2fc8b291f4a9adbc171cf1ccb70f06f6b4e1828c00ce8e")
 QUICK = "-XX:TieredStopAtLevel=1"
 """For the compiler's JVM: it ends before a second compiler of its own code would pay."""
@@ -106,12 +148,13 @@ def sources() -> list[Path]:
 def compile_into(classes: Path) -> None:
     javac, java = tool("javac"), tool("java")
     if javac:
-        command = [javac, f"-J{QUICK}", "-Xlint:all", "-Werror", "--release", RELEASE]
+        # Not what the classes of others were compiled with: Delta's carry annotations of jars that aren't needed here.
+        command = [javac, f"-J{QUICK}", "-Xlint:all,-classfile", "-Werror", "--release", RELEASE]
     elif java:
         command = [java, QUICK, "-jar", str(local(ECJ)), "-source", RELEASE, "-target", RELEASE]
     else:
         raise NoJavaError("there is no Java on the PATH or under JAVA_HOME: install a JRE or a JDK, 17 or newer")
-    path = os.pathsep.join(str(local(artifact)) for artifact in (HADOOP, DELTA))
+    path = os.pathsep.join(str(local(artifact)) for artifact in COMPILED_WITH)
     command += ["-encoding", "UTF-8", "-classpath", path, "-d", str(classes), *map(str, sources())]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     if done.returncode != 0:
@@ -127,7 +170,7 @@ def tool(name: str) -> str | None:
 def local(artifact: Artifact) -> Path:
     """A copy of a jar on this machine, fetched if need be."""
     for path in copies(artifact):
-        if path.exists() and digest(path) == artifact.sha256:
+        if path.exists() and digest(path) in (artifact.sha256, artifact.packed_sha256):
             return path
     FETCHED.mkdir(parents=True, exist_ok=True)
     target = FETCHED / artifact.file_name

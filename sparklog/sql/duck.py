@@ -64,7 +64,7 @@ def connect(
     Columns: ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestamp_type`` (0: of the producer, 1: of
     the log), ``key``, ``value`` (BLOB; ``decode(value)`` for text), ``headers`` (a list of structs of key and value).
     Files are read when a query needs them (if the store is neither a folder nor an S3 bucket, they are copied now); a
-    filter on ``partition`` or ``timestamp`` skips files by the log alone.
+    filter on ``partition``, ``offset`` or ``timestamp`` skips files by the log alone.
     A typed topic's view also has the fields of its values; a field with one of the names above is called
     ``value_<name>``. ``value`` is null except for bytes that couldn't be decoded or that the topic keeps
     (``value.bytes``).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import warnings
@@ -18,8 +19,10 @@ from sparklog.spark.session.session_settings import (
     DELTA_CATALOG,
     DELTA_EXTENSION,
     FILTER_PUSHDOWN,
+    OFFSET_PRUNING,
     check_delta,
     new_session_settings,
+    with_offset_pruning,
 )
 from sparklog.spark.session.storage_access import (
     asked_connectors,
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cluster_ref_for", "pyspark_sql", "register_source", "run_sql", "session"]
 
+_LOGGER = logging.getLogger("sparklog.spark")
 _SCALA = "2.13"
 _NO_PATHS = "UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY"
 """The error that Spark gives for ``delta.`path` `` where no catalog of Delta's is asked."""
@@ -154,16 +158,22 @@ def pyspark_sql() -> Any:
 def _start(sql: Any, app_name: str, given: dict[str, str], connectors: Sequence[Connector]) -> SparkSession:
     present: dict[str, str] = {}
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    jar: Path | None = None
     if is_submitted:
         from pyspark import SparkConf, SparkContext
 
         SparkContext._ensure_initialized()
         present = dict(SparkConf().getAll())
         _check_jars(SparkContext._jvm, connectors)
+        has_pruning = _has_class(SparkContext._jvm, OFFSET_PRUNING)
+    else:
+        jar = _jar(is_needed=bool(connectors))
+        has_pruning = jar is not None
     package = None if is_submitted else _delta_package()
     settings = new_session_settings(given, present.get, delta_package=package)
+    if has_pruning:
+        settings = with_offset_pruning(settings, present.get, jar=jar)
     for connector in connectors:
-        jar = None if is_submitted else log_store_jar()
         settings = new_connector_settings(connector, settings, present.get, jar=jar)
     check_connectors({**present, **settings}, connectors)
     builder = sql.SparkSession.builder
@@ -176,6 +186,17 @@ def _start(sql: Any, app_name: str, given: dict[str, str], connectors: Sequence[
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # PySpark leaves its pipe to spark-submit open
         return builder.getOrCreate()
+
+
+def _jar(*, is_needed: bool) -> Path | None:
+    """sparklog's jar; None where it isn't there, and only queries of offsets read more files for that."""
+    try:
+        return log_store_jar()
+    except InvalidConfigurationError as error:
+        if is_needed:
+            raise
+        _LOGGER.info("views of topics read all files for a range of offsets: %s", error)
+        return None
 
 
 def _running(sql: Any, given: Mapping[str, str]) -> Any:

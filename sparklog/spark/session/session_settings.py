@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from sparklog.errors import InvalidConfigurationError
 
-__all__ = ["check_delta", "new_session_settings"]
+__all__ = ["OFFSET_PRUNING", "check_delta", "new_session_settings", "with_offset_pruning"]
 
 CATALOG = "spark.sql.catalog.spark_catalog"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 EXTENSIONS = "spark.sql.extensions"
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+OFFSET_PRUNING = "io.sparklog.sql.OffsetPruning"
+"""The extension by which queries of offsets read only the files that can hold them; in sparklog's jar."""
 PACKAGES = "spark.jars.packages"
 JARS = "spark.jars"
 FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -58,6 +61,28 @@ def new_session_settings(
     for name, value in {**_DEFAULTS, **(_LOCAL_DEFAULTS if is_local else {})}.items():
         if not seen(name):
             settings[name] = value
+    return settings
+
+
+def with_offset_pruning(
+    given: Mapping[str, str], present: Callable[[str], str | None], *, jar: Path | None
+) -> dict[str, str]:
+    """The configuration of a new session that has Delta, with the rule that prunes by offsets behind Delta's.
+
+    Args:
+        given, present: as of :func:`new_session_settings`, after it.
+        jar: with the rule; None where Spark was started with it.
+    """
+    settings = dict(given)
+
+    def with_item_of(name: str, item: str) -> None:
+        found = settings.get(name) or present(name) or ""
+        if not _has_item(found, item):
+            settings[name] = _with_item(found, item)
+
+    with_item_of(EXTENSIONS, OFFSET_PRUNING)
+    if jar is not None:
+        with_item_of(JARS, str(jar))
     return settings
 
 

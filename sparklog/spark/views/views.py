@@ -45,7 +45,8 @@ def register(
     """Make a temporary view of each topic, and ``consumer_offsets``, ``consumer_lag`` and ``transactions``.
 
     A topic's view has the topic's name and the columns of Spark's Kafka source, and is a scan by Delta itself: it shows
-    what is in the topic by the time of a query. A filter on ``partition`` or ``timestamp`` skips files. Where a log
+    what is in the topic by the time of a query. A filter on ``partition`` or ``timestamp`` skips files, and in a
+    session that :func:`~sparklog.spark.session` started one on ``offset``, too. Where a log
     starts is as of this call: what :meth:`Admin.delete_records` cuts off within a file later on is seen until the next
     call, whole files that it removes are not.
 

@@ -17,7 +17,14 @@ from tests.spark_session import java_version, unavailable
 CLASSES = [
     f"io/sparklog/delta/{name}.class"
     for name in ("ConditionalGcsLogStore", "ConditionalS3LogStore", "CreateOnce$Creation", "CreateOnce")
-] + ["io/sparklog/delta/RenamingAdlsLogStore.class"]
+] + [
+    "io/sparklog/delta/RenamingAdlsLogStore.class",
+    *(
+        f"io/sparklog/sql/{name}.class"
+        for name in ("OffsetBounds", "OffsetPruning$1", "OffsetPruning$Pruning$1", "OffsetPruning$Pruning")
+    ),
+    "io/sparklog/sql/OffsetPruning.class",
+]
 
 
 @pytest.mark.spark

@@ -1,12 +1,18 @@
 """What a session is configured with, and what is refused; without Spark."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from sparklog.errors import InvalidConfigurationError
 from sparklog.spark.session.connect import check_server_has, is_asked_for, is_connect
-from sparklog.spark.session.session_settings import check_delta, new_session_settings
+from sparklog.spark.session.session_settings import (
+    OFFSET_PRUNING,
+    check_delta,
+    new_session_settings,
+    with_offset_pruning,
+)
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -35,6 +41,16 @@ def test_what_spark_submit_was_given_is_added_to_and_not_replaced():
     assert found["spark.sql.extensions"] == f"com.example.Extension,{EXTENSION}"
     assert found["spark.jars.packages"] == "com.example:thing:1,io.delta:delta-spark_9:1"
     assert "spark.databricks.delta.snapshotPartitions" not in found
+
+
+def test_the_rule_that_prunes_by_offsets_stands_behind_deltas_and_is_named_once():
+    jar = Path("/jars/sparklog.jar")
+    found = with_offset_pruning(settings({"spark.jars": "/jars/a.jar"}), lambda name: None, jar=jar)
+    assert found["spark.sql.extensions"] == f"{EXTENSION},{OFFSET_PRUNING}"
+    assert found["spark.jars"] == f"/jars/a.jar,{jar}"
+    assert with_offset_pruning(found, lambda name: None, jar=jar) == found
+    submitted = with_offset_pruning({}, {"spark.sql.extensions": EXTENSION}.get, jar=None)
+    assert submitted == {"spark.sql.extensions": f"{EXTENSION},{OFFSET_PRUNING}"}
 
 
 @pytest.mark.parametrize(

@@ -297,3 +297,19 @@ def test_planning_and_tasks_of_a_process_share_one_client_of_a_store(tmp_path, m
         parts = reader.partitions()
         assert sum(batch.num_rows for part in parts for batch in reader.read(part)) == 3
     assert len(made) == 1
+
+
+def test_a_temporary_view_of_sql_is_the_source_and_spark_reads_no_table_of_it(spark, tmp_path):
+    put(a_cluster(tmp_path), (0, "abc"))
+    using = f"USING sparklog OPTIONS (path '{tmp_path}', subscribe 't')"
+    spark.sql(f"CREATE TEMPORARY VIEW by_source {using}")
+    assert [row.offset for row in spark.sql("SELECT offset FROM by_source WHERE offset >= 1").collect()] == [1, 2]
+    spark.catalog.dropTempView("by_source")
+    from pyspark.errors import AnalysisException
+
+    # Once this fails, docs/spark.md is to say that tables can be made.
+    spark.sql(f"CREATE TABLE of_source (value BINARY) {using}")
+    with pytest.raises(AnalysisException, match="not a valid Spark SQL Data Source"):
+        spark.sql("SELECT * FROM of_source")
+    spark.sql("DROP TABLE of_source")
+    assert spark.read.format("delta").load(f"{tmp_path}/topics/t").count() == 3  # what was dropped was a name alone

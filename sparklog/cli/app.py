@@ -10,6 +10,7 @@ import click
 
 from sparklog._native import DESCRIPTION
 from sparklog._version import __version__
+from sparklog.cli.catalog import catalog
 from sparklog.cli.check import check
 from sparklog.cli.completion import completion
 from sparklog.cli.consume import consume
@@ -96,6 +97,7 @@ for _command in (
     consume,
     sql,
     maintain,
+    catalog,
     check,
     cost,
     health,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sparklog.cli.catalog import sync_afterwards
 from sparklog.cli.emergency import free
 from sparklog.cli.options import cluster_of, complete_topics, connection_options, is_debugging
 from sparklog.cli.output import as_json, print_table
@@ -46,6 +47,12 @@ FAILED, TRY_AGAIN = 1, 75
     is_flag=True,
     help="Check every topic, even if nothing has happened since the last run, and search its folder.",
 )
+@click.option(
+    "--catalog",
+    metavar="KIND:SCHEMA",
+    help="Then bring a data catalog up to date, as `sparklog catalog sync --to KIND --schema SCHEMA` does.",
+)
+@click.option("--catalog-option", "catalog_options", multiple=True, metavar="KEY=VALUE", help="Its --option.")
 @click.option("--dry-run", is_flag=True, help="Report what would be done now, and change nothing.")
 @click.option(
     "--emergency",
@@ -62,6 +69,8 @@ def maintain(
     steps: tuple[str, ...],
     target_bytes: int | None,
     full: bool,
+    catalog: str | None,
+    catalog_options: tuple[str, ...],
     dry_run: bool,
     emergency: bool,
     execute: bool,
@@ -83,7 +92,7 @@ def maintain(
     from sparklog.compaction import Step
     from sparklog.compaction import maintain as maintain_cluster
     from sparklog.compaction.maintenance import ProgressListener, ignore_steps
-    from sparklog.compaction.report_format import error_as_plain, report_as_plain
+    from sparklog.compaction.report_format import error_as_plain
     from sparklog.compaction.topic_access import may_succeed_later
     from sparklog.errors import SparklogError
 
@@ -108,12 +117,9 @@ def maintain(
             raise
         _tell_error(ctx, error)
         ctx.exit(TRY_AGAIN)
-    if json_:
-        click.echo(as_json(report_as_plain(report)))
-    else:
-        _print(report)
-    for line in report.failures:
-        click.echo(f"sparklog: error: {' '.join(line.split())}", err=True)
+    _print(report, as_json_object=json_)
+    if catalog is not None:
+        sync_afterwards(ctx, catalog, catalog_options, dry_run=dry_run)
     if report.failures:
         ctx.exit(TRY_AGAIN if report.may_succeed_later else FAILED)
 
@@ -178,7 +184,18 @@ def _tell_progress(topic: str, step: Step, how_far: str) -> None:
     click.echo(f"{topic}: {step.value}: {how_far}", err=True)
 
 
-def _print(report: MaintenanceReport) -> None:
+def _print(report: MaintenanceReport, *, as_json_object: bool) -> None:
+    from sparklog.compaction.report_format import report_as_plain
+
+    if as_json_object:
+        click.echo(as_json(report_as_plain(report)))
+    else:
+        _print_rows(report)
+    for line in report.failures:
+        click.echo(f"sparklog: error: {' '.join(line.split())}", err=True)
+
+
+def _print_rows(report: MaintenanceReport) -> None:
     from sparklog.compaction.report_format import COLUMNS, NUMBERS, report_rows
 
     rows = report_rows(report)

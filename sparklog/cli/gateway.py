@@ -284,6 +284,8 @@ async def _serve(
     """Serve until the event is set. Raises as :func:`_run`."""
     import asyncio
 
+    from sparklog.gateway.process import exempt_from_collections
+
     opened, stopping = asyncio.wrap_future(opening.done), asyncio.ensure_future(stopped.wait())
     either: list[asyncio.Future[Any]] = [opened, stopping]
     metrics: ExporterServer | None = None
@@ -298,6 +300,7 @@ async def _serve(
             from sparklog.exporter import ExporterServer
 
             metrics = ExporterServer(served.probe(), address[0], metrics_port)
+        exempt_from_collections()
         host, port = await served.listen(*address)
         click.echo(f"listening on {host}:{port}")
         if metrics is not None:

@@ -34,6 +34,9 @@ _ANSWER_S = 240.0
 _QUIET_S = 3.0
 _MOST_WAIT_S, _TIMES = 0.25, 3
 """The 99th percentile of what the second client waits: so long, or so many times what it waits alone."""
+_PLAYS = 3
+"""A busy machine makes anybody wait: a request is at fault if another client waits too long each of so many times, each
+compared with what it has waited alone just before."""
 _MOST_GROWTH_MIB = 256
 _BACK_S = 30.0
 _USERS = {"nobody": None, "eve": Rules(), "root": Rules(("*",), ("*",), ("*",), ("*",), admin=True)}
@@ -46,6 +49,8 @@ class Outcome:
     hostile: Hostile
     user: str
     was_ended: bool
+    was_answered: bool
+    """False: neither answered nor ended within :data:`_ANSWER_S`."""
     took_s: float
     wait_s: float
     """The 99th percentile of what the second client waited."""
@@ -137,22 +142,43 @@ class Bounds:
                 _enter(client, user)
             self._waits()
             began = time.monotonic()
+            was_ended, was_answered = False, True
             try:
                 client.sendall(frame)
                 was_ended = not _answered(client)
             except ConnectionError:
                 was_ended = True
+            except TimeoutError:
+                was_answered = False
             took_s = time.monotonic() - began
         wait_s = _percentile(self._waits())
         grew_mib = _rss_mib(pid, "VmHWM") - before
         until = time.monotonic() + _BACK_S
         while (kept_mib := _rss_mib(pid) - before) > _MOST_GROWTH_MIB and time.monotonic() < until:
             time.sleep(0.2)
-        return Outcome(hostile, user, was_ended, took_s, wait_s, grew_mib, kept_mib)
+        return Outcome(hostile, user, was_ended, was_answered, took_s, wait_s, grew_mib, kept_mib)
+
+    def play(self, hostile: Hostile, user: str) -> Outcome:
+        """Send a request as a user, and again where another client has waited for too long, as somebody else may have
+        had the processors."""
+        outcome = self.send(hostile, user)
+        for _ in range(_PLAYS - 1):
+            if outcome.wait_s <= self.most_wait_s:
+                break
+            self.measure_alone()
+            outcome = self.send(hostile, user)
+        return outcome
+
+    @property
+    def most_wait_s(self) -> float:
+        """How long the second client may wait while another one is served."""
+        return max(_MOST_WAIT_S, _TIMES * self.alone_s)
 
     def faults(self, outcome: Outcome) -> Iterator[str]:
         """What an outcome has done that no request may do."""
-        most_s = max(_MOST_WAIT_S, _TIMES * self.alone_s)
+        most_s = self.most_wait_s
+        if not outcome.was_answered:
+            yield f"it was neither answered nor ended within {_ANSWER_S:.0f} s"
         if outcome.wait_s > most_s:
             yield f"another client waited for {outcome.wait_s:.2f} s, expected {most_s:.2f}"
         if outcome.grew_mib > _MOST_GROWTH_MIB:
@@ -212,21 +238,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--users", default="nobody,eve,root")
     chosen = parser.parse_args(arguments)
     only = None if chosen.only is None else frozenset(chosen.only.split(","))
-    most: dict[str, float] = defaultdict(float)
+    most, waits = defaultdict[str, float](float), defaultdict[str, float](float)
     count = fault_count = 0
     with tempfile.TemporaryDirectory() as folder, _gateway(Path(folder)) as bounds:
         bounds.measure_alone()
         print(f"alone, the second client waits for {bounds.alone_s * 1_000:.0f} ms", flush=True)
         for user in chosen.users.split(","):
             for hostile in all_hostile(only):
-                outcome, count = bounds.send(hostile, user), count + 1
+                outcome, count = bounds.play(hostile, user), count + 1
                 most[hostile.api.name] = max(most[hostile.api.name], outcome.grew_mib)
+                waits[hostile.api.name] = max(waits[hostile.api.name], outcome.wait_s)
                 for fault in bounds.faults(outcome):
                     fault_count += 1
                     what = f"{hostile.api.name} {hostile.version}, {hostile.kind} of {hostile.about}, by {user}"
                     print(f"FAILED: {what}: {fault} (answered or ended after {outcome.took_s:.1f} s)", flush=True)
     for name, grew_mib in sorted(most.items(), key=lambda one: -one[1])[:10]:
         print(f"{name}: the process grew by {grew_mib:.0f} MiB at most")
+    for name, wait_s in sorted(waits.items(), key=lambda one: -one[1])[:10]:
+        print(f"{name}: another client waited for {wait_s * 1_000:.0f} ms at most")
     print(f"{count} requests, {fault_count} faults")
     return int(fault_count > 0)
 

@@ -25,6 +25,10 @@ _ODD = "\x01" * 1_000 + "\U0001f600"
 """Takes four times its bytes, and sixteen times where it is quoted."""
 
 
+_WANTED: Mapping[str, Mapping[str, Any]] = {"Produce": {"acks": -1}}
+"""What a request has beside its arrays, by API: with acks=0 none is answered."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hostile:
     """A request, and what is to become of it."""
@@ -74,7 +78,8 @@ def _of_version(key: int, api: Api, version: int, limits: ElementLimits) -> Iter
         kind: str, about: str, path: tuple[str, ...], count: int, *, is_too_much: bool, outer: int = 1, text: str = ""
     ) -> Hostile:
         def make_body() -> bytes:
-            return bytes(api.request.encode(_filled(fields, version, path, count, outer=outer, text=text), version))
+            value = _filled(fields, version, path, count, outer=outer, text=text)
+            return bytes(api.request.encode({**_WANTED.get(api.name, {}), **value}, version))
 
         return Hostile(api, key, version, kind, about, make_body, is_too_much)
 

@@ -34,3 +34,9 @@ def test_the_documentation_s_limits_are_those_of_the_gateway() -> None:
                 one.api.request.decode(body, one.version, is_exact=False, limits=limits_of(one.api.name))
         else:
             assert one.api.request.decode(body, one.version, limits=limits_of(one.api.name))
+
+
+def test_each_produce_asks_for_an_answer() -> None:
+    for one in all_hostile(frozenset({"Produce"})):
+        if not one.is_too_much:
+            assert one.api.request.decode(one.body, one.version)["acks"] == -1

@@ -275,6 +275,11 @@ def encode_id(name: str) -> str:
     Raises:
         InvalidArgumentError: empty, longer than 200 bytes once encoded, or not to be written as UTF-8.
     """
+    if len(name) > _MAX_ID_BYTES:  # first, as the text of a client may have megabytes
+        raise InvalidArgumentError(
+            f"invalid id {name[:60]!r}…: {len(name)} characters, expected 1 to {_MAX_ID_BYTES} bytes when "
+            "percent-encoded"
+        )
     try:
         encoded = quote(name, safe="")
     except UnicodeEncodeError as error:

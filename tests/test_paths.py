@@ -106,3 +106,10 @@ def test_ids_are_percent_encoded(name, part):
 def test_an_id_that_fits_no_path_is_refused(name):
     with pytest.raises(InvalidArgumentError, match="invalid id"):
         encode_id(name)
+
+
+def test_an_id_that_is_too_long_is_not_encoded_first(monkeypatch):
+    """✗ A text of eight megabytes took a gateway's event loop a second."""
+    monkeypatch.setattr("sparklog.paths.quote", lambda *_, **__: pytest.fail("it was encoded"))
+    with pytest.raises(InvalidArgumentError, match="8000000 characters, expected 1 to 200 bytes"):
+        encode_id("\x01" * 8_000_000)

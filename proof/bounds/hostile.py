@@ -19,6 +19,7 @@ from sparklog.gateway.wire.primitives import write_unsigned
 __all__ = ["Hostile", "all_hostile", "frame_of", "told_limits"]
 
 _MOST_BYTES = 8_388_608
+_MOST_STRING_BYTES = 32_767
 _DOCS = Path(__file__).parents[2] / "docs" / "gateway.md"
 _ROW = re.compile(r"^\| ([A-Za-z, ]+) \| ([\d,]+) \| ([\d,]+) \|", re.MULTILINE)
 _ODD = "\x01" * 1_000 + "\U0001f600"
@@ -94,8 +95,9 @@ def _of_version(key: int, api: Api, version: int, limits: ElementLimits) -> Iter
             yield made("nesting", name, path, each + 1, outer=outer, is_too_much=True)
     if version in api.request.flexible:
         for path in _paths(fields, version, "string"):
-            text = _ODD * (_MOST_BYTES // 1_100)
-            yield made("length", ".".join(path), path, 1, text=text, is_too_much=False)
+            for size, is_too_much in ((_MOST_STRING_BYTES, False), (_MOST_BYTES * 10 // 11, True)):
+                text = _ODD * (size // len(_ODD.encode()))
+                yield made("length", ".".join(path), path, 1, text=text, is_too_much=is_too_much)
         make_body = partial(_unknown_tags, api, version)
         yield Hostile(api, key, version, "tags", "as many as there is room for, unknown", make_body, is_too_much=True)
 

@@ -3,11 +3,13 @@ encoded in the event loop; what is named twice is answered once."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 import tracemalloc
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,9 +17,11 @@ import pytest
 import sparklog.gateway
 from sparklog import Admin, NewTopic
 from sparklog.gateway.apis import APIS
+from sparklog.gateway.backend import Request
 from sparklog.gateway.coordination.consumer_protocol import MOST_TOPICS, named_topics
 from sparklog.gateway.element_limits import DEFAULT, IN_THE_LOOP, OTHERS, is_large, limits_of
-from sparklog.gateway.wire import ElementLimits, Message, TooManyElementsError, message
+from sparklog.gateway.produce import Answer, _answer
+from sparklog.gateway.wire import ElementLimits, Message, TooManyElementsError, WireError, message
 from sparklog.gateway.wire.fields import Field
 from tests.gateway.test_server import Wire, batch, produce
 
@@ -197,3 +201,44 @@ def test_subscriptions_of_a_member_are_bounded() -> None:
     with pytest.raises(ValueError, match="20001 topics: expected at most 20000"):
         named_topics(data, MOST_TOPICS)
     assert len(named_topics(b"\0\0\0\0\0\2\0\0\0\0", 2)) == 2
+
+
+@pytest.mark.parametrize("size", [32_767, 32_768])
+def test_a_string_is_no_longer_than_kafka_s(size: int) -> None:
+    """✗ A compact string had eight megabytes, and to quote it took the event loop a second."""
+    request = message("FindCoordinatorRequest")
+    data = request.encode({"key_type": 0, "coordinator_keys": ["x" * size]}, 6)
+    if size > 32_767:
+        with pytest.raises(WireError, match="a string of 32768 bytes at byte 5: expected at most 32767"):
+            request.decode(data, 6)
+    else:
+        assert len(request.decode(data, 6)["coordinator_keys"][0]) == size
+
+
+def test_a_produce_of_many_partitions_is_answered_in_turns_with_others() -> None:
+    """✗ Its answer was put together at once, and took the event loop 70 ms of CPU."""
+
+    async def turns_of_others() -> int:
+        count = 0
+
+        async def other() -> None:
+            nonlocal count
+            while True:
+                count += 1
+                await asyncio.sleep(0)
+
+        loop = asyncio.get_running_loop()
+        partitions = [{"index": number} for number in range(2_000)]
+        pending: list[asyncio.Future[Answer]] = []
+        for partition in partitions:
+            pending.append(loop.create_future())
+            pending[-1].set_result(partition)
+        body = {"topic_data": [{"name": f"t{each['index']}", "partition_data": [each]} for each in partitions]}
+        beside = asyncio.ensure_future(other())
+        backend: Any = SimpleNamespace(extras={})
+        answer = await _answer(backend, Request(9, body, "", ("", 0)), pending)
+        beside.cancel()
+        assert [one["partition_responses"][0]["index"] for one in answer["responses"]] == [*range(2_000)]
+        return count
+
+    assert asyncio.run(turns_of_others()) > 5

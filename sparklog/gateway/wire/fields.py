@@ -108,6 +108,11 @@ def _default_of(field: Field, version: int) -> Any:
     return field.default
 
 
+_MOST_STRING_BYTES = 32_767
+"""Bound of a string that is read; others have no greater ones, by their length's type. A compact one of megabytes
+would take many times as much wherever it is quoted. Source: Kafka ``MessageDataGenerator``, "had invalid length"."""
+
+
 def _sized(kind: str, *, compact: bool, nullable: bool) -> Codec:
     """Strings and bytes: their length, then they themselves. ``records`` are bytes that may be null, and that may be
     given in pieces, as a list."""
@@ -120,6 +125,8 @@ def _sized(kind: str, *, compact: bool, nullable: bool) -> Codec:
             if nullable and size == -1:
                 return None
             raise WireError(f"{kind} of length {size} at byte {data.at}")
+        if kind == "string" and size > _MOST_STRING_BYTES:
+            raise WireError(f"a string of {size} bytes at byte {data.at}: expected at most {_MOST_STRING_BYTES}")
         taken = data.take(size)
         return _text(taken) if kind == "string" else taken if kind == "records" else bytes(taken)
 

@@ -19,7 +19,7 @@ from sparklog.gateway.client_log import ClientLog, UnavailableError
 from sparklog.gateway.counts import GatewayFigures
 from sparklog.gateway.error_counts import error_name
 from sparklog.gateway.frame_reader import FrameReader
-from sparklog.gateway.large_messages import decoded, encoded, refused_by
+from sparklog.gateway.large_messages import decoded, encoded, note_refused, refused_by
 from sparklog.gateway.produce import begin_produce
 from sparklog.gateway.produce_rounds import rounds_of
 from sparklog.gateway.refusals import KINDS
@@ -273,7 +273,7 @@ class Connection:
             self._backend.figures.errors[api.name, error_name(code)] += count
         refused_count = sum(count for code, count in count_by_code.items() if code in KINDS)
         if refused_count:
-            self._log.refused(api.name, response, asked, refused_count)
+            await note_refused(self._backend, self._log, api.name, response, asked, refused_count)
         return frame
 
     async def _response(self, api: Api, request: Request) -> dict[str, Any]:

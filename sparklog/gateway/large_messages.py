@@ -16,8 +16,9 @@ from sparklog.gateway.wire.frames import Frame, RequestFrame, read_request_heade
 
 if TYPE_CHECKING:
     from sparklog.gateway.apis import Api
+    from sparklog.gateway.client_log import ClientLog
 
-__all__ = ["decoded", "encoded", "refused_by"]
+__all__ = ["decoded", "encoded", "note_refused", "refused_by"]
 
 
 async def decoded(backend: Backend, api: Api, version: int, frame: memoryview) -> tuple[RequestFrame, dict[str, Any]]:
@@ -62,3 +63,18 @@ async def encoded(
         return Counter(codes) if codes else {}, response_frame(response, version, correlation_id, value)
 
     return await backend.run_codec(encode) if is_large(value) else encode()
+
+
+async def note_refused(
+    backend: Backend, log: ClientLog, api: str, answer: dict[str, Any], asked: Mapping[str, Any], count: int
+) -> None:
+    """Have a client's log note what an answer refuses: of ten thousand parts, perhaps the last. A client has one answer
+    at a time."""
+
+    def note() -> None:
+        log.refused(api, answer, asked, count)
+
+    if is_large(answer):
+        await backend.run_codec(note)
+    else:
+        note()

@@ -16,6 +16,7 @@ KINDS: Mapping[int, str] = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "cluster",
 }
 """The kind of thing that a code refuses."""
+_CODES = ("error_code", "partition_error_code")
 _NAMES = ("name", "topic", "topic_name", "group_id", "transactional_id", "resource_name", "user")
 """Fields by which an answer, or a request as a whole, names what it is about."""
 
@@ -32,8 +33,9 @@ def refused_in(answer: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[
 def _walk(answer: object, name: str) -> Iterator[tuple[int, str]]:
     if isinstance(answer, Mapping):
         name = _name_in(answer, name)
-        if answer.get("error_code") in KINDS:
-            yield answer["error_code"], name
+        for field in _CODES:
+            if answer.get(field) in KINDS:
+                yield answer[field], name
         for part in answer.values():
             yield from _walk(part, name)
     elif isinstance(answer, list):

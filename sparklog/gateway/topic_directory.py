@@ -15,6 +15,7 @@ from uuid import UUID
 from sparklog.errors import StoreError, is_no_topic
 from sparklog.log.cluster import Cluster
 from sparklog.log.state import open_state
+from sparklog.log.topic_ids import incarnation_of
 from sparklog.paths import TOPICS_FOLDER
 from sparklog.storage.each_alone import each_alone
 
@@ -43,6 +44,8 @@ class TopicFacts:
     uuid: UUID
     """The topic's id, as the wire has it."""
     partition_count: int
+    leader_epoch: int
+    """Of its partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class _Known:
     next_path: str
     """The name of the entry that comes next: as long as it isn't there, the facts hold."""
     opened_ms: float
+    seen_ms: float
+    """When it was last seen that the entry isn't there; a moment before that."""
 
 
 class TopicDirectory:
@@ -108,15 +113,16 @@ class TopicDirectory:
     def _look(self) -> None:
         clock, store, changes = self._cluster.clock, self._cluster.store, self._changes
         began_ms = clock.ticks_ms()
-        # Cleanup can't have deleted an entry that came after the last look, unless that was too long ago (rule L1,
-        # trust): then nothing is known any more.
-        known = self._known if began_ms - self._began_ms <= self._cluster.tail_trust_ms else {}
+        # Cleanup can't have deleted an entry that came after a topic was last seen, unless that was too long ago (rule
+        # L1, trust): then it isn't known any more. To open many topics may take longer than that, so each has its time.
+        trust_ms = self._cluster.tail_trust_ms
+        known = {name: one for name, one in self._known.items() if began_ms - one.seen_ms <= trust_ms}
         if known:
             self._cluster.topic_log(next(iter(known))).check_cluster()
         names = store.list_names(TOPICS_FOLDER)
         same = self._same({name: known[name] for name in names if name in known}, began_ms)
         unknown = [name for name in names if name not in same]
-        looks = each_alone(store, lambda name: self._opened(name, began_ms), unknown)
+        looks = each_alone(store, self._opened, unknown)
         errors: dict[str, Exception] = {}
         for name, look in zip(unknown, looks, strict=True):
             if isinstance(look, _Known):
@@ -139,7 +145,7 @@ class TopicDirectory:
             del same[name]
         names = [*same]
         for start in range(0, len(names), _TOGETHER):
-            some = names[start : start + _TOGETHER]
+            some, asked_ms = names[start : start + _TOGETHER], self._cluster.clock.ticks_ms()
             try:
                 entries = store.read_many([same[name].next_path for name in some])
             except StoreError as error:
@@ -149,14 +155,19 @@ class TopicDirectory:
             for name, entry in zip(some, entries, strict=True):
                 if entry is not None:
                     del same[name]
+                else:
+                    one = same[name]
+                    same[name] = _Known(one.facts, one.next_path, one.opened_ms, asked_ms)
             time.sleep(_TURN_S)
         return same
 
-    def _opened(self, name: str, now_ms: float) -> _Known:
+    def _opened(self, name: str) -> _Known:
+        now_ms = self._cluster.clock.ticks_ms()
         state = open_state(self._cluster.topic_log(name))
         head = state.head
-        facts = None if head.deleted else TopicFacts(name, head.topic_id, UUID(head.topic_id), head.partition_count)
-        return _Known(facts, state.log.path_of(state.position.version + 1), now_ms)
+        topic_id = head.topic_id
+        facts = TopicFacts(name, topic_id, UUID(topic_id), head.partition_count, incarnation_of(topic_id))
+        return _Known(None if head.deleted else facts, state.log.path_of(state.position.version + 1), now_ms, now_ms)
 
 
 def _facts(known: _Known | None) -> TopicFacts | None:

@@ -138,7 +138,10 @@ def _described(topic: TopicDescription | TopicFacts, route: Route) -> dict[str, 
 
 def described_partitions(topic: TopicDescription | TopicFacts, route: Route) -> list[dict[str, Any]]:
     """The partitions of a topic, led by the gateways of a route."""
-    ids, epoch = route.leader_ids(bytes.fromhex(topic.topic_id)), leader_epoch(topic.topic_id)
+    if isinstance(topic, TopicFacts):
+        ids, epoch = route.leader_ids(topic.uuid.bytes), topic.leader_epoch
+    else:
+        ids, epoch = route.leader_ids(bytes.fromhex(topic.topic_id)), leader_epoch(topic.topic_id)
     return [
         {
             "partition_index": number,

@@ -22,6 +22,8 @@ def test_what_was_refused_is_named_by_the_answer_or_else_by_the_request():
     assert [*refused_in(produce, {})] == [(TOPIC, "a")]
     assert [*refused_in({"error_code": GROUP}, {"group_id": "g"})] == [(GROUP, "g")]
     assert [*refused_in({"error_code": GROUP}, {})] == [(GROUP, "")]
+    added = {"name": "a", "results_by_partition": [{"partition_index": 0, "partition_error_code": TOPIC}]}
+    assert [*refused_in({"results_by_topic_v3_and_below": [added]}, {})] == [(TOPIC, "a")]
     assert [*refused_in({"error_code": 3, "name": "a"}, {})] == []
 
 

@@ -20,6 +20,7 @@ from sparklog.gateway.apis import APIS
 from sparklog.gateway.backend import Request
 from sparklog.gateway.coordination.consumer_protocol import MOST_TOPICS, named_topics
 from sparklog.gateway.element_limits import DEFAULT, IN_THE_LOOP, OTHERS, is_large, limits_of
+from sparklog.gateway.large_messages import note_refused
 from sparklog.gateway.produce import Answer, _answer
 from sparklog.gateway.wire import ElementLimits, Message, TooManyElementsError, WireError, message
 from sparklog.gateway.wire.fields import Field
@@ -242,3 +243,19 @@ def test_a_produce_of_many_partitions_is_answered_in_turns_with_others() -> None
         return count
 
     assert asyncio.run(turns_of_others()) > 5
+
+
+@pytest.mark.parametrize(("count", "is_beside"), [(900, False), (1_100, True)])
+def test_what_a_large_answer_refuses_is_sought_beside_the_loop(count: int, *, is_beside: bool) -> None:
+    """✗ To find it took the event loop 90 ms of CPU."""
+    threads: list[int] = []
+    log: Any = SimpleNamespace(refused=lambda *_: threads.append(threading.get_ident()))
+
+    async def noted() -> int:
+        backend: Any = SimpleNamespace(run_codec=asyncio.to_thread)
+        answer = {"topics": [{"name": f"t{number}", "error_code": 29} for number in range(count)]}
+        await note_refused(backend, log, "Metadata", answer, {}, count)
+        return threading.get_ident()
+
+    loop = asyncio.run(noted())
+    assert [one != loop for one in threads] == [is_beside]

@@ -159,3 +159,24 @@ def test_elements_are_made_when_they_are_asked_for() -> None:
     assert made == []
     assert [one["number"] for one in pieces] == [1, 2, 3]
     assert (pieces[1], pieces[1:]) == ({"number": 2}, [{"number": 2}, {"number": 3}])
+
+
+def test_a_look_that_takes_longer_than_the_trust_is_of_use_to_the_next_one(cluster, clock, opened, monkeypatch) -> None:
+    """✗ Ten thousand topics took a busy machine longer than that: each look opened all of them again."""
+    Admin(cluster).create_topics([NewTopic(name, 1) for name in "abc"])
+    directory, original = TopicDirectory(cluster), vars(module)["open_state"]
+
+    def slow(log):
+        clock.advance(cluster.tail_trust_ms / 2)
+        return original(log)
+
+    monkeypatch.setattr(module, "open_state", slow)
+    monkeypatch.setattr(module, "each_alone", lambda store, call, names: [call(name) for name in names])
+    directory.follow()
+    assert len(opened) == 3
+    directory.follow()
+    assert len(opened) < 6
+    clock.advance(cluster.tail_trust_ms + 1)
+    opened.clear()
+    directory.follow()
+    assert len(opened) == 3

@@ -13,6 +13,7 @@ from sparklog.gateway.distinct import distinct
 from sparklog.gateway.error_codes import ErrorCode, code_of, coordinator_code_of
 from sparklog.gateway.group_coordinator import Coordinators, coordinators
 from sparklog.gateway.group_requests import check_group_id
+from sparklog.gateway.turns import in_turns
 from sparklog.gateway.users import Rules
 from sparklog.groups.offsets.changes import check_offset
 from sparklog.groups.offsets.rows import Rows
@@ -30,8 +31,8 @@ async def offset_commit(backend: Backend, request: Request) -> dict[str, Any]:
     body, served = request.body, coordinators(backend)
     offsets = {
         TopicPartition(topic["name"], partition["partition_index"]): _to_commit(partition)
-        for topic in body["topics"]
-        for partition in topic["partitions"]
+        async for topic in in_turns(body["topics"])
+        async for partition in in_turns(topic["partitions"])
     }
     code = check_group_id(body["group_id"])
     codes: dict[TopicPartition, ErrorCode] = dict.fromkeys(offsets, code)
@@ -50,10 +51,10 @@ async def offset_commit(backend: Backend, request: Request) -> dict[str, Any]:
                         "partition_index": partition["partition_index"],
                         "error_code": codes[TopicPartition(topic["name"], partition["partition_index"])],
                     }
-                    for partition in topic["partitions"]
+                    async for partition in in_turns(topic["partitions"])
                 ],
             }
-            for topic in body["topics"]
+            async for topic in in_turns(body["topics"])
         ]
     }
 

@@ -31,6 +31,7 @@ from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.records import BatchError, BatchHeader, batch_headers, decode_batches, decode_rows, is_plain
 from sparklog.gateway.records.batches import HEADER_BYTES, TooLargeError, UnsupportedCodecError, UnsupportedMagicError
 from sparklog.gateway.transactional_produce import send_in_transaction, send_to_partition
+from sparklog.gateway.turns import in_turns
 from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.logs import short
 from sparklog.producer import Producer
@@ -58,8 +59,6 @@ _OF_WHOLE_BATCHES = (
 """Errors that say nothing of a record by itself."""
 _SMALL_BYTES = 1_100_000
 """Bound of records that are decoded in the event loop: a batch of Kafka's clients, of 1 MiB, takes a millisecond."""
-_TURN = 500
-"""Partitions, or topics, of a request that are answered without a turn of others."""
 _PARTITION_BYTES = 32_768
 """A partition in a request costs about what so many bytes of its records do, however few they are."""
 
@@ -325,22 +324,15 @@ def _numbers(batches: Sequence[BatchHeader]) -> ProducerBatch | None:
 
 
 async def _answer(backend: Backend, request: Request, pending: list[asyncio.Future[Answer]]) -> Answer:
-    settled: list[Answer] = []
-    for number, one in enumerate(pending, 1):
-        settled.append(await one)
-        if number % _TURN == 0:
-            await asyncio.sleep(0)  # other connections' turn: what is settled is answered without a wait
-    left, responses = iter(settled), []
-    for number, topic in enumerate(request.body["topic_data"], 1):
-        responses.append(
-            {
-                "name": topic.get("name", ""),
-                "topic_id": topic.get("topic_id", uuid.UUID(int=0)),
-                "partition_responses": [next(left) for _ in topic["partition_data"]],
-            }
-        )
-        if number % _TURN == 0:
-            await asyncio.sleep(0)
+    left = iter([await one async for one in in_turns(pending)])
+    responses = [
+        {
+            "name": topic.get("name", ""),
+            "topic_id": topic.get("topic_id", uuid.UUID(int=0)),
+            "partition_responses": [next(left) for _ in topic["partition_data"]],
+        }
+        async for topic in in_turns(request.body["topic_data"])
+    ]
     fetching = backend.extras.get("fetch")
     if fetching is not None:
         fetching.notify(one["name"] for one in responses)

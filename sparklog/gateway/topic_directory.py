@@ -45,7 +45,7 @@ class TopicFacts:
     """The topic's id, as the wire has it."""
     partition_count: int
     leader_epoch: int
-    """Of its partitions."""
+    """The epoch of its partitions."""
 
 
 @dataclass(frozen=True, slots=True)

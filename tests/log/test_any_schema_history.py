@@ -558,7 +558,7 @@ def test_values_of_one_schema_are_those_of_another_that_may_follow(schemas):
     assert followed > len(SEEDS) / 3
 
 
-def test_a_name_that_stands_for_0_and_is_not_written_is_null_for_a_reader_with_presence():
+def test_a_name_of_0_is_null_for_a_reader_with_presence():
     source, changed = [["b", 6, "", {"B": 0, "E": 1}]], [["b", 6, "oneof", {"B": 0}]]
     draw = ProtobufSchemas("names of 0")
     both = [draw.made(source), draw.made(changed)]

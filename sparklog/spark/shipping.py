@@ -28,7 +28,7 @@ from sparklog.spark.session.connector import JAR, log_store_jar
 __all__ = ["PACKED", "Package", "jobs_folder", "pack_archive", "pack_py_files", "platforms_of", "submit_line"]
 
 PACKED = ("numpy", "pyarrow", "deltalake", "isal", "obstore")
-"""The packages that executors need beside sparklog; with what these need in turn. The command line's packages aren't among them."""
+"""The packages that executors need beside sparklog, with what these need in turn; not those of the command line."""
 FOLDER = "sparklog-packages"
 """The name by which executors unpack an archive; not ``sparklog``, as whatever is in their folder can be imported."""
 _PACKAGES = ("sparklog", "pyspark_sparklog")
@@ -38,7 +38,7 @@ _LEFT_OUT = re.compile(r"(^|/)(__pycache__|tests?|include)/|\.(pyc|pyi|pyx|pxi|h
 _MANYLINUX = re.compile(r"manylinux_2_(\d+)_(\w+)")
 _CORE = "sparklog/_native/core"
 _COMPRESSION = 4
-"""Of gzip: 9 takes four times as long for a twentieth less."""
+"""The level of gzip: 9 takes four times as long for a twentieth less."""
 _PIP_TIMEOUT_S = 600
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The time of a zip's files, so that the same sparklog makes the same zip."""
@@ -53,7 +53,7 @@ class Package:
     python: str
     """The minor version of Python that runs it; empty for any."""
     platform: str
-    """As pip names it; empty for any."""
+    """The platform as pip names it; empty for any."""
     has_core: bool
     """Whether the native core is in it: else executors run pure Python."""
 

@@ -82,7 +82,8 @@ def values(root: Path, topic: str) -> list[Any]:
 
 def test_the_workers_python_has_none_of_it(spark_cluster: Standalone) -> None:
     for name in ("sparklog", "pyarrow", "numpy", "deltalake", "obstore"):
-        done = subprocess.run([str(spark_cluster.bare_python), "-c", f"import {name}"], capture_output=True, env={})
+        command = [str(spark_cluster.bare_python), "-I", "-c", f"import {name}"]
+        done = subprocess.run(command, capture_output=True, env={})
         assert b"ModuleNotFoundError" in done.stderr
 
 

@@ -182,7 +182,11 @@ def main() -> int:
             "spark.driver.memory": "1g",
             "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
             "spark.local.dir": str(folder / "local"),
-            "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder}",
+            # To compile code for queries of a few rows takes longer than to run them.
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.databricks.delta.snapshotPartitions": "1",
+            "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dderby.system.home={folder}",
         }
         spark = ss.session("each version", **settings)
         spark.sparkContext.setLogLevel("ERROR")

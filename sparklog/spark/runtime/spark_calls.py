@@ -38,10 +38,10 @@ def map_in_arrow(frame: DataFrame, work: Callable[[Any], Any], schema: Any) -> D
         schema: of the result, as DDL or a ``StructType``.
     """
     from pyspark.sql import DataFrame
-    from pyspark.util import PythonEvalType
 
     version = need_pyspark()
-    kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+    kinds = import_module("pyspark.rdd" if version == _COLUMN_IS_EXPRESSION else "pyspark.util").PythonEvalType
+    kind = kinds.SQL_MAP_ARROW_ITER_UDF
     if version >= _VECTORIZED_SINCE:
         functions: Any = import_module("pyspark.sql.pandas.functions")  # its stub leaves out what isn't for everybody
         udf = functions.vectorized_udf(work, returnType=schema, functionType=kind)

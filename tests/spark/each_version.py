@@ -68,6 +68,7 @@ def make_topics(root: str) -> None:
         [
             NewTopic("t", 2),
             NewTopic("keyed", 1, configs=compacted),
+            NewTopic("typed", 1, value_schema="id BIGINT, at TIMESTAMP"),
             *(NewTopic(name, 2) for name in ("ingested", "written", "copied", "slowly")),
         ]
     )
@@ -104,6 +105,11 @@ def ingest(spark: Any, root: str) -> None:
     )  # fmt: skip
     first, again = (ss.merge_ingest(rows, root, "ingested") for _ in range(2))
     expect("merge_ingest", (first.inserted, again.inserted, again.duplicates), (50, 0, 50))
+    given = "SELECT 7L AS producer_id, 0 AS producer_epoch, 0 AS sequence, 5L AS id, TIMESTAMP '2026-01-01' AS at"
+    typed = spark.sql(given)
+    expect("merge_ingest of fields", ss.merge_ingest(typed, root, "typed").inserted, 1)
+    found = ss.read_topic(spark, root, "typed").select("id", "at")
+    expect("fields", found.collect(), typed.select("id", "at").collect())
     expect("what was ingested", consumed(root, "ingested"), sorted(str(number) for number in range(50)))
 
 

@@ -49,7 +49,7 @@ def map_in_arrow(frame: DataFrame, work: Callable[[Any], Any], schema: Any) -> D
         udf = import_module("pyspark.sql.udf")._create_udf(work, schema, kind)
     column = udf(*[frame[name] for name in frame.columns])
     if version == _COLUMN_IS_EXPRESSION:
-        return DataFrame(frame._jdf.mapInArrow(column._jc.expr(), False), frame.sparkSession)
+        return DataFrame(frame._jdf.pythonMapInArrow(column._jc.expr(), False), frame.sparkSession)
     return DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
 
 

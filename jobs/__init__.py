@@ -1,1 +1,1 @@
-"""Jobs for ``spark-submit``: they read arguments, call ``sparklog.spark``, and set the exit code."""
+"""The jobs of ``sparklog.jobs`` as files in the repository."""

@@ -1,14 +1,10 @@
-"""All that keeps a cluster in shape, in order: ``spark-submit jobs/maintain.py --help``. See docs/operations.md.
-
-Exit codes: 0 done; 1 something failed, the rest was done; 2 wrong arguments; 75 something failed, and the same call may
-succeed later.
-"""
+"""``spark-submit jobs/maintain.py --help``: the job ``sparklog.jobs.maintain``, as a file in the repository."""
 
 from __future__ import annotations
 
 import sys
 
-from sparklog.spark.maintenance.maintenance_job import main
+from sparklog.jobs.maintain import main
 
 if __name__ == "__main__":
-    sys.exit(main("maintain"))
+    sys.exit(main())

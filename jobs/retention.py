@@ -1,14 +1,10 @@
-"""Remove what topics' retention doesn't keep: ``spark-submit jobs/retention.py --help``. See docs/operations.md.
-
-Exit codes: 0 done; 1 something failed, the rest was done; 2 wrong arguments; 75 something failed, and the same call may
-succeed later.
-"""
+"""``spark-submit jobs/retention.py --help``: the job ``sparklog.jobs.retention``, as a file in the repository."""
 
 from __future__ import annotations
 
 import sys
 
-from sparklog.spark.maintenance.maintenance_job import main
+from sparklog.jobs.retention import main
 
 if __name__ == "__main__":
-    sys.exit(main("retention"))
+    sys.exit(main())

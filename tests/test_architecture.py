@@ -57,7 +57,7 @@ INNER_LAYERS = {
     "groups": ([{"assignors", "offsets", "sharing"}, {"membership"}, {"admin"}], set()),
     "consumer": ([{"sharing"}], {"sharing"}),
     "gateway": ([{"wire", "records"}, {"coordination"}], {"coordination"}),
-    "spark": ([{"sink"}, {"source"}, {"session"}, {"views"}, {"ingest", "maintenance"}], set()),
+    "spark": ([{"runtime"}, {"sink"}, {"source"}, {"session"}, {"views"}, {"ingest", "maintenance"}], set()),
 }
 OUTSIDE: dict[str, str | tuple[str, ...]] = {
     "fsspec": "storage",

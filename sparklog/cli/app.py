@@ -29,6 +29,7 @@ from sparklog.cli.produce import produce
 from sparklog.cli.schemas import schemas
 from sparklog.cli.share_groups import share_groups
 from sparklog.cli.signals import TERMINATED, Terminated, end_despite_hanging_calls
+from sparklog.cli.spark import spark
 from sparklog.cli.sql import sql
 from sparklog.cli.standard_output import OutputClosedError, end_output, protect_output
 from sparklog.cli.top import top
@@ -96,6 +97,7 @@ for _command in (
     produce,
     consume,
     sql,
+    spark,
     maintain,
     catalog,
     check,

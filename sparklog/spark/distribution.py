@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from sparklog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
 from sparklog.log.state import open_state
 from sparklog.producer.partitioner import key_partitions
+from sparklog.spark.runtime.spark_calls import arrow_function, repartition_by_id
 from sparklog.spark.session.session import cluster_ref_for
 from sparklog.streaming.cluster_cache import open_shared_cluster
 from sparklog.streaming.cluster_ref import ClusterRef
@@ -63,7 +64,8 @@ def by_partition(
     keyless = F.col("key").isNull() if "key" in columns else F.lit(True)
     most = str(spark.conf.get(_SHUFFLE_PARTITIONS))
     tasks = min(count, int(most)) if most.isdecimal() else count  # some runtimes know "auto"
-    distributed = frame.withColumn(_TASK, F.coalesce(given, of_key, of_value)).repartitionById(tasks, _TASK)
+    with_task = frame.withColumn(_TASK, F.coalesce(given, of_key, of_value))
+    distributed = repartition_by_id(with_task, tasks, _TASK)
     # Where a key belongs the sink decides by itself: it knows how many partitions there are by then.
     return distributed.withColumn("partition", F.coalesce(given, F.when(keyless, F.col(_TASK)))).drop(_TASK)
 
@@ -77,10 +79,9 @@ def _partition_count(cluster_ref: ClusterRef, topic: str) -> int:
 
 def _partition_of_key(partition_count: int) -> Any:
     """A function of a binary column: murmur2 as the producer's, null for null."""
-    from pyspark.sql.functions import arrow_udf
 
     def partitions(keys: pa.Array) -> pa.Array:
         found = key_partitions(keys, partition_count)
         return pa.array(found, pa.int32(), mask=np.asarray(pc.is_null(keys)))
 
-    return arrow_udf(partitions, "int")
+    return arrow_function(partitions, "int")

@@ -151,6 +151,20 @@ class StreamPlanner:
             }
         )
 
+    def ends(self) -> Positions:
+        """The ends of what is read, as of now, for a query that isn't told where it begins. Raises as :meth:`next`."""
+        found = {}
+        for topic, polled in self._topics.poll(self._wanted()).items():
+            head = or_raise(polled).follower.head
+            partitions = subscribed_partitions(self._options.subscription, topic, head.partition_count)
+            found[topic] = TopicPosition(
+                topic_id=head.topic_id,
+                offsets={partition: head.log_end_offsets[partition] for partition in partitions},
+                delta_version=head.delta_version,
+                schema_id=self._fields.known_schema(topic, head),
+            )
+        return Positions(found)
+
     def plan(self, start: Positions, end: Positions) -> list[Task]:
         """The tasks that read from ``start`` to ``end``. Raises as :meth:`next`.
 

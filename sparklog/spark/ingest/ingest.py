@@ -40,6 +40,7 @@ from sparklog.spark.ingest.ingest_rules import (
 )
 from sparklog.spark.ingest.ingest_staging import FILE_COLUMN, Published, Verdict, file_uri, make_stage, publish
 from sparklog.spark.ingest.ingest_values import TYPED_COLUMNS
+from sparklog.spark.session.job_groups import described_jobs
 from sparklog.spark.session.session import cluster_ref_for
 from sparklog.spark.session.session_settings import check_delta
 from sparklog.spark.session.storage_access import configure_storage_access
@@ -169,8 +170,9 @@ def merge_ingest(
     configure_storage_access(spark, cluster_ref)
     path = cluster_ref.delta_path(topic_table(topic))
     ingest = Ingest(spark, open_shared_cluster(cluster_ref), topic, path, name=name, dedup_window_ms=dedup_window_ms)
-    batch = ingest.take(df)
-    return ingest.run(batch, max_attempts=max_attempts)
+    with described_jobs(spark, f"sparklog: {name} into {topic}"):
+        batch = ingest.take(df)
+        return ingest.run(batch, max_attempts=max_attempts)
 
 
 class Ingest:

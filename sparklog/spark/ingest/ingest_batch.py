@@ -18,6 +18,7 @@ from sparklog.log.head import TopicHead
 from sparklog.producer.partitioner import key_partitions
 from sparklog.producer.typed_values import ERROR_HEADER
 from sparklog.spark.ingest.ingest_values import ERROR, TYPED_COLUMNS, VALUE_SIZE, TypedInput
+from sparklog.spark.runtime.spark_calls import arrow_function
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -153,7 +154,7 @@ def _partition(is_given: bool, partition_count: int, columns: Mapping[str, Colum
     from pyspark.sql import functions as F  # noqa: N812
 
     if is_given:
-        return F.col("partition").try_cast("int")
+        return F.expr("try_cast(partition AS INT)")
     if partition_count == 1:
         return F.lit(0)
     chosen: Column = _chosen_partition(partition_count)(*(columns[name] for name in ("key", "producer_id", "sequence")))
@@ -161,18 +162,16 @@ def _partition(is_given: bool, partition_count: int, columns: Mapping[str, Colum
 
 
 def _chosen_partition(partition_count: int) -> Any:
-    from pyspark.sql.functions import arrow_udf
-
     def chosen(keys: pa.Array, producer_ids: pa.Array, sequences: pa.Array) -> pa.Array:
         return partitions_of(keys, producer_ids, sequences, partition_count=partition_count)
 
-    return arrow_udf(chosen, "int")
+    return arrow_function(chosen, "int")
 
 
 def _number(name: str, kind: str) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
-    return F.col(name).try_cast(kind)
+    return F.expr(f"try_cast({name} AS {kind})")
 
 
 def _headers(is_given: bool) -> Column:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.spark.ingest.ingest_batch import ROW_COLUMNS
 from sparklog.spark.ingest.ingest_staging import FILE_COLUMN
+from sparklog.spark.runtime.spark_calls import session_settings
 from sparklog.spark.session.connect import a_clone, is_connect
 from sparklog.spark.session.session import run_sql
 from sparklog.spark.views.sqltext import insert_missing, path_table
@@ -80,8 +81,8 @@ def _session_of_its_own(spark: SparkSession, settings: Mapping[str, str]) -> Spa
     to_df = RDD.toDF
     session = spark.newSession()
     RDD.toDF = to_df  # PySpark binds it to the session made last, which would be ours
-    known = session.conf.getAll
-    for name, value in {**spark.conf.getAll, **settings}.items():
+    known = session_settings(session)
+    for name, value in {**session_settings(spark), **settings}.items():
         if known.get(name) != value and session.conf.isModifiable(name):
             session.conf.set(name, value)
     return session

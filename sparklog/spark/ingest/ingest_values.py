@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -14,6 +14,7 @@ from sparklog.log.data.value_sizes import value_sizes
 from sparklog.log.head import TopicHead
 from sparklog.log.value_bytes import ValueBytes
 from sparklog.schemas import ValueSchema, conform
+from sparklog.spark.runtime.spark_calls import with_arrow_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -87,7 +88,7 @@ class TypedInput:
             kind = df.select(value.alias("value")).schema["value"].dataType
             checked_structs(pa.array([], to_arrow_type(kind)), self.schema, self.physical)
         result = pa.struct([(DATA, self.physical), (VALUE_SIZE, pa.int64()), ("reason", pa.string())])
-        df = df.withColumn(_CHECKED, self._check(is_bytes, from_arrow_type(result))(value))
+        df = with_arrow_column(df, _CHECKED, self._check(is_bytes), from_arrow_type(result), value)
         checked = F.col(_CHECKED)
         nothing, keeps_undecodable = F.lit(None).cast("string"), is_bytes and self.keeps_undecodable
         undecodable = checked["reason"] if keeps_undecodable else nothing
@@ -101,9 +102,7 @@ class TypedInput:
         }
         return df, columns, nothing if keeps_undecodable else checked["reason"]
 
-    def _check(self, is_bytes: bool, kind: Any) -> Any:
-        from pyspark.sql.functions import arrow_udf
-
+    def _check(self, is_bytes: bool) -> Callable[[pa.Array], pa.Array]:
         schema, codec, physical = self.schema, self.codec, self.physical
 
         def check(values: pa.Array) -> pa.Array:
@@ -116,7 +115,7 @@ class TypedInput:
             columns = [conform_values(data, physical), pa.array(value_sizes(data)), reasons]
             return pa.StructArray.from_arrays(columns, [DATA, VALUE_SIZE, "reason"])
 
-        return arrow_udf(check, kind)
+        return check
 
 
 def checked_structs(values: pa.Array, schema: ValueSchema, physical: pa.StructType) -> pa.StructArray:

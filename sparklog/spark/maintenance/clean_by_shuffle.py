@@ -23,8 +23,9 @@ from sparklog.compaction.clean_shuffled import Layout, clean_group, read_keys
 from sparklog.compaction.plan_cleaning import CleanPlan
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import SparklogError
-from sparklog.spark.maintenance.prefetch import as_text, map_in_arrow, run_jobs_ahead, spark_errors, waves
+from sparklog.spark.maintenance.prefetch import as_text, run_jobs_ahead, spark_errors, waves
 from sparklog.spark.maintenance.rewrite_on_executors import open_log
+from sparklog.spark.runtime.spark_calls import map_in_arrow, repartition_by_id
 from sparklog.streaming.cluster_ref import ClusterRef
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class SparkClean:
         count = len(layout.groups)
         markers = self._spark.range(0, count, 1, 1).selectExpr("id AS number", f"CAST({_MARKER} AS LONG) AS position")
         rows = latest.unionByName(markers).withColumn("task", F.expr("CAST(number AS INT)"))
-        by_group = rows.repartitionById(max(1, count), "task").select("number", "position")
+        by_group = repartition_by_id(rows, max(1, count), "task").select("number", "position")
         return _ShuffledPositions(shared, map_in_arrow(by_group, clean, _CLEANED_DDL))
 
     def _pieces(self, log: DeltaLog, layout: Layout) -> Generator[CleanedFiles, None, None]:

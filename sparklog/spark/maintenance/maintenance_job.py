@@ -1,6 +1,5 @@
-"""The common part of ``jobs/retention.py``, ``compact.py``, ``optimize.py``, ``vacuum.py`` and ``maintain.py``.
-
-That is all but their names. It is here, and not beside them, because ``spark-submit`` takes one file.
+"""The common part of ``sparklog.jobs.retention``, ``compact``, ``optimize``, ``vacuum`` and ``maintain``: all but their
+names.
 
 Exit codes: 0 done, or nothing was to be done; 1 something failed, the rest was done; 2 wrong arguments; 75 something
 failed, and the same call may succeed later.
@@ -22,8 +21,10 @@ from sparklog.compaction.report_format import COLUMNS, NUMBERS, error_as_plain, 
 from sparklog.compaction.topic_access import may_succeed_later
 from sparklog.errors import InvalidArgumentError, SparklogError
 from sparklog.spark.maintenance.maintenance import SMALL_BYTES, maintain
+from sparklog.spark.runtime.versions import need_java
+from sparklog.spark.session.connect import is_asked_for
 from sparklog.spark.session.session import pyspark_sql
-from sparklog.spark.session.spark_job import DONE, FAILED, TRY_AGAIN, add_storage_options, parsed
+from sparklog.spark.session.spark_job import DONE, FAILED, TRY_AGAIN, add_storage_options, parsed, print_lines, say
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +34,7 @@ __all__ = ["JOBS", "main", "parse", "spark_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One of the files in ``jobs/``."""
+    """One of the modules of ``sparklog.jobs``."""
 
     steps: tuple[Step, ...]
     """The steps that the job runs; where there are several, ``--steps`` chooses."""
@@ -76,8 +77,8 @@ def main(name: str, arguments: Sequence[str] | None = None) -> int:
     """
     given = parse(name, arguments)
     telling = ProgressListener(
-        lambda topic, step: _say(f"{name}: {topic}: {step.value}" if topic else f"{name}: {step.value}"),
-        lambda topic, step, how_far: _say(f"{name}: {topic}: {step.value}: {how_far}"),
+        lambda topic, step: say(f"{name}: {topic}: {step.value}" if topic else f"{name}: {step.value}"),
+        lambda topic, step, how_far: say(f"{name}: {topic}: {step.value}: {how_far}"),
     )
     try:
         report = maintain(
@@ -94,12 +95,12 @@ def main(name: str, arguments: Sequence[str] | None = None) -> int:
         )
     except SparklogError as error:
         if given.json:
-            _print(json.dumps(error_as_plain(error)))
-        _say(f"{name}: {error}")
+            print_lines(json.dumps(error_as_plain(error)))
+        say(f"{name}: {error}")
         return TRY_AGAIN if may_succeed_later(error) else FAILED
-    _print(*([json.dumps(report_as_plain(report))] if given.json else lines_of_report(report)))
+    print_lines(*([json.dumps(report_as_plain(report))] if given.json else lines_of_report(report)))
     for line in report.failures:
-        _say(f"{name}: error: {' '.join(line.split())}")
+        say(f"{name}: error: {' '.join(line.split())}")
     if not report.failures:
         return DONE
     return TRY_AGAIN if report.may_succeed_later else FAILED
@@ -170,10 +171,12 @@ def parse(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
 def spark_of(app_name: str) -> SparkSession:
     """The session that is running, or a new one as ``spark-submit`` was configured: neither Delta nor S3A is needed.
 
-    Raises ``InvalidConfigurationError`` where pyspark isn't installed.
+    Raises ``InvalidConfigurationError`` where pyspark isn't installed, or it or Java is of a version that won't do.
     """
     sql = pyspark_sql()
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else workers run whatever python3 is on the PATH
+        if not is_asked_for(os.environ, {}):
+            need_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark: SparkSession = sql.SparkSession.builder.appName(app_name).getOrCreate()
     return spark
@@ -195,16 +198,6 @@ def lines_of_report(report: MaintenanceReport) -> list[str]:
         for line in lines
     ]
     return [*found, "nothing was changed: this was a dry run"] if report.dry_run else found
-
-
-def _print(*lines: str) -> None:
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stdout.flush()
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
 
 
 def _names(text: str) -> list[str]:

@@ -18,6 +18,7 @@ from sparklog.errors import as_sparklog_error
 from sparklog.spark.maintenance.clean_by_shuffle import most_bytes_in_one_process
 from sparklog.spark.maintenance.prefetch import spark_errors
 from sparklog.spark.session.executors import on_executors
+from sparklog.spark.session.job_groups import described_jobs
 from sparklog.streaming.cluster_cache import cached_cluster
 from sparklog.streaming.cluster_ref import ClusterRef
 
@@ -52,7 +53,8 @@ def maintain_per_topic(
             :func:`~sparklog.spark.maintenance.prefetch.spark_errors`.
     """
     work = partial(_maintain_in_task, cluster_ref, facts, task_options(options, small_bytes))
-    with spark_errors():
+    about = f"sparklog: {', '.join(step.value for step in options.steps)} of {len(topics)} topics"
+    with spark_errors(), described_jobs(spark, about):
         return on_executors(spark, work, [*topics.items()], min(len(topics), _MOST_TASKS))
 
 

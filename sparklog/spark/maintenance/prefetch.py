@@ -22,11 +22,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import sparklog.errors
 from sparklog.errors import InvalidConfigurationError, RetriableError, SparklogError
+from sparklog.spark.runtime.spark_calls import in_thread_of
+from sparklog.spark.session.job_groups import described_jobs
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-__all__ = ["JOBS_AHEAD", "as_text", "map_in_arrow", "run_jobs_ahead", "spark_errors", "waves"]
+__all__ = ["JOBS_AHEAD", "as_text", "run_jobs_ahead", "spark_errors", "waves"]
 
 JOBS_AHEAD = 2
 """At work at once: one job, and one that takes over its cores."""
@@ -66,10 +68,7 @@ def run_jobs_ahead(spark: SparkSession, jobs: Iterable[Callable[[], T]], *, abou
         RetriableError, InvalidConfigurationError: Spark has given up a job, see :func:`spark_errors`; and whatever a
             job raises.
     """
-    from pyspark import inheritable_thread_target
-
     context = spark.sparkContext
-    in_thread = inheritable_thread_target(spark)
     tag = f"sparklog-{uuid.uuid4().hex}"
 
     running: set[object] = set()
@@ -81,10 +80,9 @@ def run_jobs_ahead(spark: SparkSession, jobs: Iterable[Callable[[], T]], *, abou
         try:
             if is_over.is_set():  # set before `running` is looked at: whoever isn't seen there sees this
                 raise CancelledError
-            with spark_errors():
+            with spark_errors(), described_jobs(spark, about):
                 context.addJobTag(tag)
                 context.setInterruptOnCancel(True)
-                context.setJobDescription(about)
                 return job()
         finally:
             running.discard(this)
@@ -96,7 +94,7 @@ def run_jobs_ahead(spark: SparkSession, jobs: Iterable[Callable[[], T]], *, abou
     try:
         while True:
             for job in islice(left, JOBS_AHEAD - len(waiting)):
-                waiting.append(threads.submit(in_thread(work), job))
+                waiting.append(threads.submit(in_thread_of(spark, work), job))
             if not waiting:
                 return
             yield _result(waiting.popleft())
@@ -191,14 +189,3 @@ def _not_ours(text: str) -> SparklogError:
             "packages that the driver has"
         )
     return RetriableError(f"Spark gave up: {cause}")
-
-
-def map_in_arrow(frame: DataFrame, work: Callable[[Any], Any], schema: str) -> DataFrame:
-    """``frame.mapInArrow(work, schema)`` without pandas, which PySpark insists on, and then doesn't use."""
-    from pyspark.sql import DataFrame
-    from pyspark.util import PythonEvalType
-
-    functions: Any = import_module("pyspark.sql.pandas.functions")  # its stub leaves out what isn't for everybody
-    udf = functions.vectorized_udf(work, returnType=schema, functionType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    column = udf(*[frame[name] for name in frame.columns])
-    return DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)

@@ -6,6 +6,7 @@ Pure but for :func:`log_store_jar`, which looks where the jar is.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 from sparklog.errors import InvalidConfigurationError, UnsafeStoreError
 
 __all__ = [
+    "DELTA_JAR",
     "HADOOP",
     "JAR",
     "JARS",
@@ -32,6 +34,8 @@ JAR = "sparklog-delta.jar"
 PACKAGES = "spark.jars.packages"
 JARS = "spark.jars"
 
+DELTA_JAR = re.compile(r"delta-spark[_-]")
+"""Matches where a list of jars or packages names Delta's."""
 _EXCLUDES = "spark.jars.excludes"
 _HADOOP_SETTING = "spark.hadoop."
 _ONE_LOG_STORE = ("spark.delta.logStore.class", "delta.logStore.class")
@@ -154,8 +158,27 @@ def log_store_jar() -> Path:
     return built
 
 
-def submit_arguments(connectors: Sequence[Connector], jar: Path) -> str:
-    """Arguments of ``spark-submit`` for connectors."""
-    packages = ",".join(package for connector in connectors for package in connector.packages)
-    excludes = ",".join(excluded for connector in connectors for excluded in connector.excludes)
-    return f"--packages {packages} --exclude-packages {excludes} --jars {jar}"
+def submit_arguments(
+    connectors: Sequence[Connector], jar: Path | None, *, delta: str, present: Mapping[str, str] | None = None
+) -> str:
+    """Arguments of ``spark-submit`` for Delta and connectors, as a shell takes them.
+
+    Args:
+        jar: with the log stores, where there are connectors.
+        delta: its Maven coordinates.
+        present: settings that ``spark-submit`` had; these arguments take the place of those of theirs that are lists.
+    """
+    given = present or {}
+
+    def joined(name: str, items: Sequence[str]) -> str:
+        return ",".join(dict.fromkeys([*filter(None, given.get(name, "").split(",")), *items]))
+
+    is_there = DELTA_JAR.search(f"{given.get(PACKAGES, '')},{given.get(JARS, '')}")
+    packages = [package for connector in connectors for package in connector.packages]
+    excludes = [excluded for connector in connectors for excluded in connector.excludes]
+    arguments = {
+        "--packages": joined(PACKAGES, [*([] if is_there else [delta]), *packages]),
+        "--exclude-packages": joined(_EXCLUDES, excludes),
+        "--jars": joined(JARS, [] if jar is None else [str(jar)]),
+    }
+    return " ".join(f"{name} {shlex.quote(value)}" for name, value in arguments.items() if value)

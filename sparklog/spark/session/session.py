@@ -7,11 +7,18 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
+from sparklog.spark.runtime.versions import (
+    SOURCE_SINCE,
+    SparkVersion,
+    installed_delta_package,
+    need_java,
+    need_pyspark,
+    usual_delta_package,
+)
 from sparklog.spark.session.connect import is_asked_for, server_settings, working_folder
 from sparklog.spark.session.connector import Connector, log_store_jar, new_connector_settings, submit_arguments
 from sparklog.spark.session.session_settings import (
@@ -38,7 +45,13 @@ if TYPE_CHECKING:
 __all__ = ["cluster_ref_for", "pyspark_sql", "register_source", "run_sql", "session"]
 
 _LOGGER = logging.getLogger("sparklog.spark")
-_SCALA = "2.13"
+_PRUNING_SINCE = SparkVersion(4, 2)
+"""The rule for offsets is compiled for this one's classes."""
+_CONNECTORS_SINCE = SparkVersion(4, 2)
+"""Hadoop's connectors are of the version that this PySpark brings; older ones of S3 don't create conditionally."""
+_CONNECT_SINCE = SparkVersion(4, 1)
+"""The first whose client can clone its session."""
+_EXISTS = "DATA_SOURCE_ALREADY_EXISTS"
 _NO_PATHS = "UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY"
 """The error that Spark gives for ``delta.`path` `` where no catalog of Delta's is asked."""
 
@@ -71,9 +84,9 @@ def session(
         conf: Spark's settings by name: ``session(**{"spark.ui.enabled": "false"})``. Of a session that is running only
             those can be set that Spark allows to change.
     Raises:
-        InvalidConfigurationError: pyspark isn't installed, a session is running that has no Delta, Spark was started
-            without the jars it needs, this sparklog has no log stores, an option that Hadoop doesn't have, or
-            ``storage_options`` that aren't for one of the three.
+        InvalidConfigurationError: pyspark isn't installed, or it, Delta or Java is of a version that won't do; a
+            session is running that has no Delta, Spark was started without the jars it needs, this sparklog has no log
+            stores, an option that Hadoop doesn't have, or ``storage_options`` that aren't for one of the three.
         UnsafeStoreError: commits of this session on S3 could overwrite others'; or, elsewhere, be made twice.
     """
     connectors = asked_connectors({"s3": s3, "gcs": gcs, "adls": adls}, storage_options)
@@ -93,7 +106,8 @@ def session(
         spark = running
     if connectors and (storage_options or running is None):  # else what an earlier call has set stays
         configure_session_access(spark, connectors, options, are_given=bool(storage_options))
-    register_source(spark)
+    if need_pyspark() >= SOURCE_SINCE:
+        register_source(spark)
     return spark
 
 
@@ -103,10 +117,12 @@ def cluster_ref_for(
     """The reference to a cluster by its root URI, which is the same for Spark and for this process.
 
     Raises:
+        InvalidConfigurationError: this PySpark won't do.
         InvalidArgumentError: see :func:`~sparklog.streaming.cluster_ref.cluster_ref_of`; or a relative folder where
             Spark's JVM works in another folder than this process: Spark, and ``format("sparklog")``, would look
             elsewhere.
     """
+    need_pyspark()
     if is_relative_folder(cluster):
         here, there = os.getcwd(), working_folder(spark)
         if there is None or os.path.realpath(there) != os.path.realpath(here):
@@ -118,13 +134,23 @@ def cluster_ref_for(
 
 
 def register_source(spark: SparkSession) -> None:
-    """Make ``format("sparklog")`` known in a session; :func:`session` and :func:`register` do it by themselves."""
+    """Make ``format("sparklog")`` known in a session; :func:`session` and :func:`register` do it by themselves.
+
+    Raises ``InvalidConfigurationError`` where PySpark has no Python data sources, as 3.5.
+    """
+    need_pyspark('format("sparklog")', since=SOURCE_SINCE)
+    from pyspark.errors import AnalysisException
+
     from sparklog.spark.source.data_source import SparklogDataSource
 
     spark.conf.set(FILTER_PUSHDOWN, "true")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Spark reports every time that it exists already
-        spark.dataSource.register(SparklogDataSource)
+        try:
+            spark.dataSource.register(SparklogDataSource)
+        except AnalysisException as error:  # as 4.0 does
+            if _EXISTS not in str(error):
+                raise
 
 
 def run_sql(spark: SparkSession, statement: str) -> None:
@@ -147,11 +173,18 @@ def run_sql(spark: SparkSession, statement: str) -> None:
 
 
 def pyspark_sql() -> Any:
-    """The package ``pyspark.sql``. Raises ``InvalidConfigurationError`` where it isn't installed."""
+    """The package ``pyspark.sql``.
+
+    Raises ``InvalidConfigurationError`` where it isn't installed, or a version that won't do.
+    """
+    need_pyspark()
     try:
         import pyspark.sql
-    except ImportError as error:
-        raise InvalidConfigurationError("Spark isn't installed: pip install 'sparklog[spark]'") from error
+    except ImportError as error:  # such as 3.5 on a Python of after its time
+        found = ".".join(map(str, sys.version_info[:2]))
+        raise InvalidConfigurationError(
+            f"PySpark {pyspark.__version__} can't be imported by Python {found}: {error}"
+        ) from error
     return pyspark.sql
 
 
@@ -159,17 +192,23 @@ def _start(sql: Any, app_name: str, given: dict[str, str], connectors: Sequence[
     present: dict[str, str] = {}
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     jar: Path | None = None
+    may_prune = need_pyspark() >= _PRUNING_SINCE
     if is_submitted:
         from pyspark import SparkConf, SparkContext
 
         SparkContext._ensure_initialized()
         present = dict(SparkConf().getAll())
-        _check_jars(SparkContext._jvm, connectors)
-        has_pruning = _has_class(SparkContext._jvm, OFFSET_PRUNING)
+        _check_jars(SparkContext._jvm, present, connectors)
+        has_pruning = may_prune and _has_class(SparkContext._jvm, OFFSET_PRUNING)
     else:
-        jar = _jar(is_needed=bool(connectors))
+        if connectors:
+            asked = ", ".join(f"{connector.option}=True" for connector in connectors)
+            need_pyspark(f"session({asked})", since=_CONNECTORS_SINCE)
+        if not is_asked_for(os.environ, given):
+            need_java()
+        jar = _jar(is_needed=bool(connectors)) if may_prune else None
         has_pruning = jar is not None
-    package = None if is_submitted else _delta_package()
+    package = None if is_submitted else installed_delta_package()
     settings = new_session_settings(given, present.get, delta_package=package)
     if has_pruning:
         settings = with_offset_pruning(settings, present.get, jar=jar)
@@ -207,6 +246,8 @@ def _running(sql: Any, given: Mapping[str, str]) -> Any:
         if session is not None and session.sparkContext._jsc is None:
             session = None
     remote = given.get("spark.remote") or os.environ.get("SPARK_REMOTE", "")
+    if is_asked_for(os.environ, given):
+        need_pyspark("Spark Connect with sparklog", since=_CONNECT_SINCE)
     if session is None and is_asked_for(os.environ, given) and not remote.startswith("local"):
         session = sql.SparkSession.builder.config(map=dict(given)).getOrCreate()
     return session
@@ -220,29 +261,17 @@ def _check_context() -> None:
         check_delta(SparkContext._active_spark_context.getConf().get)
 
 
-def _delta_package() -> str:
-    try:
-        spark = ".".join(version("pyspark").split(".")[:2])
-        return f"io.delta:delta-spark_{spark}_{_SCALA}:{version('delta-spark')}"
-    except PackageNotFoundError as error:
-        raise InvalidConfigurationError("Delta isn't installed: pip install 'sparklog[spark]'") from error
-
-
-def _check_jars(jvm: Any, connectors: Sequence[Connector]) -> None:
+def _check_jars(jvm: Any, present: Mapping[str, str], connectors: Sequence[Connector]) -> None:
     """Raise ``InvalidConfigurationError`` unless the JVM that spark-submit started has the classes that are needed."""
-    if not _has_class(jvm, DELTA_EXTENSION):
-        raise InvalidConfigurationError(
-            f"spark-submit was started without Delta's jars: add --packages {_delta_package()}"
-        )
-    lacks = [connector.log_store for connector in connectors if not _has_class(jvm, connector.log_store)]
+    lacks = [] if _has_class(jvm, DELTA_EXTENSION) else ["Delta's jars"]
+    lacks += [connector.log_store for connector in connectors if not _has_class(jvm, connector.log_store)]
     for connector in connectors:
         if not any(_has_class(jvm, name) for name in connector.file_systems):
             lacks.append(connector.file_systems[0])
     if lacks:
-        raise InvalidConfigurationError(
-            f"spark-submit was started without {' and '.join(lacks)}: add to what it has "
-            + submit_arguments(connectors, log_store_jar())
-        )
+        jar = log_store_jar() if connectors else None
+        line = submit_arguments(connectors, jar, delta=usual_delta_package(), present=present)
+        raise InvalidConfigurationError(f"spark-submit was started without {' and '.join(lacks)}: start it with {line}")
 
 
 def _has_class(jvm: Any, name: str) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from sparklog.errors import InvalidConfigurationError
+from sparklog.spark.session.connector import DELTA_JAR, JARS, PACKAGES
 
 __all__ = ["OFFSET_PRUNING", "check_delta", "new_session_settings", "with_offset_pruning"]
 
@@ -16,8 +16,6 @@ EXTENSIONS = "spark.sql.extensions"
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 OFFSET_PRUNING = "io.sparklog.sql.OffsetPruning"
 """The extension by which queries of offsets read only the files that can hold them; in sparklog's jar."""
-PACKAGES = "spark.jars.packages"
-JARS = "spark.jars"
 FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _MASTER = "spark.master"
 
@@ -30,7 +28,6 @@ _LOCAL_DEFAULTS = {
     # To a cluster it may well be that much, and more tasks share its cores better.
     "spark.sql.files.openCostInBytes": "1048576",
 }
-_DELTA_JAR = re.compile(r"delta-spark[_-]")
 
 
 def new_session_settings(
@@ -55,7 +52,7 @@ def new_session_settings(
         settings[EXTENSIONS] = _with_item(seen(EXTENSIONS), DELTA_EXTENSION)
     if not seen(CATALOG):  # another, as Unity Catalog's or Iceberg's, hands Delta's tables on
         settings[CATALOG] = DELTA_CATALOG
-    if delta_package is not None and not _DELTA_JAR.search(f"{seen(PACKAGES)},{seen(JARS)}"):
+    if delta_package is not None and not DELTA_JAR.search(f"{seen(PACKAGES)},{seen(JARS)}"):
         settings[PACKAGES] = _with_item(seen(PACKAGES), delta_package)
     is_local = (seen(_MASTER) or "local").partition("[")[0] == "local"  # Spark's own default, where nobody submits
     for name, value in {**_DEFAULTS, **(_LOCAL_DEFAULTS if is_local else {})}.items():

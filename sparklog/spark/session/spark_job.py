@@ -1,17 +1,15 @@
-"""The common part of all jobs for ``spark-submit``: their exit codes, and access to a store.
-
-It is here, and not beside them, because ``spark-submit`` takes one file.
-"""
+"""The common part of all jobs for ``spark-submit``: their exit codes, and access to a store."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["DONE", "FAILED", "TRY_AGAIN", "add_storage_options", "parsed"]
+__all__ = ["DONE", "FAILED", "TRY_AGAIN", "add_storage_options", "parsed", "print_lines", "say"]
 
 DONE, FAILED, TRY_AGAIN = 0, 1, 75
 """75: ``EX_TEMPFAIL`` of sysexits.h."""
@@ -37,6 +35,18 @@ def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> 
         except argparse.ArgumentTypeError as error:
             parser.error(f"{_VARIABLE}: {error}")
     return given
+
+
+def print_lines(*lines: str) -> None:
+    """Print what a job did, to the standard output."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
+
+
+def say(line: str) -> None:
+    """Tell of anything else, on the standard error."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def _object(text: str) -> dict[str, Any]:

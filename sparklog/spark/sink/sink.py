@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from sparklog.errors import IllegalStateError, InvalidConfigurationError, UnknownTopicOrPartitionError
@@ -23,6 +23,7 @@ from sparklog.spark.sink.sink_commit import QueryRun, commit_batch, commit_job, 
 from sparklog.spark.sink.sink_options import NumberedWrite, SinkOptions, check_columns, field_columns, sink_options
 from sparklog.spark.sink.sink_writing import TaskFiles, TaskWriter, withdraw
 from sparklog.spark.sink.small_tasks import TaskOutput, most_bytes, take_few, write_rows
+from sparklog.spark.sink.stream_writers import ArrowStreamWriter
 from sparklog.streaming.cluster_cache import CachedCluster, cached_cluster
 from sparklog.streaming.cluster_ref import cluster_ref_of
 from sparklog.streaming.reused_process import work_begins
@@ -43,7 +44,7 @@ def batch_writer(given: Mapping[str, str], schema: StructType, *, overwrite: boo
     return _BatchWriter(_checked(given, schema, streaming=False))
 
 
-def stream_writer(given: Mapping[str, str], schema: StructType) -> DataSourceStreamArrowWriter:
+def stream_writer(given: Mapping[str, str], schema: StructType) -> ArrowStreamWriter:
     """The writer of ``df.writeStream``, in the output modes ``append`` and ``complete``: the rows that Spark hands over
     are appended, as the Kafka sink does. Spark refuses ``update`` for every Python data source.
 
@@ -142,7 +143,7 @@ class _BatchWriter(_Writer, DataSourceArrowWriter):
             raise
 
 
-class _StreamWriter(_Writer, DataSourceStreamArrowWriter):
+class _StreamWriter(_Writer, ArrowStreamWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         written = _with_rows(messages)
         if not written:

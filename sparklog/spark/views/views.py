@@ -18,6 +18,8 @@ from sparklog.log.value_schemas import TopicSchemas
 from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
 from sparklog.parallel import parallel_map
 from sparklog.paths import topic_table
+from sparklog.spark.runtime.spark_calls import in_thread_of
+from sparklog.spark.runtime.versions import SOURCE_SINCE, need_pyspark
 from sparklog.spark.session.session import cluster_ref_for, register_source, run_sql
 from sparklog.spark.session.storage_access import configure_storage_access
 from sparklog.spark.views import sqltext
@@ -50,6 +52,8 @@ def register(
     starts is as of this call: what :meth:`Admin.delete_records` cuts off within a file later on is seen until the next
     call, whole files that it removes are not.
 
+    Spark 3.5 has the views of topics alone.
+
     Where a topic has the name of another view, that one is called ``sparklog_…``.
 
     Args:
@@ -71,8 +75,7 @@ def register(
         return _records(table, topic, heads[topic])
 
     frames = dict(zip(names, _in_threads(spark, frame_of, names), strict=True))
-    register_source(spark)
-    for view, name in system_names(names).items():
+    for view, name in _system_names(spark, names).items():
         reader = spark.read.format("sparklog").option("path", cluster_ref.uri).option("view", view)
         if cluster_ref.storage_options:
             reader = reader.option("storageOptions", _as_json(cluster_ref.storage_options))
@@ -195,12 +198,17 @@ def read_consistent(
     return dict(zip(states, _in_threads(spark, frame_of, [*states]), strict=True))
 
 
+def _system_names(spark: SparkSession, topics: Sequence[str]) -> dict[str, str]:
+    """Views of groups and transactions with their names; none where PySpark can't read them, as 3.5."""
+    if need_pyspark() < SOURCE_SINCE:
+        return {}
+    register_source(spark)
+    return dict(system_names(topics))
+
+
 def _in_threads(spark: SparkSession, load: Callable[[str], DataFrame], topics: Sequence[str]) -> list[DataFrame]:
     """A frame of each topic. To load one is a job of Spark's, small and mostly spent waiting: several run at once."""
-    from pyspark import inheritable_thread_target
-
-    in_thread: Callable[..., Any] = inheritable_thread_target(spark)
-    return parallel_map(in_thread(load), topics, at_once=_TABLES_AT_ONCE)
+    return parallel_map(in_thread_of(spark, load), topics, at_once=_TABLES_AT_ONCE)
 
 
 def _records(table: DataFrame, topic: str, head: TopicHead) -> DataFrame:

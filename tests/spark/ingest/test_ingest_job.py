@@ -1,4 +1,4 @@
-"""``jobs/ingest.py``: a thin shell around ``merge_ingest``."""
+"""``sparklog.jobs.ingest``: a thin shell around ``merge_ingest``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs import ingest
+from sparklog.jobs import ingest
 from sparklog.spark.session.spark_job import DONE, FAILED, TRY_AGAIN
 from tests.spark.spark_support import a_cluster
 from tests.support import contents
@@ -23,7 +23,7 @@ LINE = '{"producer_id": 7, "producer_epoch": 0, "sequence": %d, "value": "%s"}\n
 def test_help_needs_no_spark():
     hidden = "import sys; sys.modules['pyspark'] = None; import runpy; sys.argv = ['ingest.py', '--help']; "
     run = f"{hidden}runpy.run_path({str(JOB)!r}, run_name='__main__')"
-    done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, timeout=60, cwd=JOB.parents[1])
+    done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, timeout=60, cwd=JOB.parents[2])
     assert (done.returncode, done.stderr) == (0, "")
     assert "--dedup-window-ms" in done.stdout
 

@@ -1,6 +1,7 @@
 """What a session is configured with to reach the stores of clouds, and what is refused; without Spark."""
 
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -51,9 +52,23 @@ def test_one_session_may_have_the_connectors_of_all_clouds():
     assert found["spark.jars.packages"].split(",") == [package for each in CONNECTORS for package in each.packages]
     for each in CONNECTORS:
         check_log_store(each, found)
-    arguments = submit_arguments(CONNECTORS, JAR)
-    assert "org.apache.hadoop:hadoop-gcp:3.5.0,org.apache.hadoop:hadoop-azure:3.5.0 " in arguments
-    assert arguments.endswith(f"--jars {JAR}")
+
+
+def test_the_submit_line_is_whole_and_a_shell_can_take_it():
+    delta = "io.delta:delta-spark_4.2_2.13:4.4.0"
+    had = {"spark.jars.packages": "a:b:1", "spark.jars": "/there/c.jar", "spark.jars.excludes": "x:*"}
+    line = submit_arguments(CONNECTORS, JAR, delta=delta, present=had)
+    given = shlex.split(line)
+    assert given[0::2] == ["--packages", "--exclude-packages", "--jars"]  # each once: spark-submit takes the last
+    packages, excludes, jars = (value.split(",") for value in given[1::2])
+    assert packages == ["a:b:1", delta, *(package for each in CONNECTORS for package in each.packages)]
+    assert excludes == [*dict.fromkeys(["x:*", *(one for each in CONNECTORS for one in each.excludes)])]
+    assert jars == ["/there/c.jar", str(JAR)]
+    assert "'" in line  # a shell would look for files of the name org.wildfly.openssl:*
+    assert submit_arguments([], None, delta=delta) == f"--packages {delta}"
+    assert submit_arguments([], None, delta=delta, present={"spark.jars": "/delta-spark_2.13-4.4.0.jar"}) == (
+        "--jars /delta-spark_2.13-4.4.0.jar"
+    )
 
 
 @pytest.mark.parametrize(

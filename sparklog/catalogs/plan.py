@@ -24,18 +24,20 @@ class SyncPlan:
     unchanged: int = 0
 
 
-def plan_sync(wanted: Sequence[Entry], found: Mapping[str, Found], cluster_id: str) -> SyncPlan:
+def plan_sync(wanted: Sequence[Entry], found: Mapping[str, Found], cluster_id: str, root: str) -> SyncPlan:
     """Compare what should be in a catalog with what is.
 
     Whatever doesn't carry this cluster's id stays as it is. A table without properties carries the id of the view that
-    names it (:data:`~sparklog.catalogs.entries.TABLES`). One at the very location of a topic, under the very name, is
-    taken as made by a run that was ended before it made the view.
+    names it (:data:`~sparklog.catalogs.entries.TABLES`), if it lies in the cluster's folder: somebody may have put
+    another in its place. One at the very location of a topic, under the very name, is taken as made by a run that was
+    ended before it made the view.
 
     Args:
         wanted: of entries with the same name the first is made.
         found: by name.
+        root: the URI of the cluster's folder as the catalog has it.
     """
-    ours = _owned(found, cluster_id)
+    ours = _owned(found, cluster_id, root)
     creates: dict[str, Entry] = {}
     replacements: dict[str, Entry] = {}
     taken: dict[str, str] = {}
@@ -64,15 +66,20 @@ def plan_sync(wanted: Sequence[Entry], found: Mapping[str, Found], cluster_id: s
     )
 
 
-def _owned(found: Mapping[str, Found], cluster_id: str) -> set[str]:
+def _owned(found: Mapping[str, Found], cluster_id: str, root: str) -> set[str]:
     marked = {name: one for name, one in found.items() if one.properties.get(CLUSTER_ID) == cluster_id}
     of_views = {
         table
         for one in marked.values()
         for table in one.properties.get(TABLES, "").split(",")
-        if table in found and found[table].kind is Kind.TABLE and CLUSTER_ID not in found[table].properties
+        if table in found and _is_nameless_table_in(root, found[table])
     }
     return {*marked, *of_views}
+
+
+def _is_nameless_table_in(root: str, one: Found) -> bool:
+    is_there = one.location.startswith(f"{root.rstrip('/')}/")
+    return one.kind is Kind.TABLE and CLUSTER_ID not in one.properties and is_there
 
 
 def _differs(entry: Entry, there: Found, cluster_id: str) -> bool:

@@ -59,9 +59,10 @@ def sync_catalog(
             run goes on.
         What reading logs raises.
     """
-    wanted = wanted_entries(cluster, catalog.location(cluster), catalog.dialect, topics)
+    root = catalog.location(cluster)
+    wanted = wanted_entries(cluster, root, catalog.dialect, topics)
     found = catalog.found()
-    plan = plan_sync(wanted, found, cluster.cluster_id)
+    plan = plan_sync(wanted, found, cluster.cluster_id, root)
     if topics is not None:
         plan = SyncPlan(
             creates=plan.creates,

@@ -67,6 +67,20 @@ def test_what_another_made_is_neither_changed_nor_dropped(cluster):
     assert catalog.calls == ["create orders_raw"]  # nor a view over a table that isn't the topic's
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_table_that_another_put_in_place_of_a_views_own_stays(cluster, is_deleted):
+    """A view names its table: dropping one that is the catalog's own would delete its files."""
+    catalog = MemoryCatalog()
+    sync_catalog(catalog, cluster)
+    another = Found(name="orders_raw", kind=Kind.TABLE, location="s3://elsewhere/orders_raw")
+    catalog.there["orders_raw"] = another
+    if is_deleted:
+        Admin(cluster).delete_topics(["orders"])
+    plan = sync_catalog(catalog, cluster, drop=True)
+    assert catalog.there["orders_raw"] == another
+    assert ("the table of topic orders" in plan.taken) is not is_deleted
+
+
 def test_a_deleted_topic_is_dropped_only_on_demand_the_table_before_its_view(cluster):
     catalog = MemoryCatalog()
     sync_catalog(catalog, cluster)

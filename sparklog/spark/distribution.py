@@ -84,4 +84,4 @@ def _partition_of_key(partition_count: int) -> Any:
         found = key_partitions(keys, partition_count)
         return pa.array(found, pa.int32(), mask=np.asarray(pc.is_null(keys)))
 
-    return arrow_function(partitions, "int")
+    return arrow_function(partitions, "int", (pa.binary(),))

@@ -165,7 +165,7 @@ def _chosen_partition(partition_count: int) -> Any:
     def chosen(keys: pa.Array, producer_ids: pa.Array, sequences: pa.Array) -> pa.Array:
         return partitions_of(keys, producer_ids, sequences, partition_count=partition_count)
 
-    return arrow_function(chosen, "int")
+    return arrow_function(chosen, "int", (pa.binary(), pa.int64(), pa.int32()))
 
 
 def _number(name: str, kind: str) -> Column:

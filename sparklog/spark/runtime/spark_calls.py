@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -53,11 +53,12 @@ def map_in_arrow(frame: DataFrame, work: Callable[[Any], Any], schema: Any) -> D
     return DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
 
 
-def arrow_function(work: Callable[..., pa.Array], kind: str) -> Callable[..., Column]:
+def arrow_function(work: Callable[..., pa.Array], kind: str, taken: Sequence[pa.DataType]) -> Callable[..., Column]:
     """``arrow_udf(work, kind)``; where there is none a function that is called for each row, which takes longer.
 
     Args:
-        work: takes arrays of binary values and whole numbers alone, and returns one of ``kind``.
+        work: takes arrays, and returns one of ``kind``.
+        taken: the types of the arrays: binary values, texts and numbers alone.
     """
     if need_pyspark() >= _ARROW_FUNCTIONS_SINCE:
         from pyspark.sql.functions import arrow_udf
@@ -67,10 +68,10 @@ def arrow_function(work: Callable[..., pa.Array], kind: str) -> Callable[..., Co
     from pyspark.sql.functions import udf
 
     def of_row(*values: Any) -> Any:
-        [result] = work(*(_array_of(value) for value in values)).to_pylist()
+        [result] = work(*map(_array_of, values, taken)).to_pylist()
         return result
 
-    by_row: Callable[..., Column] = udf(of_row, kind)
+    by_row: Callable[..., Column] = udf(of_row, kind, useArrow=False)  # else it needs pandas
     return by_row
 
 
@@ -147,8 +148,8 @@ def session_settings(spark: SparkSession) -> dict[str, str]:
     return found
 
 
-def _array_of(value: Any) -> pa.Array:
-    return pa.array([bytes(value)], pa.binary()) if isinstance(value, bytearray) else pa.array([value])
+def _array_of(value: Any, kind: pa.DataType) -> pa.Array:
+    return pa.array([bytes(value) if isinstance(value, bytearray) else value], kind)
 
 
 def _numbers_leading_to(spark: SparkSession, count: int) -> list[int]:

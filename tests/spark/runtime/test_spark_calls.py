@@ -35,7 +35,7 @@ def test_a_function_of_arrays_is_called_with_keys_and_numbers(spark, way):
         return pc.add(pc.binary_length(keys), numbers).cast(pa.int32())
 
     rows = spark.createDataFrame([(b"abc", 1), (None, 2), (b"", 3)], "key BINARY, number BIGINT")
-    found = rows.select(arrow_function(lengths, "int")("key", "number").alias("found"))
+    found = rows.select(arrow_function(lengths, "int", (pa.binary(), pa.int64()))("key", "number").alias("found"))
     assert [row.found for row in found.collect()] == [4, None, 3]
 
 

@@ -96,11 +96,12 @@ def hold(foothold: Foothold, held: HeldFolder) -> None:
 
 def release(owner: object) -> None:
     """Let go of all folders that a store holds."""
-    for key, found in list(_HELD.items()):
+    # As one step: list(_HELD.items()) makes tuples, at which a collection of garbage may take footholds out of it.
+    for found in list(dict.values(_HELD)):
         foothold = found()
         if foothold is not None and foothold.held is not None and foothold.held.owner == id(owner):
             _release(foothold)
-            _HELD.pop(key, None)
+            _HELD.pop(id(foothold), None)
 
 
 def _release(foothold: Foothold | None) -> None:
